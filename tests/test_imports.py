@@ -31,7 +31,7 @@ ONLY_IN = {
     "rich": ("applier.cli",),
     "click": ("applier.cli",),
     "httpx": ("applier.adapters.proxy",),
-    "zstandard": ("applier.adapters.proxy",),
+    "zstandard": ("applier.adapters.proxy", "applier.store.records"),
     "mcp": ("applier.adapters.mcp",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }

@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import reduce, wraps
 from pathlib import Path
@@ -24,10 +24,12 @@ from applier.store.store import Store
 from planner.errors import StoreError
 
 __all__ = [
+    "AGE",
     "EXISTING_FILE",
     "OUTPUT_FILE",
     "SHARE",
     "SINCE",
+    "SIZE",
     "agreed",
     "as_csv",
     "as_json",
@@ -123,6 +125,26 @@ class _Since(click.ParamType[float]):
 
 SINCE = _Since()
 """A time in seconds since the epoch, given as a day or as so many days ago."""
+
+
+class _Measure(click.ParamType[float]):
+    """A number with one of `units` behind it, in the first of these."""
+
+    def __init__(self, name: str, example: str, units: Mapping[str, float]) -> None:
+        self.name, self._example, self._units = name, example, units
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([A-Za-z]{1,2})", str(value).strip())
+        unit = self._units.get(match[2].lower()) if match else None
+        if match is None or unit is None or not float(match[1]):
+            self.fail(f"{str(value)[:40]!r}: expected {self._example}.", param, ctx)
+        return float(match[1]) * unit
+
+
+AGE = _Measure("TIME", "a time like 30d or 12h", {"d": 86_400, "h": 3_600})
+"""How long ago, in seconds."""
+SIZE = _Measure("SIZE", "a size like 2GB or 500MB", {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12})
+"""In bytes."""
 
 
 class _OutputFile(click.Path):

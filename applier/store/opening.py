@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
 
-from applier.store.records import Node, StoredHistory, encode, groups_of, pack
-from applier.store.sql import MAX_PARAMETERS, VERSION_TABLE, Row, SqlBackend
+from applier.store.sql import VERSION_TABLE, SqlBackend
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
 from planner.errors import StoreDamaged, StoreError
 
-__all__ = ["REDACT_VARIABLE", "STORE_VARIABLE", "default_path", "open_store", "store_file"]
+__all__ = ["REDACT_VARIABLE", "STORE_VARIABLE", "check_format", "default_path", "open_store", "store_file"]
 
 STORE_VARIABLE = "COMPACTOR_STORE"
 """The environment variable that names the store when the caller does not."""
@@ -73,7 +71,7 @@ def open_store(
     else:
         backend = SqliteBackend(path, busy_timeout_seconds)
     try:
-        _upgrade(backend)
+        _prepare(backend)
     except BaseException:
         backend.close()
         raise
@@ -116,31 +114,36 @@ def _redacts() -> bool:
     return said in _YES
 
 
-def _upgrade(backend: SqlBackend) -> None:
-    """Bring the tables of `backend` to this format, in one transaction.
+def _prepare(backend: SqlBackend) -> None:
+    """Make the table of `backend` if it is not there, in one transaction.
 
     Raises:
-        StoreError: the database belongs to another program, or to a newer version of this one.
+        StoreError: as by `check_format`.
+    """
+    if check_format(backend):
+        return
+    with backend.transaction(write=True):
+        if _version(backend):
+            return  # another process was first
+        backend.create()
+        backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
+        backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
+
+
+def check_format(backend: SqlBackend) -> int:
+    """The format of the tables that are there, which is this version's; 0 where there is none yet.
+
+    Raises:
+        StoreError: the database belongs to another program, or is of another version of this one.
     """
     with backend.transaction():
         version = _version(backend)
-    if version > FORMAT:
-        raise StoreError(
-            f"{backend.place}: made by a newer version (store format {version}, this one reads {FORMAT}); "
-            "update relevance-compactor"
-        )
-    if version == FORMAT:
-        return
-    with backend.transaction(write=True):
-        version = _version(backend)
-        if version == FORMAT:
-            return  # another process was first
-        backend.create()
-        if version:
-            _convert_tables(backend)
-            backend.rows(f"DROP TABLE {VERSION_TABLE}")
-        backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
-        backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
+    if version in (0, FORMAT):
+        return version
+    whose, cure = "a newer version", "update relevance-compactor"
+    if version < FORMAT:
+        whose, cure = "a version from before 0.1.0", "only that reads it: give another file"
+    raise StoreError(f"{backend.place}: made by {whose} (store format {version}, this one reads {FORMAT}); {cure}")
 
 
 def _version(backend: SqlBackend) -> int:
@@ -154,61 +157,3 @@ def _version(backend: SqlBackend) -> int:
     if len(rows) != 1 or rows[0][0] < 1:
         raise StoreDamaged(f"{backend.place}: its version cannot be read; restore it from a backup")
     return int(rows[0][0])
-
-
-def _convert_tables(backend: SqlBackend) -> None:
-    """Formats 1 to 3 had a table for each kind of record. What is damaged in one stays so, and is told when it is read.
-
-    Raises:
-        StoreDamaged: a table holds values that no store writes.
-    """
-    for digest, body in _rows_of(backend, "digest, body FROM blobs", bytes, bytes):
-        backend.add({f"message/{digest.hex()}": digest + body})
-    groups = _convert_histories(backend)
-    for order, digest, says, body in _rows_of(backend, "seq, digest, says, body FROM plans", int, bytes, bytes, bytes):
-        backend.add({f"plan/{digest.hex()}/{says.hex()}/{order:012}": digest + body})
-    for order, digest, says, body in _rows_of(backend, "seq, digest, says, body FROM facts", int, bytes, bytes, bytes):
-        group = groups.get(says.hex(), groups_of(()))[-1]
-        backend.add({f"fact/{group}/{says.hex()}/{order:012}": digest + body})
-    for order, session, digest, body in _rows_of(
-        backend, "seq, session, digest, body FROM events", int, str, bytes, bytes
-    ):
-        backend.add({f"event/{session}/{order:012}": digest + body})
-    for name, digest, body in _rows_of(backend, "name, digest, body FROM states", str, bytes, bytes):
-        backend.add({f"state/{name}": digest + body})
-    ordered = "histories", "plans", "facts", "events"
-    orders = [backend.rows(f"SELECT coalesce(max(seq), 0) FROM {table}")[0][0] for table in ordered]
-    backend.add({"order": pack(encode(max(orders), "order"))})
-    for table in (*ordered, "blobs", "nodes", "states"):
-        backend.rows(f"DROP TABLE {table}")
-
-
-def _convert_histories(backend: SqlBackend) -> dict[str, list[str]]:
-    """Convert nodes and histories; the groups of every history and prefix, by what it says."""
-    nodes: dict[str, tuple[Node, list[str]]] = {"": (Node(0, 0, "", "", ""), [])}
-    groups: dict[str, list[str]] = {}
-    sql = "SELECT position, turn, parent, message, says FROM nodes ORDER BY position"
-    for position, turn, *digests in backend.rows(sql, types=(int, int, bytes, bytes, bytes)):
-        node = Node(position, turn, *(digest.hex() for digest in digests))
-        if node.parent in nodes:  # else what stands before it is missing
-            above = nodes[node.parent][1]
-            own = above if position & (position - 1) else [*above, groups_of([node.says])[0]]
-            nodes[node.digest], groups[node.says] = (node, own), own
-            backend.add({node.key(own): b""})
-    for order, says, tip in _rows_of(backend, "seq, says, tip FROM histories", int, bytes, bytes):
-        last, own = nodes.get(tip.hex(), nodes[""])
-        name = tip.hex() if backend.get([f"history/{says.hex()}"]) else says.hex()
-        history = StoredHistory(
-            name, f"{order:012}", says.hex(), tip.hex(), own or groups_of(()), last.position, last.turn
-        )
-        backend.add(history.record())
-    return groups
-
-
-def _rows_of(backend: SqlBackend, columns: str, *types: type) -> Iterator[Row]:
-    """All rows of a table of an earlier format, some hundred at a time, in the order of the first of `columns`."""
-    first, last = columns.split(",")[0], types[0]()
-    sql = f"SELECT {columns} WHERE {first} > ? ORDER BY {first} LIMIT {MAX_PARAMETERS}"
-    while rows := backend.rows(sql, (last,), types=types):
-        yield from rows
-        last = rows[-1][0]

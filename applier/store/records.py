@@ -26,9 +26,11 @@ import hashlib
 import json
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
+
+import zstandard
 
 from applier.store.backend import Backend
 from planner.errors import StoreDamaged, StoreError
@@ -38,6 +40,8 @@ from planner.reading.history import History
 from planner.reading.messages import to_json
 
 __all__ = [
+    "EMPTY_HISTORY",
+    "GROUP_DIGITS",
     "Node",
     "StoredHistory",
     "audit",
@@ -54,21 +58,24 @@ __all__ = [
     "read_chain",
     "read_histories",
     "read_messages",
+    "saved_history",
     "unpack",
 ]
 
 EMPTY_HISTORY = hashlib.sha256(b"").hexdigest()
 """What an empty history says."""
 
-_LEVEL = 4
-"""Of zlib: on 20 real sessions 2.5 % more bytes than at 6, the usual one, in 0.62 of the time."""
+_LEVEL = 6
+"""Of zstd: on 51 real sessions 4 % less bytes than at 3, the usual one, and 2 % less than zlib's level 4 in the same
+time; it is read back in half of zlib's."""
 _WORTH = 0.9
 """Compressed content is kept only below this share of its size."""
 _SHORT = 256
 """Bytes: below this, little is saved for the time that it takes to begin."""
-_ZLIB_MARK = b"x"
-"""Every zlib stream with the default window begins with this byte, and no JSON text does."""
-_GROUP_DIGITS = 16
+_ZSTD_MARK, _ZLIB_MARK = b"(", b"x"
+"""Every zstd frame begins with the first, every zlib stream (which stores had before) with the second, and no JSON
+text with either."""
+GROUP_DIGITS = 16
 _AT_ONCE = 500
 """Records that are looked through together."""
 
@@ -92,7 +99,7 @@ def digest_of(content: bytes) -> str:
 
 def pack(content: bytes) -> bytes:
     """The body that `content` is stored as: its digest, and it, compressed when that pays."""
-    packed = zlib.compress(content, _LEVEL) if len(content) >= _SHORT else content
+    packed = zstandard.compress(content, _LEVEL) if len(content) >= _SHORT else content
     return hashlib.sha256(content).digest() + (packed if len(packed) < len(content) * _WORTH else content)
 
 
@@ -103,9 +110,10 @@ def unpack(body: bytes, place: str) -> bytes:
         StoreDamaged: it does not match its digest; the text names `place`.
     """
     digest, packed = body[:32], body[32:]
+    unpacking: dict[bytes, Callable[[bytes], bytes]] = {_ZSTD_MARK: zstandard.decompress, _ZLIB_MARK: zlib.decompress}
     try:
-        content = zlib.decompress(packed) if packed[:1] == _ZLIB_MARK else packed
-    except zlib.error as error:
+        content = unpacking.get(packed[:1], bytes)(packed)
+    except (zstandard.ZstdError, zlib.error, MemoryError) as error:  # a damaged frame can say that it has any length
         raise StoreDamaged(f"{place}: its content cannot be read back: {error}") from error
     if hashlib.sha256(content).digest() != digest:
         raise StoreDamaged(f"{place}: its content does not match its digest")
@@ -180,7 +188,7 @@ class Node(NamedTuple):
 def groups_of(says: Sequence[str]) -> list[str]:
     """The groups of a history that says `says` at each of its positions; of an empty one a group without nodes."""
     firsts = [says[2**n - 1] for n in range(len(says).bit_length())]
-    return [first[:_GROUP_DIGITS] for first in firsts or [EMPTY_HISTORY]]
+    return [first[:GROUP_DIGITS] for first in firsts or [EMPTY_HISTORY]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +207,10 @@ class StoredHistory:
     """Those of its nodes, in order; of an empty history one without nodes."""
     messages: int
     turns: int
+    used: float = 0.0
+    """When it was saved last, restored from or gone on with, to an hour: seconds since the epoch, 0 if not noted."""
+    size_bytes: int = 0
+    """Of its messages, as JSON; shared and packed they take less."""
 
     @property
     def key(self) -> str:
@@ -277,6 +289,12 @@ def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
     if [f"history/{history.name}" for history in histories] != list(contents):
         raise StoreDamaged("a history stands under another's name; restore the store from a backup")
     return sorted(histories, key=lambda history: history.order)
+
+
+def saved_history(backend: Backend, says: str, tip: str) -> StoredHistory | None:
+    """The history that ends at `tip` and says `says`, if it was saved."""
+    histories = [one for name in (says, tip) if name for one in read_histories(backend, name)]
+    return next((history for history in histories if history.tip == tip), None)
 
 
 def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[Any]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from applier.store.backend import Backend
 from planner.errors import StoreDamaged, StoreError
 
-__all__ = ["MAX_PARAMETERS", "VERSION_TABLE", "Row", "SqlBackend"]
+__all__ = ["VERSION_TABLE", "Row", "SqlBackend"]
 
 Row = tuple[Any, ...]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Self
@@ -38,12 +39,14 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
 from planner.reading.messages import Message, message_digest, to_json
 
-__all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory"]
+__all__ = ["NOTED_SECONDS", "Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory"]
 
 _PLAN_ID = re.compile(r"p?([0-9a-f]{8,64})")
 """``p1a2b3c4d``, ``1a2b3c4d``; not ``p12`` (too short), ``h1a2b3c4d``."""
 _LAST_SECOND = 10**15
 """Far behind what any clock says."""
+NOTED_SECONDS = 3600.0
+"""The use of a history is noted when the last note of it is so old."""
 _SUGGESTED = 3
 """Turns that an error names where a search does match."""
 _AT_ONCE = 200
@@ -67,9 +70,12 @@ class Store:
     its digest.
     """
 
-    def __init__(self, backend: Backend, *, redact_originals: bool = False) -> None:
-        """Use `backend` until `close`. With `redact_originals` no secret is stored at all, see `open_store`."""
-        self.backend = backend
+    def __init__(
+        self, backend: Backend, *, redact_originals: bool = False, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Use `backend` until `close`. With `redact_originals` no secret is stored at all, see `open_store`. `clock`
+        says when a history is used."""
+        self.backend, self.clock = backend, clock
         self._redacts = redact_originals
         self._open = True
 
@@ -80,14 +86,14 @@ class Store:
         block. Where the digest is taken by another form of the same history, the key is made of the exact form:
         what a key gave back once, it gives back for ever.
         """
-        contents = [self._content(message, f"messages[{index}]") for index, message in enumerate(history.messages)]
+        contents = [self.stored_form(message, f"messages[{index}]") for index, message in enumerate(history.messages)]
         nodes = records.chain_of(history, contents)
         says, tip = _digits(history.digest), nodes[-1].digest if nodes else ""
         groups = records.groups_of([node.says for node in nodes])
         with self.backend.transaction():
-            name = self._name(says, tip)
-        if name:
-            return history_key(name)
+            saved = records.saved_history(self.backend, says, tip)
+        if saved and not self._is_due(saved):
+            return saved.key
         with self.backend.transaction(write=True):
             missing = records.missing_keys(self.backend, [node.key(groups) for node in nodes])
             for position in range(len(nodes) - len(missing), len(nodes)):
@@ -95,21 +101,44 @@ class Store:
             new = nodes[len(nodes) - len(missing) :]
             self.backend.add({f"message/{node.message}": pack(contents[node.position - 1]) for node in new})
             self.backend.add(dict.fromkeys(missing, b""))
-            if not (name := self._name(says, tip)):
+            if not (saved := records.saved_history(self.backend, says, tip)):
                 name = tip if self.backend.get([f"history/{says}"]) else says
                 turns = nodes[-1].turn if nodes else 0
-                order = next_order(self.backend)
-                self.backend.add(StoredHistory(name, order, says, tip, groups, len(nodes), turns).record())
-        return history_key(name)
+                order, size = next_order(self.backend), sum(map(len, contents))
+                saved = StoredHistory(name, order, says, tip, groups, len(nodes), turns, size_bytes=size)
+            self._note(saved)
+        return saved.key
 
-    def _content(self, value: object, place: str) -> bytes:
+    def _is_due(self, history: StoredHistory) -> bool:
+        return self.clock() - history.used >= NOTED_SECONDS
+
+    def _note(self, history: StoredHistory) -> None:
+        """Store that `history` is used now, in a transaction that writes."""
+        record = replace(history, used=max(history.used, self.clock())).record()
+        self.backend.remove(record)
+        self.backend.add(record)
+
+    def note_use(self, history_key: str) -> None:
+        """Note that a conversation goes on that `history_key` is of, so that `collect_garbage` leaves it; cheap where
+        that was noted within the hour.
+
+        Raises:
+            ReferenceNotFound: it is not there.
+        """
+        with self.backend.transaction():
+            is_due = self._is_due(find_history(self.backend, history_key))
+        if is_due:
+            with self.backend.transaction(write=True):
+                self._note(find_history(self.backend, history_key))
+
+    def stored_form(self, value: object, place: str) -> bytes:
+        """`value` as this store has it: JSON, without secrets where these are to stay out.
+
+        Raises:
+            StoreError: `value` is not JSON data; the text names `place`.
+        """
         exact = encode(value, place)
         return encode(redact(json.loads(exact)), place) if self._redacts else exact
-
-    def _name(self, says: str, tip: str) -> str:
-        """What the history that ends at `tip` was saved as; empty if it was not."""
-        histories = [one for name in (says, tip) if name for one in read_histories(self.backend, name)]
-        return next((history.name for history in histories if history.tip == tip), "")
 
     def load_history(self, key: str) -> History:
         """The history saved under `key`: ``h`` and 8 to 64 hex digits, or the full digest.
@@ -134,7 +163,10 @@ class Store:
             history = find_referenced(self.backend, digits, turn, within)
             key = f"h{digits}" if digits else history.key
             nodes = nodes_of_turn(read_chain(self.backend, history), turn, key)
-            return f"{key}:t{turn}", records.read_messages(self.backend, nodes, key)
+            messages = records.read_messages(self.backend, nodes, key)
+        with suppress(StoreError):  # what may only be read can be restored from
+            self.note_use(f"h{history.name}")
+        return f"{key}:t{turn}", messages
 
     def histories(self) -> tuple[StoredHistory, ...]:
         """All histories saved, oldest first."""
@@ -253,7 +285,7 @@ class Store:
 
         A state that has the key of a history as one of its values is forgotten with it.
         """
-        key, content = f"state/{to_json(name)}", self._content(value, f"state {name}")
+        key, content = f"state/{to_json(name)}", self.stored_form(value, f"state {name}")
         with self.backend.transaction(write=True):
             self.backend.remove([key])
             if value is not None:

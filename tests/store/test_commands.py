@@ -7,6 +7,7 @@ import pytest
 from applier.cli import app
 from applier.store import open_store
 from planner.reading.history import read_history
+from planner.reading.messages import to_json
 from tests.store.damage import plan_for
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
@@ -87,3 +88,68 @@ def test_forgetting_says_what_is_left(run, filled):
     )
     assert run("store", "forget", plan_id, "--yes", "--store", filled)[0] == 0
     assert run("store", "flush", "--store", filled) == (0, "", "")
+
+
+def test_the_list_says_when_how_large_where_and_what_for(run, filled):
+    longer = read_history([*HISTORY.messages, {"role": "user", "content": "and a\nlong " + "x" * 90}])
+    other = read_history([{"role": "user", "content": "elsewhere"}])
+    with open_store(filled) as store:
+        store.clock = lambda: 86_400.0 * 3
+        before = store.histories()[0].key
+        store.note_origin(before, "/work/site", 1.0)
+        keys = [store.save_history(longer), store.save_history(other)]
+        store.save_plan(plan_for(other, task="go\nthere"))
+    data = json.loads(run("store", "list", "--sort", "project", "--json", "--store", filled)[1])
+    assert [(one["key"], one["folder"], one["task"], one["used"]) for one in data] == [
+        (keys[1], "", "go\nthere", 259_200.0),
+        (keys[0], "/work/site", "as in\nthe mock-up\nbelow", 259_200.0),
+    ]
+    assert data[1]["size_bytes"] == sum(len(to_json(message)) for message in longer.messages)
+    code, out, _ = run("store", "list", "--sort", "size", "--store", filled)
+    assert (code, "1970-01-04" in out, "go there" in out, before in out) == (0, True, True, False)
+    assert out.index(keys[1]) < out.index(keys[0])
+
+
+def test_a_conversation_moves_by_a_file(run, filled, tmp_path):
+    with open_store(filled) as store:
+        key = store.histories()[0].key
+    elsewhere = tmp_path / "elsewhere" / "store.db"
+    assert run("store", "export", key, "-o", tmp_path / "one", "--store", filled)[0] == 0
+    code, _, err = run("store", "export", key, "-o", tmp_path / "one", "--store", filled)
+    assert (code, "say --overwrite" in err, err.count("\n")) == (1, True, 1)
+    assert run("store", "export", key, "-o", tmp_path / "one", "--overwrite", "--store", filled)[0] == 0
+    code, out, _ = run("store", "import", tmp_path / "one", "--store", elsewhere)
+    assert (code, key in out) == (0, True)
+    assert run("restore", "t2", "--store", elsewhere)[1] == "a button\n"
+    (tmp_path / "one").write_text("dear diary")
+    code, out, err = run("store", "import", tmp_path / "one", "--store", elsewhere)
+    assert (code, out, err.count("\n"), "give another file" in err) == (1, "", 1, True)
+    assert run("store", "backup", tmp_path / "all", "--store", filled)[0] == 0
+    assert run("restore", "t2", "--store", tmp_path / "all")[1] == "a button\n"
+    third = tmp_path / "third.db"
+    data = json.loads(run("store", "import", tmp_path / "all", "--backup", "--json", "--store", third)[1])
+    assert data == {"histories": [key]}
+
+
+def test_what_is_old_goes_when_one_says_yes(run, filled):
+    with open_store(filled) as store:
+        store.clock = lambda: 1.0
+        key = store.save_history(read_history([{"role": "user", "content": "old"}]))
+    for more in (("--dry-run",), ()):
+        code, out, err = run("store", "gc", "--older-than", "30d", *more, "--store", filled)
+        assert (code, key in out, "1 stay" in out) == (0 if more else 2, True, True)
+        assert ("say --yes" in err) != bool(more)
+    shown = json.loads(run("store", "gc", "--older-than", "30d", "--dry-run", "--json", "--store", filled)[1])
+    assert (shown["would_remove"], shown["kept"], shown["left"]) == ([key], 1, [])
+    code, out, err = run("store", "gc", "--older-than", "30d", "--larger-than", "2.5 GB", "--yes", "--store", filled)
+    assert (code, "removed: " in out, err) == (0, True, "")
+    assert run("restore", f"{key}:t1", "--store", filled)[0] == 1
+    assert run("restore", "t2", "--store", filled)[0] == 0
+    code, out, _ = run("store", "gc", "--older-than", "12h", "--store", filled)
+    assert (code, "no history goes" in out) == (0, True)
+
+
+@pytest.mark.parametrize("wrong", [(), ("--older-than", "30"), ("--older-than", "0d"), ("--larger-than", "2XB")])
+def test_a_limit_that_says_nothing_is_told(run, filled, wrong):
+    code, out, err = run("store", "gc", *wrong, "--store", filled)
+    assert (code, out, "30d" in err or "2GB" in err) == (2, "", True)

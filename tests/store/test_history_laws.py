@@ -106,6 +106,26 @@ def test_forks_share_and_stay_apart(store, first, second, data):
 
 
 @one_store
+@given(data=st.data())
+def test_a_message_is_stored_once_whichever_conversations_hold_it(store, data):
+    """A fork, a session that was resumed, a subagent with the same words and files: none costs what is there."""
+    with store.backend.transaction(write=True):
+        store.backend.remove(store.backend.keys(""))
+    pool = data.draw(histories(min_turns=2))
+    picks = st.lists(st.integers(0, len(pool) - 1), min_size=1, max_size=6)
+    saved = [[pool[at] for at in data.draw(picks)] for _ in range(data.draw(st.integers(1, 5)))]
+    for messages in saved:
+        for n in range(1, len(messages) + 1):
+            store.save_history(read_history(messages[:n]))
+    distinct = {exact([message]) for messages in saved for message in messages}
+    assert store.size().messages == len(distinct)
+    with store.backend.transaction():
+        assert len(store.backend.keys("node/")) == len(
+            {exact(messages[:n]) for messages in saved for n in range(1, len(messages) + 1)}
+        )
+
+
+@one_store
 @given(messages=histories(min_turns=3), other=histories(min_turns=2), data=st.data())
 def test_forgetting_a_conversation_leaves_one_that_forks_off_whole(store, messages, other, data):
     fork = [*messages[: data.draw(st.integers(0, len(messages) - 1))], *other]

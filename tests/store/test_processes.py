@@ -30,6 +30,14 @@ def test_processes_share_a_store_and_one_that_is_killed_harms_nothing(store_url)
     run(store_url, "together", "fork", "kill")
 
 
+def test_who_is_killed_in_a_backup_an_import_or_a_collection_leaves_a_whole_store(store_url):
+    run(store_url, "killed_in_upkeep")
+
+
+def test_a_backup_is_whole_whoever_writes_meanwhile(store_url):
+    run(store_url, "backed_up_meanwhile")
+
+
 def test_a_fork_in_mid_transaction_hangs_neither_side(store_url):
     run(store_url, "fork_in_transaction")
 

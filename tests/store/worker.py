@@ -11,12 +11,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from applier.store import open_store
+from applier.store import collect_garbage, history_key, open_store
+from applier.store.archive import back_up, export_conversation, import_records
+from applier.store.sql import SqlBackend
 from planner.errors import StoreError
 from planner.reading.history import read_history
 
@@ -186,6 +189,102 @@ def fork_in_transaction(name):
         assert store.save_history(read_history([user("after")]))
 
 
+def killed_in_upkeep(name):
+    """Killed at any step of a backup, an import or a collection: it is done or not begun, and the store is whole."""
+    old, new, theirs = keys(grown("old", 4)), keys(grown("new", 4)), keys(grown("theirs", 4)[-1:])
+    with TemporaryDirectory() as folder:
+        backup, one = Path(folder, "backup"), Path(folder, "one")
+        with open_store(Path(folder, "theirs.db")) as other:
+            other.set_state("session:theirs", {"key": other.save_history(grown("theirs", 4)[-1])})
+            export_conversation(other, *theirs, one)
+        with open_store(name) as store:
+            for age, who in ((10**7, "old"), (0, "new")):
+                store.clock = lambda age=age: 10**9 - age
+                for history in grown(who, 4):
+                    store.set_state(f"session:{who}", {"key": store.save_history(history)})
+        ended = {
+            lambda store: back_up(store, backup, overwrite=True): old | new,
+            lambda store: import_records(store, one): old | new | theirs,
+            lambda store: collect_garbage(store, older_than_seconds=10**6): new | theirs,
+        }
+        before = old | new
+        for work, after in ended.items():
+            steps = 0
+            while is_killed(name, steps, work):
+                assert held(name) in (before, after)
+                assert not backup.exists() or held(backup) == old | new
+                steps += 1
+            assert steps > 3
+            assert held(name) == after
+            before = after
+        assert held(backup) == old | new
+
+
+def backed_up_meanwhile(name):
+    """A backup that is made while another process saves holds what was there at one moment, whole."""
+    reading, writing = os.pipe()
+    every = [grown(f"writer {number}") for number in range(30)]
+
+    def save():
+        with open_store(name) as store:
+            for session in every:
+                for history in session:
+                    store.set_state("session:one", {"key": store.save_history(history)})
+                    os.write(writing, b".")
+
+    child = spawn(save)
+    order = [history_key(history.digest) for session in every for history in session]
+    with TemporaryDirectory() as folder, open_store(name) as store:
+        for round_number in range(4):
+            os.read(reading, 1)
+            backup = Path(folder, f"backup{round_number}")
+            back_up(store, backup)
+            there = held(backup)
+            assert there == set(order[: len(there)])
+            with open_store(backup) as copy:
+                last = (copy.get_state("session:one") or {"key": ""})["key"]
+                assert last in order[max(len(there) - 2, 0) : len(there)] or len(there) == 1
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert held(name)
+
+
+def keys(histories):
+    return {history_key(history.digest) for history in histories}
+
+
+def held(name):
+    with open_store(name) as store:
+        assert store.verify() == []
+        assert all(store.load_history(one.key).digest == one.digest for one in store.histories())
+        return {one.key for one in store.histories()}
+
+
+def is_killed(name, steps, work):
+    """True if a process that does `work` was killed at that step of it; False if it came to its end before."""
+
+    def act():
+        left = iter(range(steps))
+
+        def counted(plain):
+            def run(*arguments):
+                if next(left, None) is None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return plain(*arguments)
+
+            return run
+
+        with open_store(name) as store:
+            store.clock = lambda: 10**9
+            for method in ("keys", "get", "add", "remove"):
+                setattr(SqlBackend, method, counted(getattr(SqlBackend, method)))
+            work(store)
+
+    status = os.waitpid(spawn(act), 0)[1]
+    assert status in (0, signal.SIGKILL)
+    return status != 0
+
+
 def full(name):
     """The disk is full in the middle of a save: the old content is there, nothing of the new."""
     noise = read_history([user(os.urandom(40_000).hex()) for _ in range(40)])
@@ -227,7 +326,18 @@ def refused(name, text):
 
 
 if __name__ == "__main__":
-    known = together, opened_again, look, fork, fork_in_transaction, kill, full, read_only
+    known = (
+        together,
+        opened_again,
+        look,
+        fork,
+        fork_in_transaction,
+        kill,
+        killed_in_upkeep,
+        backed_up_meanwhile,
+        full,
+        read_only,
+    )
     actions = {action.__name__: action for action in known}
     for named in sys.argv[2:]:
         actions[named](sys.argv[1])

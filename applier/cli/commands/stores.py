@@ -1,22 +1,47 @@
-"""`compactor restore`, `facts`, `log` and `store`: what the store holds, printed, checked and forgotten."""
+"""`compactor restore`, `facts`, `log` and `store`: what the store holds, printed, checked, kept apart and forgotten."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import click
 
-from applier.cli.options import SINCE, as_json, turn_ranges, with_store
+from applier.cli.options import (
+    AGE,
+    EXISTING_FILE,
+    OUTPUT_FILE,
+    SINCE,
+    SIZE,
+    agreed,
+    as_json,
+    change_options,
+    output_option,
+    store_option,
+    turn_ranges,
+    with_store,
+)
 from applier.cli.screen import echo, print_data, print_json, print_table, screen
+from applier.store.archive import back_up, export_conversation, import_records
 from applier.store.facts import facts_about, is_within, known_facts, stored_facts
+from applier.store.listing import StoredConversation, conversations
+from applier.store.opening import open_store
+from applier.store.records import StoredHistory
+from applier.store.retention import collect_garbage
 from applier.store.store import Store
 from planner.errors import StoreError
 from planner.plan import FactType, Finding
 from planner.prices import switch_money
 
 __all__ = ["facts_command", "log_command", "restore_command", "store_command"]
+
+_FEW = 4
+"""Below so many conversations are named."""
+_TASK_SHOWN = 60
+"""Characters of a task in the list."""
 
 
 class _Range(click.ParamType[tuple[int, int]]):
@@ -136,21 +161,122 @@ def _event_cells(event: Mapping[str, Any]) -> Iterator[str]:
 
 @click.group
 def store_command() -> None:
-    """List what the store holds, verify it, and forget a conversation."""
+    """List, verify, back up and move what the store holds; forget a conversation, or all that is old."""
+
+
+_SORTED: Mapping[str, Callable[[StoredConversation], Any]] = {
+    "date": lambda one: one.history.used,
+    "size": lambda one: one.history.size_bytes,
+    "project": lambda one: one.folder,
+}
 
 
 @store_command.command(name="list")
+@click.option("--sort", type=click.Choice(list(_SORTED)), default="date", show_default=True, help="Smallest first.")
 @with_store
 @as_json
-def list_(store: Store, as_json: bool) -> None:
-    """List the histories, oldest first."""
-    known = store.histories()
+def list_(sort: str, store: Store, as_json: bool) -> None:
+    """List the conversations: when each was used last, the size of its messages, where it worked, its task."""
+    known = sorted(conversations(store), key=_SORTED[sort])
     if as_json:
-        names = ("key", "digest", "messages", "turns")
-        print_json([{name: getattr(history, name) for name in names} for history in known])
+        names = ("key", "digest", "messages", "turns", "used", "size_bytes")
+        own = [{name: getattr(one.history, name) for name in names} for one in known]
+        print_json([{**data, "folder": one.folder, "task": one.task} for data, one in zip(own, known, strict=True)])
         return
-    rows = ((history.key, f"{history.messages:,}", f"{history.turns:,}") for history in known)
-    print_table(("history", "messages", "turns"), rows, right=("messages", "turns"), empty="no history")
+    rows = map(_conversation_cells, known)
+    titles = ("history", "used", "messages", "turns", "bytes", "project", "task")
+    print_table(titles, rows, right=("messages", "turns", "bytes"), empty="no history")
+
+
+def _conversation_cells(one: StoredConversation) -> Iterator[str]:
+    yield from (one.history.key, _used(one.history))
+    yield from (f"{number:,}" for number in (one.history.messages, one.history.turns, one.history.size_bytes))
+    yield from (one.folder, " ".join(one.task.split())[:_TASK_SHOWN])
+
+
+def _used(history: StoredHistory) -> str:
+    return _day(history.used) if history.used else ""
+
+
+@store_command.command
+@click.option("--older-than", type=AGE, help="Remove what was not used for so long: 30d, 12h.")
+@click.option("--larger-than", type=SIZE, help="Then what was used longest ago, while the store is larger: 2GB, 500MB.")
+@change_options
+@with_store
+@as_json
+def gc(
+    older_than: float | None, larger_than: float | None, dry_run: bool, yes: bool, store: Store, as_json: bool
+) -> int:
+    """Remove conversations that are old, or too much; never what a live one refers to.
+
+    Live is what was used within a day: saved, gone on with, or restored from. Shows what would go, and asks. Exit 1 if
+    something of it is left in a file.
+    """
+    if older_than is None and larger_than is None:
+        raise click.UsageError("say what is not to be kept: --older-than 30d, --larger-than 2GB, or both.")
+    collect = partial(collect_garbage, store, older_than_seconds=older_than, larger_than_bytes=larger_than)
+    garbage = collect(dry_run=True)
+    if not as_json:
+        rows = ((one.key, _used(one), f"{one.messages:,}", f"{one.size_bytes:,}") for one in garbage.histories)
+        titles = ("history", "used", "messages", "bytes")
+        print_table(titles, rows, right=("messages", "bytes"), empty="no history goes")
+        echo(f"{garbage.kept:,} stay; {garbage.events:,} old events go; about {garbage.bytes_after:,} bytes are left")
+    done = not dry_run and (garbage.histories or garbage.events) and agreed(yes=yes, as_json=as_json)
+    if done:
+        garbage = collect()
+        if not as_json:
+            echo(f"removed: {garbage.bytes_before:,} bytes before, {garbage.bytes_after:,} now")
+    if as_json:
+        names = ("kept", "events", "bytes_before", "bytes_after")
+        numbers = {name: getattr(garbage, name) for name in names}
+        keys = [one.key for one in garbage.histories]
+        print_json({"removed" if done else "would_remove": keys, **numbers, "left": _as_data(garbage.left)})
+        return 1 if garbage.left else 0
+    return _report_left(garbage.left, as_json=False)
+
+
+_overwrite = click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
+
+
+@store_command.command
+@click.argument("file", type=OUTPUT_FILE)
+@_overwrite
+@with_store
+def backup(file: Path, overwrite: bool, store: Store) -> None:
+    """Write the whole store to FILE, which is a store's file itself, while others use it."""
+    back_up(store, file, overwrite=overwrite)
+    echo(f"{file}: {file.stat().st_size:,} bytes, to be named by --store, or taken in by `store import --backup`")
+
+
+@store_command.command
+@click.argument("history")
+@output_option("Where to write it.", required=True)
+@_overwrite
+@with_store
+def export(history: str, output: Path, overwrite: bool, store: Store) -> None:
+    """Write one conversation to a file: history, plans, facts, events and its session's state.
+
+    HISTORY is a key like h1a2b3c4d. The file holds all of it, whoever has it reads it.
+    """
+    export_conversation(store, history, output, overwrite=overwrite)
+    echo(f"{output}: {output.stat().st_size:,} bytes; `compactor store import` takes it in")
+
+
+@store_command.command(name="import")
+@click.argument("file", type=EXISTING_FILE)
+@click.option("--backup", "is_backup", is_flag=True, help="FILE is a backup of your own store: take all of it.")
+@store_option
+@as_json
+def import_(file: Path, is_backup: bool, store: str | None, as_json: bool) -> None:
+    """Take the conversation in FILE into the store, which is made if need be; all of it or nothing."""
+    with open_store(store) as opened:
+        keys = import_records(opened, file, is_own_backup=is_backup)
+        ends = [one.history.key for one in conversations(opened) if one.history.key in keys]
+    if as_json:
+        print_json({"histories": keys})
+    else:
+        what = ", ".join(ends) if len(ends) < _FEW else f"{len(ends)} conversations"
+        echo(f"{file}: {what} in the store; their references restore from it")
 
 
 @store_command.command
@@ -181,11 +307,15 @@ def flush(store: Store, as_json: bool) -> int:
 
 def _report_left(left: Sequence[Finding], *, as_json: bool) -> int:
     if as_json:
-        print_json({"left": [finding.model_dump(mode="json") for finding in left]})
+        print_json({"left": _as_data(left)})
     for finding in () if as_json else left:
         repair = f": {finding.repair}" if finding.repair else ""
         echo(f"compactor: left: {finding.problem}{repair}", err=True)
     return 1 if left else 0
+
+
+def _as_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [finding.model_dump(mode="json") for finding in findings]
 
 
 @store_command.command
@@ -195,7 +325,7 @@ def verify(store: Store, as_json: bool) -> int:
     """Recompute every digest in the store; exit 1 if anything is damaged."""
     findings, size = store.verify(), store.size()
     if as_json:
-        print_json({"findings": [finding.model_dump(mode="json") for finding in findings]})
+        print_json({"findings": _as_data(findings)})
     else:
         for finding in findings:
             screen().print(f"{finding.code}: {finding.problem}")
