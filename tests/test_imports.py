@@ -34,6 +34,7 @@ ONLY_IN = {
     "httpx": ("applier.adapters.proxy",),
     "zstandard": ("applier.adapters.proxy",),
     "mcp": ("applier.adapters.mcp",),
+    "ray": ("applier.fleet_ray",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
 """Libraries that only these modules (or those below, or beginning so) may import."""
@@ -163,9 +164,18 @@ FOLDERS = {
     "applier.receipt": ("planner", "applier.store.secrets", "applier.view"),
     "applier.serving": (),
     "applier.program": (),
+    "applier.processes": (),
+    "applier.fleet": ("planner", "applier.adapters.transcripts", "applier.store", "applier.view"),
+    "applier.fleet_ray": ("planner", "applier.fleet"),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
-    "applier.learning": ("planner", "applier.settings", "applier.store", "applier.adapters.transcripts"),
+    "applier.learning": (
+        "planner",
+        "applier.processes",
+        "applier.settings",
+        "applier.store",
+        "applier.adapters.transcripts",
+    ),
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view", "applier.learning"),
     "applier.adapters": (
         "planner",

@@ -7,7 +7,7 @@ when it pays. Prints nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -42,7 +42,6 @@ __all__ = [
     "evaluation_means",
     "measure_integrity",
     "measured",
-    "transcript_paths",
 ]
 
 CUT_SHARES = (0.5, 0.8)
@@ -116,15 +115,6 @@ class EvaluationMean:
     violations: int | None
     """Over all cuts together."""
     payback_calls: float | None
-
-
-def transcript_paths(places: Iterable[Path]) -> list[Path]:
-    """The transcript files among and in `places`, sorted within each folder."""
-    paths: list[Path] = []
-    for place in places:
-        inside = (path for path in place.iterdir() if path.suffix in (".json", ".jsonl")) if place.is_dir() else [place]
-        paths += sorted(inside)
-    return paths
 
 
 def cuts_of_file(path: Path) -> list[Cut]:

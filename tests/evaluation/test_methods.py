@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from applier.adapters.transcripts import transcript_files
 from applier.eval import evaluation
 from applier.eval.evaluation import (
     cut_transcript,
     evaluate,
     evaluate_files,
     evaluation_means,
-    transcript_paths,
 )
 from applier.eval.methods import METHODS, PLAIN_METHODS, find_method
 from applier.eval.texts import message_tokens
@@ -93,7 +93,7 @@ def test_where_an_agent_compacted_itself_its_summary_is_measured_at_its_own_size
     summary = "Tests fail: /srv/jobs/report/runner.py has DEFAULT_DEADLINE = 900."
     write(tmp_path / "job-s0.json", PAST, meta={"native_compact_summary": summary})
     write(tmp_path / "job-s1.json", [{"role": "user", "content": summary}, *FUTURE])
-    own = {row.method: row for path in transcript_paths([tmp_path]) for row in summary_rows(path, ["newest"])}
+    own = {row.method: row for path in transcript_files([tmp_path]) for row in summary_rows(path, ["newest"])}
     assert own.keys() == {"newest", "own summary"}
     assert own["newest"].ratio == own["own summary"].ratio == own["own summary"].size
     assert "DEFAULT_DEADLINE" not in own["own summary"].recall.lost
@@ -104,7 +104,7 @@ def test_workers_give_the_same_rows_in_the_same_order(tmp_path, short_is_enough)
     for name in ("a", "b"):
         write(tmp_path / f"{name}.json", [*PAST, *FUTURE])
     (tmp_path / "c.json").write_text("no transcript")
-    finished, paths, how = [], transcript_paths([tmp_path]), (["newest", "clear"], [0.5])
+    finished, paths, how = [], transcript_files([tmp_path]), (["newest", "clear"], [0.5])
     alone = evaluate_files(paths, *how, done=lambda: finished.append(1))
     assert evaluate_files(paths, *how, workers=2) == alone
     assert len(finished) == 3

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from applier.adapters.transcripts import transcript_files
 from applier.cli.options import OUTPUT_FILE, SHARE, as_csv, as_json
 from applier.cli.screen import clean, echo, one_line, print_csv, print_json, print_table, progress, screen
 from applier.eval.evaluation import (
@@ -22,7 +23,6 @@ from applier.eval.evaluation import (
     draw_recall,
     evaluate_files,
     evaluation_means,
-    transcript_paths,
 )
 from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import METHODS
@@ -99,11 +99,11 @@ def eval_command(
 ) -> None:
     """Measure what survives of what an agent needed later.
 
-    TRANSCRIPTS are files, or folders of them; each is cut, and what stands before the cut is compacted.
-    Plain recall: the share of specifics it wrote later that still stand. In context: with half of the words
-    around them. The method never sees what comes after the cut.
+    TRANSCRIPTS are files, or folders with such in and below them; each is cut, and what stands before the cut is
+    compacted. Plain recall: the share of specifics it wrote later that still stand. In context: with half of the
+    words around them. The method never sees what comes after the cut.
     """
-    paths = transcript_paths(places)
+    paths = transcript_files(places)
     if not paths:
         raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
     if probes:
@@ -238,7 +238,7 @@ def prompts_eval_command(
         raise click.UsageError("give at most two --prompts, and --answers for both or for none.")
     sides = zip([None, None, *folders][-2:], answers or (None, None), strict=True)
     first, second = (PromptVariant(place, recorded, model=model) for place, recorded in sides)
-    cuts = [cut for path in transcript_paths(places) for cut in cuts_of_file(path)]
+    cuts = [cut for path in transcript_files(places) for cut in cuts_of_file(path)]
     with progress("planning", len(cuts)) as done:
         rows, differences = compare_prompts(first, second, cuts, ratio, done)
     means = evaluation_means(rows)
