@@ -91,7 +91,9 @@ def plan_files(
     standing, size = _standing(output, options.digest) if output and output.is_file() else ({}, 0)
     due = [path for path in paths if not _stands(standing.get(path), path)]
     _reckon(due, options, cap)
-    with _report(output, {path: row for path, row in standing.items() if path not in {*due}}, size) as report:
+    for path in due:
+        standing.pop(path, None)
+    with _report(output, standing, size) as report:
         try:
             _plan_due(due, options, report, plans, workers=workers, cap=cap)
         finally:

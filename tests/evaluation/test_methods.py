@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.resources import files
 from itertools import product
 
 import pytest
@@ -100,13 +101,14 @@ def test_where_an_agent_compacted_itself_its_summary_is_measured_at_its_own_size
     assert "run_report" in own["own summary"].recall.lost
 
 
-def test_workers_give_the_same_rows_in_the_same_order(tmp_path, short_is_enough):
+@pytest.mark.real
+def test_workers_give_the_same_rows_in_the_same_order(tmp_path):
     for name in ("a", "b"):
-        write(tmp_path / f"{name}.json", [*PAST, *FUTURE])
+        (tmp_path / f"{name}.json").write_bytes(files("applier.eval").joinpath("transcript.json").read_bytes())
     (tmp_path / "c.json").write_text("no transcript")
     finished, paths, how = [], transcript_files([tmp_path]), (["newest", "clear"], [0.5])
-    alone = evaluate_files(paths, *how, done=lambda: finished.append(1))
-    assert evaluate_files(paths, *how, workers=2) == alone
+    alone = evaluate_files(paths, *how, quick=True, done=lambda: finished.append(1))
+    assert evaluate_files(paths, *how, quick=True, workers=2) == alone
     assert len(finished) == 3
     rows, (problem,) = alone
     assert {row.cut.partition("@")[0] for row in rows} == {"a", "b"}
