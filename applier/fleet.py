@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.adapters.transcripts.document import file_content
+from applier.store.secrets import redact
 from applier.view import look_in
 from planner.api import plan_compaction
 from planner.errors import TranscriptError
@@ -121,7 +122,7 @@ def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> R
         usage = getattr(error, "usage", None) or Usage()
         row |= {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
         text = str(error).removeprefix(path).removeprefix("text").lstrip(",: ") or type(error).__name__
-        return row | {"cause": type(error).__name__, "error": text[:_LONGEST_ERROR]}
+        return row | {"cause": type(error).__name__, "error": redact(text[:_LONGEST_ERROR])}  # it may quote the file
 
 
 def _numbers(content: bytes, options: PlanOptions) -> Row:

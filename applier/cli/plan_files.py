@@ -104,12 +104,12 @@ def plan_files(
 
 
 def _resolved(options: PlanOptions) -> PlanOptions:
-    """`options` with who plans, by what prompts."""
+    """`options` with who plans, by what prompts: a model's place is not taken by the rules in some of the rows."""
     if not asks_model(options.planner, options.model):
         return replace(options, planner="rules", model=None)
     from planner.model.prompts import load_prompts
 
-    return replace(options, prompts=load_prompts(options.prompts_dir).hash)
+    return replace(options, planner="model", prompts=load_prompts(options.prompts_dir).hash)
 
 
 def _standing(output: Path, options: str) -> tuple[dict[str, Row], int]:

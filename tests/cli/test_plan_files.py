@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from applier.fleet import EMPTY_ROW, PlanOptions, plan_row
 from applier.processes import in_processes
 from applier.program import program
+from applier.testing import Failure
 from planner import CompactionPlan
 from tests.loopback import KEY, Loopback
 
@@ -112,6 +113,7 @@ def test_a_file_of_something_else_is_never_written_over(compactor, files):
         assert says in ran.err
         assert output.read_text() == text
     output.unlink()
+    assert compactor("plan", files / "run0.json", *RULES, "--workers", 2).code == 2
     for wrong in (("--web",), ("--all",), ("--part", "0"), ("--set", "t1=keep")):
         assert compactor("plan", files, *wrong).code == 2
     (files.parent / "empty").mkdir()
@@ -247,6 +249,32 @@ def test_a_model_is_asked_up_to_the_cap(compactor, files, monkeypatch):
         assert "7 files to plan with claude-haiku-5-5: at most" in ran.err
         compactor("plan", files, "-o", "rows.jsonl")
         assert len(server.requests) == 5
+
+
+@pytest.mark.real
+def test_a_model_that_does_not_answer_ends_the_run_and_its_files_are_tried_again(compactor, files, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    how = ("-o", "rows.jsonl", "--workers", 1)
+    with Loopback(lambda _: Failure(401, "authentication_error", "no")) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        ran = compactor("plan", *sorted(files.rglob("run*.json")), *how)
+    assert ran.code == 1
+    assert "stopped behind " in ran.err
+    assert "2 left: run it again to go on" in ran.err
+    rows = rows_of((files.parent / "rows.jsonl").read_text())
+    assert [row["cause"] for row in rows] == ["PlannerUnavailable"] * 3
+    assert KEY not in ran.err + str(rows)
+    with Loopback('{"need": "", "turns": ["t2 drop 0"], "facts": []}') as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        assert compactor("plan", *sorted(files.rglob("run*.json")), *how).code == 0
+    assert len(rows_of((files.parent / "rows.jsonl").read_text())) == 5
+
+
+def test_what_a_row_quotes_of_a_foreign_file_holds_no_secret(tmp_path):
+    (tmp_path / "keys.json").write_text("AKIAIOSFODNN7EXAMPLE is the key")
+    row = plan_row(str(tmp_path / "keys.json"), PlanOptions())
+    assert row["error"].startswith("line 1, column 1: not JSON")
+    assert "AKIAIOSFODNN7" not in str(row)
 
 
 @pytest.mark.real

@@ -113,6 +113,8 @@ def plan_command(
         how_each = replace(plan_options(**how), store=store)
         plan_files(transcripts, output, plans, how_each, workers=workers or all_cores(), cap=cap)
         return
+    if plans or workers:
+        raise click.UsageError("--plans and --workers are of many transcripts.")
     _spare(output, transcript=transcript)
     place = output or transcript.with_name(f"{transcript.stem}.plan.json")
     seen, read = digest_of(place), read_file(transcript, part)
