@@ -307,6 +307,7 @@ def test_importing_everything_else_loads_no_client():
         "openai",
         "starlette",
         "mcp",
+        "ray",
     ]
     made_for_one = tuple(prefix for client in clients for prefix in ONLY_IN.get(client, ()))
     light = [name for name in MODULES if not name.startswith(made_for_one) and not name.endswith("__main__")]

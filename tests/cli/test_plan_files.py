@@ -29,7 +29,7 @@ MANY = 8
 PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
 BEGIN_RAY = """
 import ray, sys
-options = dict(num_cpus=1, include_dashboard=False, log_to_driver=False)
+options = dict(num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=80_000_000)
 ray.init(**options, _node_ip_address="127.0.0.1", _temp_dir=sys.argv[1])
 """
 FROM_PATHS = """

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, nullcontext
 from datetime import UTC, date, datetime
 from difflib import unified_diff
 from hashlib import sha256
@@ -167,7 +167,7 @@ def _read_due(
     problems: list[str] = []
     usage, failures, read_now = Usage(), 0, 0
     many = in_processes(reader.read, due, all_cores()) if apart and len(due) >= MANY else None
-    with progress("reading conversations", len(due)) as step:
+    with progress("reading conversations", len(due)) as step, closing(many) if many else nullcontext():
         for one, made in many or ((one, None) for one in due):
             try:
                 if many and not made:
