@@ -33,6 +33,7 @@ ONLY_IN = {
     "httpx": ("applier.adapters.proxy",),
     "zstandard": ("applier.adapters.proxy", "applier.store.records"),
     "mcp": ("applier.adapters.mcp",),
+    "ray": ("applier.fleet_ray",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
 """Libraries that only these modules (or those below, or beginning so) may import."""
@@ -162,9 +163,18 @@ FOLDERS = {
     "applier.receipt": ("planner", "applier.store.secrets", "applier.view"),
     "applier.serving": (),
     "applier.program": (),
+    "applier.processes": (),
+    "applier.fleet": ("planner", "applier.adapters.transcripts", "applier.store", "applier.view"),
+    "applier.fleet_ray": ("planner", "applier.fleet"),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
-    "applier.learning": ("planner", "applier.settings", "applier.store", "applier.adapters.transcripts"),
+    "applier.learning": (
+        "planner",
+        "applier.processes",
+        "applier.settings",
+        "applier.store",
+        "applier.adapters.transcripts",
+    ),
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view", "applier.learning"),
     "applier.adapters": (
         "planner",
@@ -296,6 +306,7 @@ def test_importing_everything_else_loads_no_client():
         "openai",
         "starlette",
         "mcp",
+        "ray",
     ]
     made_for_one = tuple(prefix for client in clients for prefix in ONLY_IN.get(client, ()))
     light = [name for name in MODULES if not name.startswith(made_for_one) and not name.endswith("__main__")]

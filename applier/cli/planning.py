@@ -13,16 +13,16 @@ from applier.adapters.transcripts import Transcript, write_transcript
 from applier.cli.files import write_whole
 from applier.cli.options import SHARE, task, together
 from applier.cli.screen import print_data
+from applier.fleet import PlanOptions
 from applier.settings import load_settings
 from applier.sheet import Sheet
 from applier.store.opening import open_store
 from applier.store.store import Store
 from applier.view import apply
-from planner.api import plan_compaction
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan
 
-__all__ = ["planned", "planning_options", "write_view"]
+__all__ = ["plan_options", "planned", "planning_options", "write_view"]
 
 planning_options = together(
     task,
@@ -49,38 +49,30 @@ planning_options = together(
 """All options that say how to plan; they arrive under the names that `planned` takes."""
 
 
-def planned(
-    read: Transcript,
-    name: object,
-    *,
-    task: str | None = None,
-    planner: Any = None,
-    model: str | None = None,
-    target_model: str | None = None,
-    **more: Any,
-) -> CompactionPlan:
-    """The plan of `read`, a file called `name`, by `planning_options`; what none of them says is as configured.
+def plan_options(*, planner: Any = None, target_model: str | None = None, **more: Any) -> PlanOptions:
+    """How is planned, by `planning_options`; what none of them says is as configured.
+
+    Raises:
+        click.UsageError: two targets.
+    """
+    if more.get("target_tokens") and more.get("target_ratio"):
+        raise click.UsageError("--target-tokens and --target-ratio exclude each other: give one.")
+    own = load_settings()
+    settings = own.plan.model_copy(update={"target_model": target_model or own.plan.target_model})
+    model = more.pop("model", None) or own.planner_model or None
+    return PlanOptions(planner=planner or own.planner, model=model, settings=settings, **more)
+
+
+def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
+    """The plan of `read`, a file called `name`, by `planning_options`.
 
     Raises:
         click.UsageError: two targets, or no task.
     """
-    if more.get("target_tokens") and more.get("target_ratio"):
-        raise click.UsageError("--target-tokens and --target-ratio exclude each other: give one.")
-    task = task or read.task
-    if not task:
+    options = plan_options(**how)
+    if not (options.task or read.task):
         raise click.UsageError(f"{name} names no task: say by --task what the agent is to do now.")
-    own = load_settings()
-    settings = own.plan.model_copy(update={"target_model": target_model or own.plan.target_model})
-    return plan_compaction(
-        read.messages,
-        task,
-        system=read.system,
-        tools=read.tools,
-        planner=planner or own.planner,
-        model=model or own.planner_model or None,
-        settings=settings,
-        **more,
-    )
+    return options.plan(read)
 
 
 def write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:

@@ -87,18 +87,23 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 def print_table(
-    titles: Iterable[str], rows: Iterable[Iterable[str]], *, right: Collection[str] = (), empty: str = ""
+    titles: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    *,
+    right: Collection[str] = (),
+    empty: str = "",
+    err: bool = False,
 ) -> None:
     """Print a table as easy to read for a person as for `grep`: columns named in `right` are numbers.
 
-    Without any rows, `empty` is printed instead, if there is such a text.
+    Without any rows, `empty` is printed instead, if there is such a text. `err`: on standard error.
     """
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left")
     for cells in rows:
         table.add_row(*cells)
-    screen().print(table if table.row_count or not empty else empty)
+    screen(stderr=err).print(table if table.row_count or not empty else empty)
 
 
 def printable(text: str) -> str:

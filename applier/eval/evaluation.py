@@ -7,9 +7,8 @@ when it pays. Prints nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, product, takewhile
@@ -20,6 +19,7 @@ from applier.adapters.transcripts import read_transcript
 from applier.eval.methods import Method, NotRecorded, methods_for
 from applier.eval.survival import Need, NeedRecall, Survival, find_needs, measure_recall, measure_survival
 from applier.eval.texts import message_tokens
+from applier.processes import in_processes
 from planner.errors import TranscriptError
 from planner.prices import payback_calls
 from planner.reading.messages import Message, message_digest
@@ -40,7 +40,6 @@ __all__ = [
     "evaluation_means",
     "measure_integrity",
     "measured",
-    "transcript_paths",
 ]
 
 CUT_SHARES = (0.5, 0.8)
@@ -111,15 +110,6 @@ class EvaluationMean:
     payback_calls: float | None
 
 
-def transcript_paths(places: Iterable[Path]) -> list[Path]:
-    """The transcript files among and in `places`, sorted within each folder."""
-    paths: list[Path] = []
-    for place in places:
-        inside = (path for path in place.iterdir() if path.suffix in (".json", ".jsonl")) if place.is_dir() else [place]
-        paths += sorted(inside)
-    return paths
-
-
 def cuts_of_file(path: Path) -> list[Cut]:
     """The cuts of one transcript file that are worth measuring."""
     transcript = read_transcript(path)
@@ -188,15 +178,13 @@ def evaluate_files(
     Methods are named, so that each of the `workers`, processes, can find them itself; `model` is the planner model of
     the one called ``model``. `done` is called as each file is finished.
     """
-    rows: list[EvaluationRow] = []
-    problems: list[str] = []
     work = partial(_file_rows, methods=tuple(methods), ratios=tuple(ratios), quick=quick, model=model)
-    with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-        for of_file, problem in (pool.map if pool else map)(work, paths):
-            rows += of_file
-            problems += [problem] if problem else []
-            done()
-    return rows, problems
+    made = {}
+    for path, result in in_processes(work, paths, workers) if workers > 1 else ((path, work(path)) for path in paths):
+        made[path] = result or ([], f"{path}: the process that measured it died")
+        done()
+    results = [made[path] for path in paths]
+    return [row for rows, _ in results for row in rows], [problem for _, problem in results if problem]
 
 
 def _file_rows(

@@ -7,25 +7,27 @@ does not say where it worked counts only if its paths do. What cannot be read is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from applier.adapters.transcripts import Transcript, read_transcript
+from applier.adapters.transcripts import Transcript, read_transcript, transcript_files
+from applier.processes import all_cores, in_processes
 from applier.store.facts import is_within
 from applier.store.store import Store
 from planner.analysis import analyze
 from planner.errors import CompactorError
 from planner.reading.history import History, read_history
 
-__all__ = ["Conversation", "Unread", "conversations_in", "stored_conversations"]
+__all__ = ["MANY", "Conversation", "Unread", "conversations_in", "stored_conversations"]
 
 OPEN_SECONDS = 3_600.0
 """One in which something was said so short a time ago is not over."""
-SUFFIXES = (".jsonl", ".json")
+MANY = 32
+"""So many files are worth processes of their own."""
 TOKENS_A_CHARACTER = 0.3
 """For what reading one costs at most, before it is counted."""
 
@@ -60,18 +62,15 @@ class Unread:
 
 def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) -> list[Conversation | Unread]:
     """Those in the files `logs`, and in the files of the folders among them and below."""
-    return _finished([_logged(path, projects) for path in _files(logs)], now)
+    paths, work = transcript_files(logs), partial(_logged, projects=projects)
+    apart = in_processes(work, paths, all_cores()) if len(paths) >= MANY else ((path, work(path)) for path in paths)
+    made = {path: one or Unread(path.name, "the process that read it died", bad=True) for path, one in apart}
+    return _finished([made[path] for path in paths], now)
 
 
 def stored_conversations(store: Store, projects: Sequence[str], now: float) -> list[Conversation | Unread]:
     """Those of `store`."""
     return _finished([_stored(store, history.key, projects) for history in store.histories()], now)
-
-
-def _files(logs: Sequence[Path]) -> Iterator[Path]:
-    for place in logs:
-        below = sorted(one for one in place.rglob("*") if one.suffix in SUFFIXES and one.is_file())
-        yield from below if place.is_dir() else [place]
 
 
 def _logged(path: Path, projects: Sequence[str]) -> Conversation | Unread:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from applier.eval.evaluation import transcript_paths
+from applier.adapters.transcripts import transcript_files
 
 __all__ = ["draw", "held_out", "is_held_out", "session_of"]
 
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("places", nargs="+", type=Path)
     parser.add_argument("--draw", type=Path, help="a folder of exams: print the digests that are drawn without them")
     options = parser.parse_args()
-    paths = transcript_paths(options.places)
+    paths = transcript_files(options.places)
     if options.draw:
         large = [path.stem for path in paths if path.stat().st_size >= LEAST_BYTES]
         print(*draw(large, [path.stem for path in options.draw.glob("*.json")]), sep="\n")

@@ -18,8 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from applier.adapters.transcripts import read_transcript
-from applier.eval.evaluation import transcript_paths
+from applier.adapters.transcripts import read_transcript, transcript_files
 from applier.eval.methods import find_method
 from applier.eval.texts import message_tokens, one_space, plain_text
 from planner.errors import SettingsError, TranscriptError
@@ -173,7 +172,7 @@ def _chats(console: Console, options: argparse.Namespace) -> None:
 
 
 def _constraints(console: Console, options: argparse.Namespace) -> None:
-    paths = sorted(path for path in transcript_paths(options.places) if _has_words(path))
+    paths = sorted(path for path in transcript_files(options.places) if _has_words(path))
     if options.most is not None:
         paths = random.Random(options.most).sample(paths, min(options.most, len(paths)))
     framings = options.framing or ["hard", "plain"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from applier.adapters.transcripts import read_transcript
-from applier.eval.evaluation import cut_at, evaluation_means, transcript_paths
+from applier.adapters.transcripts import read_transcript, transcript_files
+from applier.eval.evaluation import cut_at, evaluation_means
 from applier.eval.exam import QUESTION_KINDS, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import NotRecorded, methods_for
 from tests.bench.answer_sheets import advance_round, graded_views, read_sheets
@@ -69,7 +69,7 @@ def _views(
     places: Sequence[Path], probes: Path, methods: Sequence[str], targets: Sequence[float]
 ) -> Iterator[tuple[ExamView, float]]:
     """Each view with the target it was made for."""
-    paths = transcript_paths(places)
+    paths = transcript_files(places)
     by_name = {path.stem: path for path in paths}
     for sample in exam_samples(read_exams([probes]), paths):
         for target in targets:
@@ -83,7 +83,7 @@ def print_labels(
 ) -> None:
     """What of the labels stands in what each method leaves, how the evidence's failures agree with them, and what
     survives beside the agents' own summaries."""
-    known, paths = read_labels([labels]), transcript_paths(places)
+    known, paths = read_labels([labels]), transcript_files(places)
     table = _table("transcript", "method", "target", "failed", "constraints", "answers", "precision", "recall")
     for path in (path for path in paths if path.stem in known):
         transcript, own = read_transcript(path), known[path.stem]

@@ -27,8 +27,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from applier.adapters.transcripts import read_transcript
-from applier.eval.evaluation import transcript_paths
+from applier.adapters.transcripts import read_transcript, transcript_files
 from applier.eval.methods import RECORDED, FolderPlanner, methods_for
 from applier.eval.texts import message_tokens, one_space, plain_text, specifics
 
@@ -203,7 +202,7 @@ def add_command(commands: Any) -> None:
 
 
 def _twice(console: Console, options: argparse.Namespace) -> None:
-    rows = list(_measured(transcript_paths(options.places), options.ratio or [0.05, 0.1], options.method or ["rules"]))
+    rows = list(_measured(transcript_files(options.places), options.ratio or [0.05, 0.1], options.method or ["rules"]))
     table = Table(title="Told twice: specifics and lines in two pieces of a view or more")
     columns = ("method", "ratio", "views", "specifics", "twice", "share", "again", "cited", "lines", "retold")
     for name in columns:

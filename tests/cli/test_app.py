@@ -37,7 +37,7 @@ def test_version(compactor):
     ("arguments", "says"),
     [
         (["frobnicate"], "No such command 'frobnicate'"),
-        (["plan"], "Missing argument 'TRANSCRIPT'"),
+        (["plan"], "Missing argument 'TRANSCRIPT...'"),
         (["plan", "nowhere.json"], "'nowhere.json' does not exist"),
         (["plan", "transcript.json", "--target-ratio", "1.5"], "1.5 is not in the range"),
         (["plan", "transcript.json", "--target-ratio", "0.5", "--target-tokens", "9"], "exclude each other"),

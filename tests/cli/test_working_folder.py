@@ -90,6 +90,17 @@ def test_what_a_person_runs_imports_nothing_from_the_project_once_it_has_begun(f
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("variable", [None, "."])
+def test_processes_that_plan_many_files_import_nothing_from_the_project_either(folder, session_log, variable):
+    project = project_of(folder, {*OURS, *INSTALLED, *STANDARD} - imported_at_start(folder) - {"applier"})
+    (folder / "logs").mkdir()
+    session_log.rename(folder / "logs" / "session.jsonl")
+    ran = run(f"{COMMAND} plan '{folder}/logs' --planner rules 2>&1", project, environment(project, variable))
+    assert json.loads(ran.splitlines()[0])["format"] == "claude_code"
+    assert imported_from(project) == []
+
+
+@pytest.mark.real
 def test_the_module_that_is_run_by_hand_leaves_the_project_too(folder):
     project = project_of(folder, {"planner", *INSTALLED} - imported_at_start(folder) - {"applier"})
     ran = run([sys.executable, "-m", "applier.cli", "--version"], project, environment(project, None))

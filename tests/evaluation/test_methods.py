@@ -2,19 +2,20 @@
 
 import json
 import sys
+from importlib.resources import files
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from applier.adapters.transcripts import transcript_files
 from applier.eval import evaluation
 from applier.eval.evaluation import (
     cut_transcript,
     evaluate,
     evaluate_files,
     evaluation_means,
-    transcript_paths,
 )
 from applier.eval.methods import METHODS, PLAIN_METHODS, find_method
 from applier.eval.texts import message_tokens
@@ -93,20 +94,21 @@ def test_where_an_agent_compacted_itself_its_summary_is_measured_at_its_own_size
     summary = "Tests fail: /srv/jobs/report/runner.py has DEFAULT_DEADLINE = 900."
     write(tmp_path / "job-s0.json", PAST, meta={"native_compact_summary": summary})
     write(tmp_path / "job-s1.json", [{"role": "user", "content": summary}, *FUTURE])
-    own = {row.method: row for path in transcript_paths([tmp_path]) for row in summary_rows(path, ["newest"])}
+    own = {row.method: row for path in transcript_files([tmp_path]) for row in summary_rows(path, ["newest"])}
     assert own.keys() == {"newest", "own summary"}
     assert own["newest"].ratio == own["own summary"].ratio == own["own summary"].size
     assert "DEFAULT_DEADLINE" not in own["own summary"].recall.lost
     assert "run_report" in own["own summary"].recall.lost
 
 
-def test_workers_give_the_same_rows_in_the_same_order(tmp_path, short_is_enough):
+@pytest.mark.real
+def test_workers_give_the_same_rows_in_the_same_order(tmp_path):
     for name in ("a", "b"):
-        write(tmp_path / f"{name}.json", [*PAST, *FUTURE])
+        (tmp_path / f"{name}.json").write_bytes(files("applier.eval").joinpath("transcript.json").read_bytes())
     (tmp_path / "c.json").write_text("no transcript")
-    finished, paths, how = [], transcript_paths([tmp_path]), (["newest", "clear"], [0.5])
-    alone = evaluate_files(paths, *how, done=lambda: finished.append(1))
-    assert evaluate_files(paths, *how, workers=2) == alone
+    finished, paths, how = [], transcript_files([tmp_path]), (["newest", "clear"], [0.5])
+    alone = evaluate_files(paths, *how, quick=True, done=lambda: finished.append(1))
+    assert evaluate_files(paths, *how, quick=True, workers=2) == alone
     assert len(finished) == 3
     rows, (problem,) = alone
     assert {row.cut.partition("@")[0] for row in rows} == {"a", "b"}

@@ -7,7 +7,9 @@ rest as warnings. A session log comes back as a log that its client can resume.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
@@ -30,8 +32,11 @@ __all__ = [
     "read_transcript",
     "strip_openai",
     "to_openai",
+    "transcript_files",
     "write_transcript",
 ]
+
+SUFFIXES = (".json", ".jsonl")
 
 CLIENTS: tuple[Client, ...] = (CLAUDE_CODE, CODEX)
 """Whose session logs are read, written and resumed from; another client is one more here."""
@@ -74,6 +79,21 @@ def _kind(document: Document) -> str:
     if isinstance(value, dict):
         return f"an object with {', '.join(map(repr, list(value)[:6])) or 'nothing in it'}"
     return f"{type(value).__name__} {str(value)[:40]!r}"
+
+
+def transcript_files(places: Iterable[Path]) -> list[Path]:
+    """The files among `places`, and those in and below the folders among them that may be transcripts, sorted, once
+    each. A folder that cannot be listed stands among them: whoever reads it is told why."""
+    each = (sorted(_below(place)) if place.is_dir() else [place] for place in places)
+    return list(dict.fromkeys(chain.from_iterable(each)))
+
+
+def _below(place: Path) -> Iterator[Path]:
+    unlisted: list[str] = []
+    for folder, _, names in os.walk(place, onerror=lambda error: unlisted.append(error.filename)):
+        files = (Path(folder, name) for name in names if name.endswith(SUFFIXES))
+        yield from (file for file in files if file.is_file())
+    yield from map(Path, unlisted)
 
 
 def write_transcript(messages: Sequence[object], like: Transcript, *, session_id: str = "") -> str:

@@ -17,7 +17,16 @@ from pydantic import ValidationError
 
 from planner.errors import TranscriptError
 
-__all__ = ["MAX_DEPTH", "MAX_MEGABYTES", "Document", "document_of", "json_text", "load_document", "malformed"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_MEGABYTES",
+    "Document",
+    "document_of",
+    "file_content",
+    "json_text",
+    "load_document",
+    "malformed",
+]
 
 MAX_MEGABYTES = 512
 """Larger input is refused: a request to the API may have 32 MB, and the longest session logs seen have 124 MB."""
@@ -54,10 +63,15 @@ def load_document(source: str | bytes | os.PathLike[str]) -> Document:
         return _parsed("text", None, source)
     if not os.fspath(source):
         raise TranscriptError("text: empty; expected a path or the text of a transcript")
-    return _parsed(str(source), str(source), _decoded(str(source), _content(Path(source))))
+    return _parsed(str(source), str(source), _decoded(str(source), file_content(Path(source))))
 
 
-def _content(path: Path) -> bytes:
+def file_content(path: Path) -> bytes:
+    """All bytes of the file `path`.
+
+    Raises:
+        TranscriptError: it cannot be read, or is too large.
+    """
     try:
         with path.open("rb") as stream:
             pieces = iter(lambda: stream.read(_MEGABYTE), b"")

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from applier.adapters.transcripts import transcript_files
 from applier.cli.options import SHARE, as_csv, as_json
 from applier.cli.screen import clean, echo, one_line, print_csv, print_json, print_table, progress, screen
 from applier.eval.evaluation import (
@@ -20,7 +21,6 @@ from applier.eval.evaluation import (
     EvaluationRow,
     evaluate_files,
     evaluation_means,
-    transcript_paths,
 )
 from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import METHODS
@@ -88,11 +88,11 @@ def eval_command(
 ) -> None:
     """Measure what survives of what an agent needed later.
 
-    TRANSCRIPTS are files, or folders of them; each is cut, and what stands before the cut is compacted.
-    Plain recall: the share of specifics it wrote later that still stand. In context: with half of the words
-    around them. The method never sees what comes after the cut.
+    TRANSCRIPTS are files, or folders with such in and below them; each is cut, and what stands before the cut is
+    compacted. Plain recall: the share of specifics it wrote later that still stand. In context: with half of the
+    words around them. The method never sees what comes after the cut.
     """
-    paths = transcript_paths(places)
+    paths = transcript_files(places)
     if not paths:
         raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
     if probes:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, nullcontext
 from datetime import UTC, date, datetime
 from difflib import unified_diff
 from hashlib import sha256
@@ -23,13 +23,14 @@ import click
 from applier.cli.files import make_folder, write_unchanged
 from applier.cli.options import agreed, as_json, change_options, store_option, with_store
 from applier.cli.screen import echo, print_json, print_table, progress, shorten
-from applier.learning.conversations import Conversation, Unread, conversations_in, stored_conversations
+from applier.learning.conversations import MANY, Conversation, Unread, conversations_in, stored_conversations
 from applier.learning.files import digest_of, file_of, learned_lines, merged
 from applier.learning.kinds import KINDS
 from applier.learning.memory import Memory
 from applier.learning.opening import file_below
 from applier.learning.propose import Line, proposed_lines
 from applier.learning.readers import Reader, open_reader
+from applier.processes import all_cores, in_processes
 from applier.store.opening import open_store, store_file
 from applier.store.store import Store
 from planner.errors import PlannerUnavailable, SettingsError
@@ -141,12 +142,15 @@ def _read_all(
     places = [str(project), *also]
     every = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
     with open_reader(planner, model, prompts) as reader:
-        report = _read_due([one for one in every if isinstance(one, Conversation)], memory, reader, cap)
+        apart = bool(logs) and reader.model is None
+        report = _read_due([one for one in every if isinstance(one, Conversation)], memory, reader, cap, apart=apart)
     return {**report, "unread": [vars(one) for one in every if isinstance(one, Unread)]}
 
 
-def _read_due(every: Sequence[Conversation], memory: Memory, reader: Reader, cap: float) -> dict[str, Any]:
-    """Read those that were not read yet, one by one.
+def _read_due(
+    every: Sequence[Conversation], memory: Memory, reader: Reader, cap: float, *, apart: bool
+) -> dict[str, Any]:
+    """Read those that were not read yet, one by one; many on all cores if they can be read `apart` from this process.
 
     Raises:
         SettingsError: it might cost more than `cap`; nothing was asked.
@@ -162,10 +166,13 @@ def _read_due(every: Sequence[Conversation], memory: Memory, reader: Reader, cap
         echo(f"{len(due)} conversations to read with {reader.name}: at most {money(reckoned)}", err=True)
     problems: list[str] = []
     usage, failures, read_now = Usage(), 0, 0
-    with progress("reading conversations", len(due)) as step:
-        for one in due:
+    many = in_processes(reader.read, due, all_cores()) if apart and len(due) >= MANY else None
+    with progress("reading conversations", len(due)) as step, closing(many) if many else nullcontext():
+        for one, made in many or ((one, None) for one in due):
             try:
-                lessons, evidence, used = reader.read(one)
+                if many and not made:
+                    raise PlannerUnavailable("the process that read it died")
+                lessons, evidence, used = made or reader.read(one)
                 memory.keep(one, reader.name, lessons, evidence)
                 usage, failures, read_now = usage + used, 0, read_now + 1
             except PlannerUnavailable as error:

@@ -10,6 +10,7 @@ import importlib.resources
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -19,9 +20,11 @@ import click
 from applier.adapters.transcripts import Transcript, read_transcript, write_transcript
 from applier.cli import options
 from applier.cli.files import digest_of, read_file, read_text, write_unchanged, write_whole
-from applier.cli.planning import planned, planning_options, write_view
+from applier.cli.plan_files import plan_files
+from applier.cli.planning import plan_options, planned, planning_options, write_view
 from applier.cli.print_sheet import finding_line, print_sheet
 from applier.cli.screen import echo, print_json, screen, show_page, working
+from applier.processes import all_cores
 from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.opening import open_store
 from applier.store.views import holds_view, originals_behind
@@ -36,6 +39,8 @@ from planner.validity import check_messages
 
 __all__ = ["apply_command", "demo_command", "plan_command", "review_command", "undo_command"]
 
+_PLACE = click.Path(exists=True, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
@@ -70,13 +75,16 @@ _showing = options.together(
 
 
 @click.command
-@options.transcript
+@click.argument("transcripts", metavar="TRANSCRIPT...", nargs=-1, required=True, type=_PLACE)
 @planning_options
-@options.output_option("Write the plan there.")
+@options.output_option("Write the plan there; of many files the rows.")
 @_edits
 @_showing
+@click.option("--plans", metavar="DIR", type=_FOLDER, help="Of many files: write each plan into DIR, too.")
+@click.option("--workers", type=click.IntRange(1), help="Of many files: processes (default: as many as cores).")
+@click.option("--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Of many: dollars it may cost.")
 def plan_command(
-    transcript: Path,
+    transcripts: tuple[Path, ...],
     output: Path | None,
     edits: Sequence[Edit],
     part: int | None,
@@ -84,6 +92,9 @@ def plan_command(
     as_json: bool,
     web: bool,
     store: str | None,
+    plans: Path | None,
+    workers: int | None,
+    cap: float,
     **how: Any,
 ) -> None:
     """Plan a compaction and print the review.
@@ -91,7 +102,19 @@ def plan_command(
     TRANSCRIPT holds Anthropic or OpenAI messages (JSON or JSONL), a Claude Code session or a Codex rollout.
     Nothing is written but, with -o, the plan; edit it or change it by --set, then `compactor apply` it.
     With --web the review opens in a browser, where both can be done (--store says where originals go).
+
+    Of several, or of all in and below a folder, each is planned to one row of JSON, on all cores, with a table of all
+    behind them. Run again with the same -o, it goes on where it was ended.
     """
+    transcript = transcripts[0]
+    if len(transcripts) > 1 or transcript.is_dir():
+        if edits or web or show_all or part is not None:
+            raise click.UsageError("--set, --web, --all and --part are of one transcript.")
+        how_each = replace(plan_options(**how), store=store)
+        plan_files(transcripts, output, plans, how_each, workers=workers or all_cores(), cap=cap)
+        return
+    if plans or workers:
+        raise click.UsageError("--plans and --workers are of many transcripts.")
     _spare(output, transcript=transcript)
     place = output or transcript.with_name(f"{transcript.stem}.plan.json")
     seen, read = digest_of(place), read_file(transcript, part)

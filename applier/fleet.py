@@ -1,0 +1,148 @@
+"""One transcript file of many, planned to one row of numbers: the same row wherever and whenever it is made by rules.
+
+Decides what a row is and what it depends on. Writes nothing, and no file can make it fail: what is wrong is in its row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from applier.adapters.transcripts import Transcript, read_transcript
+from applier.adapters.transcripts.document import file_content
+from applier.store.secrets import redact
+from applier.view import look_in
+from planner.api import plan_compaction
+from planner.errors import TranscriptError
+from planner.plan import CompactionPlan, Strategy, Usage
+from planner.settings import PlanSettings
+
+__all__ = ["DIED", "EMPTY_ROW", "PlanOptions", "Row", "content_digest", "plan_row"]
+
+_LONGEST_ERROR = 600
+Row = dict[str, Any]
+EMPTY_ROW: Row = {
+    "path": "",
+    "digest": "",
+    "options": "",
+    "format": "",
+    "messages": 0,
+    "turns": 0,
+    "tokens_before": 0,
+    "tokens_after": 0,
+    **dict.fromkeys(get_args(Strategy), 0),
+    "failures": 0,
+    "findings": [],
+    "warnings": 0,
+    "planner": "",
+    "model": "",
+    "input_tokens": 0,
+    "output_tokens": 0,
+    "plan": "",
+    "cause": "",
+    "error": "",
+}
+"""All fields of a row, in their order. ``digest``: of the file's bytes; ``options``: of how it was planned;
+``findings``: a code for each; ``input_tokens`` and ``output_tokens``: of the planner model; ``plan``: the plan as JSON,
+if that was asked for; ``cause``: the kind of error."""
+
+
+DIED: Row = {"cause": "died", "error": "the process that planned it died: out of memory?"}
+"""Of a row whose process made none."""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How each file is planned: all that its row depends on besides the file."""
+
+    planner: Literal["auto", "model", "rules"] = "rules"
+    model: str | None = None
+    task: str | None = None
+    """None: each transcript's own."""
+    target_tokens: int | None = None
+    target_ratio: float | None = None
+    focus: str | None = None
+    prompts_dir: str | None = None
+    prompts: str = ""
+    """The digest of the prompts by which a model is asked."""
+    settings: PlanSettings = field(default_factory=PlanSettings)
+    with_plan: bool = False
+    """The row holds the plan, too."""
+    store: str | None = None
+    """Looked in, beside the default one, for what stands behind a transcript that begins with a view."""
+
+    @property
+    def digest(self) -> str:
+        """Of all of these."""
+        known = asdict(self) | {"settings": self.settings.model_dump()}
+        return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
+
+    def plan(self, read: Transcript) -> CompactionPlan:
+        """The plan of one transcript.
+
+        Raises:
+            TranscriptError: it names no task.
+        """
+        task = self.task or read.task
+        if not task:
+            raise TranscriptError("names no task: say by --task what the agent is to do now")
+        return plan_compaction(
+            read.messages,
+            task,
+            target_tokens=self.target_tokens,
+            target_ratio=self.target_ratio,
+            focus=self.focus,
+            planner=self.planner,
+            model=self.model,
+            system=read.system,
+            tools=read.tools,
+            prompts_dir=self.prompts_dir,
+            settings=self.settings,
+        )
+
+
+def content_digest(content: bytes) -> str:
+    """Of a file's bytes."""
+    return sha256(content).hexdigest()
+
+
+def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> Row:
+    """The row of the file `path`, with the fields of `EMPTY_ROW`; `content` is what it holds, if that was read."""
+    row = EMPTY_ROW | {"path": path, "options": options.digest}
+    try:
+        content = file_content(Path(path)) if content is None else content
+        row["digest"] = content_digest(content)
+        return row | _numbers(content, options)
+    except Exception as error:  # noqa: BLE001 - of thousands of files one may be anything
+        # What is wrong with a text is said by its name, and that of a file stands in the row.
+        usage = getattr(error, "usage", None) or Usage()
+        row |= {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
+        text = str(error).removeprefix(path).removeprefix("text").lstrip(",: ") or type(error).__name__
+        return row | {"cause": type(error).__name__, "error": redact(text[:_LONGEST_ERROR])}  # it may quote the file
+
+
+def _numbers(content: bytes, options: PlanOptions) -> Row:
+    read = read_transcript(content)
+    look_in(options.store)
+    plan = options.plan(read)
+    usage = plan.provenance.usage
+    return {
+        "format": read.format,
+        "messages": plan.history.messages,
+        "turns": plan.history.turns,
+        "tokens_before": plan.history.tokens,
+        "tokens_after": plan.estimated_tokens,
+        **Counter(turn.strategy for turn in plan.turns),
+        "failures": sum(turn.failed_approach for turn in plan.turns),
+        "findings": sorted(finding.code for finding in plan.findings),
+        "warnings": len(read.warnings),
+        "planner": plan.provenance.planner,
+        "model": plan.provenance.model,
+        "input_tokens": usage.prompt_tokens,
+        "output_tokens": usage.output_tokens,
+        "plan": plan.to_json() if options.with_plan else "",
+    }

@@ -1,0 +1,102 @@
+"""One function over many items, in processes of its own. One that dies takes only its item with it.
+
+None imports from the folder that this one was run in; all end with it, however it ends, and at Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+__all__ = ["all_cores", "in_processes"]
+
+AHEAD = 2
+"""So many items a process are handed out: none waits for the next, and few are lost when one dies."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def all_cores() -> int:
+    """How many processes may run at once here."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def in_processes(
+    work: Callable[[Item], Result], items: Iterable[Item], workers: int
+) -> Generator[tuple[Item, Result | None], None, None]:
+    """Each of `items` with what `work` makes of it, in the order in which they are done; None: its process died.
+
+    Those that were under way when one died are tried again alone: then it is plain whose fault it was.
+    """
+    due, suspects = deque(items), deque[Item]()
+    module = (work.func if isinstance(work, partial) else work).__module__
+    while due or suspects:
+        alone = bool(suspects)
+        queue, most = (suspects, 1) if alone else (due, AHEAD * workers)
+        running: dict[Future[Result], Item] = {}
+        with _pool(1 if alone else workers, module) as pool:
+            try:
+                while queue or running:
+                    while queue and len(running) < most:
+                        future = pool.submit(work, queue[0])
+                        running[future] = queue.popleft()
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        result = future.result()
+                        yield running.pop(future), result
+            except BrokenProcessPool:
+                if alone:
+                    yield from ((item, None) for item in running.values())
+                else:
+                    suspects.extend(running.values())
+
+
+@contextmanager
+def _pool(workers: int, loads: str) -> Iterator[ProcessPoolExecutor]:
+    """As many processes, for which the module `loads` is loaded once; what they do ends where the block ends by an
+    error."""
+    before = {*multiprocessing.active_children()}
+    own = dict(os.environ)
+    os.environ.pop("PYTHONPATH", None)
+    os.environ["PYTHONSAFEPATH"] = "1"
+    # Not a fork of this process, which may have threads.
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    context.set_forkserver_preload([loads])
+    pool = ProcessPoolExecutor(workers, context, _begin, (own,))
+    try:
+        yield pool
+    except BaseException:
+        for process in {*multiprocessing.active_children()} - before:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        _set_environment(own)
+
+
+def _set_environment(own: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(own)
+
+
+def _begin(environment: Mapping[str, str]) -> None:
+    """In each process first: Ctrl-C ends it without a word, and so does the end of who started it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _set_environment(environment)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
