@@ -95,6 +95,7 @@ def _hand_out(state: State) -> list[Any]:
     state.level = state.measure().level
     sent = state.hand_out()
     _save(state)
+    state.note_use()
     return sent
 
 

@@ -22,6 +22,7 @@ from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
+from applier.store.store import NOTED_SECONDS
 from applier.store.views import holds_view, originals_behind, remember_view
 from planner.api import PlannerChoice
 from planner.errors import StoreDamaged, StoreError, TranscriptError
@@ -91,6 +92,8 @@ class State:
     """Until the history counts so many tokens, or, where the prompt does not fit, so many of them are answered, a tier
     is not tried again; by its name and whether the window forces it."""
     store_failed_at: float | None = None
+    noted_at: float = float("-inf")
+    """When the store was told last that the conversation goes on."""
     saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
     """What a restart would go on with, what planners had read by then, and whether it was handed out."""
     requested: str = ""
@@ -286,6 +289,14 @@ class State:
             history, start = self.tracker.history, frame.start
             self.store.use(lambda store: remember_view(store, view.messages, history, start, **known))
         self.take_into_force(committed, view)
+
+    def note_use(self) -> None:
+        """Have the store keep what the list that goes out refers to, see `collect_garbage`."""
+        key, now = self.committed.key, self.clock()
+        if key and now - self.noted_at >= NOTED_SECONDS:
+            self.noted_at = now
+            with suppress(StoreError):
+                self.store.use(lambda store: store.note_use(key))
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
         """The list as it is sent: the view, with a cache breakpoint behind its compacted part."""

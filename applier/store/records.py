@@ -197,6 +197,8 @@ class StoredHistory:
     """Those of its nodes, in order; of an empty history one without nodes."""
     messages: int
     turns: int
+    used: float = 0.0
+    """When it was saved last, restored from or gone on with, to an hour: seconds since the epoch, 0 if not noted."""
 
     @property
     def key(self) -> str:

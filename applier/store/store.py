@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -29,18 +30,20 @@ from applier.store.reference import (
 )
 from applier.store.secrets import redact
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
-from planner.placeholders import SHORT_DIGITS, history_key
+from planner.placeholders import SHORT_DIGITS
 from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.reading.history import History, read_history
 from planner.reading.lines import Part
 from planner.reading.messages import Message, message_digest, to_json
 
-__all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory"]
+__all__ = ["NOTED_SECONDS", "Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory"]
 
 _PLAN_ID = re.compile(r"p?([0-9a-f]{8,64})")
 """``p1a2b3c4d``, ``1a2b3c4d``; not ``p12`` (too short), ``h1a2b3c4d``."""
 _LAST_SECOND = 10**15
 """Far behind what any clock says."""
+NOTED_SECONDS = 3600.0
+"""The use of a history is noted when the last note of it is so old."""
 _SUGGESTED = 3
 """Turns that an error names where a search does match."""
 
@@ -63,9 +66,12 @@ class Store:
     its digest.
     """
 
-    def __init__(self, backend: Backend, *, redact_originals: bool = False) -> None:
-        """Use `backend` until `close`. With `redact_originals` no secret is stored at all, see `open_store`."""
-        self.backend = backend
+    def __init__(
+        self, backend: Backend, *, redact_originals: bool = False, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Use `backend` until `close`. With `redact_originals` no secret is stored at all, see `open_store`. `clock`
+        says when a history is used."""
+        self.backend, self.clock = backend, clock
         self._redacts = redact_originals
         self._open = True
 
@@ -81,9 +87,9 @@ class Store:
         says, tip = _digits(history.digest), nodes[-1].digest if nodes else ""
         groups = records.groups_of([node.says for node in nodes])
         with self.backend.transaction():
-            name = self._name(says, tip)
-        if name:
-            return history_key(name)
+            saved = self._saved(says, tip)
+        if saved and not self._is_due(saved):
+            return saved.key
         with self.backend.transaction(write=True):
             missing = records.missing_keys(self.backend, [node.key(groups) for node in nodes])
             for position in range(len(nodes) - len(missing), len(nodes)):
@@ -91,21 +97,43 @@ class Store:
             new = nodes[len(nodes) - len(missing) :]
             self.backend.add({f"message/{node.message}": pack(contents[node.position - 1]) for node in new})
             self.backend.add(dict.fromkeys(missing, b""))
-            if not (name := self._name(says, tip)):
+            if not (saved := self._saved(says, tip)):
                 name = tip if self.backend.get([f"history/{says}"]) else says
                 turns = nodes[-1].turn if nodes else 0
-                order = next_order(self.backend)
-                self.backend.add(StoredHistory(name, order, says, tip, groups, len(nodes), turns).record())
-        return history_key(name)
+                saved = StoredHistory(name, next_order(self.backend), says, tip, groups, len(nodes), turns)
+            self._note(saved)
+        return saved.key
+
+    def _is_due(self, history: StoredHistory) -> bool:
+        return self.clock() - history.used >= NOTED_SECONDS
+
+    def _note(self, history: StoredHistory) -> None:
+        """Store that `history` is used now, in a transaction that writes."""
+        record = replace(history, used=max(history.used, self.clock())).record()
+        self.backend.remove(record)
+        self.backend.add(record)
+
+    def note_use(self, history_key: str) -> None:
+        """Note that a conversation goes on that `history_key` is of, so that `collect_garbage` leaves it; cheap where
+        that was noted within the hour.
+
+        Raises:
+            ReferenceNotFound: it is not there.
+        """
+        with self.backend.transaction():
+            is_due = self._is_due(find_history(self.backend, history_key))
+        if is_due:
+            with self.backend.transaction(write=True):
+                self._note(find_history(self.backend, history_key))
 
     def _content(self, value: object, place: str) -> bytes:
         exact = encode(value, place)
         return encode(redact(json.loads(exact)), place) if self._redacts else exact
 
-    def _name(self, says: str, tip: str) -> str:
-        """What the history that ends at `tip` was saved as; empty if it was not."""
+    def _saved(self, says: str, tip: str) -> StoredHistory | None:
+        """The history that ends at `tip`, if it was saved."""
         histories = [one for name in (says, tip) if name for one in read_histories(self.backend, name)]
-        return next((history.name for history in histories if history.tip == tip), "")
+        return next((history for history in histories if history.tip == tip), None)
 
     def load_history(self, key: str) -> History:
         """The history saved under `key`: ``h`` and 8 to 64 hex digits, or the full digest.
@@ -130,7 +158,10 @@ class Store:
             history = find_referenced(self.backend, digits, turn, within)
             key = f"h{digits}" if digits else history.key
             nodes = nodes_of_turn(read_chain(self.backend, history), turn, key)
-            return f"{key}:t{turn}", records.read_messages(self.backend, nodes, key)
+            messages = records.read_messages(self.backend, nodes, key)
+        with suppress(StoreError):  # what may only be read can be restored from
+            self.note_use(f"h{history.name}")
+        return f"{key}:t{turn}", messages
 
     def histories(self) -> tuple[StoredHistory, ...]:
         """All histories saved, oldest first."""

@@ -1,0 +1,161 @@
+"""What a store need not keep: conversations that nobody used for long, or, where it is too large, the oldest.
+
+Never what a live conversation refers to. One is live that was used within a day or, if that is longer, within the time
+that is to be kept: saved, gone on with by its session, or restored from. With it lives what it extends, whatever its
+session's state and views name, and every history that its messages speak of by a key, and so on from these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from applier.store.backend import Backend
+from applier.store.family import Family, Kin
+from applier.store.forgetting import SESSION_STATE, names_in, remove_histories
+from applier.store.records import Node, StoredHistory, read
+from applier.store.store import Store
+from planner.errors import SettingsError
+from planner.plan import Finding
+
+__all__ = ["LIVE_SECONDS", "Garbage", "collect_garbage"]
+
+LIVE_SECONDS = 86_400.0
+"""What was used so lately stays, however large the store is: a session notes its use once an hour."""
+
+_MENTION = re.compile(rb"(?:h|sha256:)([0-9a-f]{8,64})")
+"""``h1a2b3c4d:t12`` wherever it stands, ``sha256:…``; what is none names nothing that is stored."""
+_AT_ONCE = 500
+"""Messages that are read in one transaction, for others wait for its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What was removed, or would be."""
+
+    histories: tuple[StoredHistory, ...]
+    """Oldest first."""
+    kept: int
+    """So many histories stay."""
+    events: int
+    """Events removed that are of none of these."""
+    bytes_before: int
+    """Of the store's files."""
+    bytes_after: int
+    """Of a dry run about."""
+    left: tuple[Finding, ...] = ()
+    """What of it still stands in a file, see `Store.flush`."""
+
+
+@dataclass
+class _Messages:
+    """What was read of messages: their sizes, and which histories they speak of."""
+
+    bytes: dict[str, int] = field(default_factory=dict)
+    mentioned: dict[str, set[str]] = field(default_factory=dict)
+
+    def read(self, backend: Backend, digests: Iterable[str]) -> None:
+        """Read those that were not yet, within a transaction."""
+        keys = [f"message/{digest}" for digest in dict.fromkeys(digests) if digest not in self.bytes]
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            packed = {key: len(body) for key, body in backend.get(some).items()}
+            for key, content in read(backend, some).items():
+                digest = key.partition("/")[2]
+                self.bytes[digest] = packed[key]
+                if names := {name.decode() for name in _MENTION.findall(content)}:
+                    self.mentioned[digest] = names
+
+
+def collect_garbage(
+    store: Store,
+    *,
+    older_than_seconds: float | None = None,
+    larger_than_bytes: int | None = None,
+    dry_run: bool = False,
+) -> Garbage:
+    """Remove from `store` the conversations that were not used for so long, then, while its files are larger than that,
+    the ones used longest ago; never what a live one refers to. With `dry_run` only say what would go.
+
+    What of a conversation is gone, its plans, facts, states and events are, too, as by `Store.forget`, and old events
+    of no conversation. A history whose use was never noted does not count as old. Reads the whole store; others
+    can use it meanwhile, but for the moment in which things are removed and the files written anew.
+
+    Raises:
+        SettingsError: a limit is no positive number.
+        StoreDamaged: a record cannot be read; nothing was removed.
+    """
+    for limit in (older_than_seconds, larger_than_bytes):
+        if limit is not None and not limit > 0:
+            raise SettingsError(f"a limit of what is kept has to be more than nothing, found {limit}")
+    backend, messages = store.backend, _Messages()
+    with backend.transaction():
+        digests = [key.partition("/")[2] for key in backend.keys("message/")]
+    for start in range(0, len(digests), _AT_ONCE):
+        with backend.transaction():
+            messages.read(backend, digests[start : start + _AT_ONCE])
+    now = store.clock()
+    oldest = now - max(older_than_seconds, LIVE_SECONDS) if older_than_seconds else float("-inf")
+    with backend.transaction(write=not dry_run):
+        before = backend.file_bytes()
+        kin = Kin(backend)
+        kept = _kept(kin, messages, now, oldest, larger_than_bytes)
+        removed = [one for one in kin.histories.values() if one.name not in kept.histories]
+        events = list(_old_events(kin, kept, oldest))
+        after = before * _cost(kin, messages, kept) // max(_cost(kin, messages, kin.family(kin.histories)), 1)
+        if removed and not dry_run:
+            remove_histories(backend, removed)
+        if not dry_run:
+            backend.remove(events)
+    left: list[Finding] = []
+    if (removed or events) and not dry_run:
+        left = store.flush()
+        after = store.size().file_bytes
+    return Garbage(tuple(removed), len(kept.histories), len(events), before, after, tuple(left))
+
+
+def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: int | None) -> Family:
+    """What stays: what is live and its family; then, the latest used first, what is not too old, while it fits."""
+
+    def mentions(nodes: Sequence[Node]) -> Iterator[str]:
+        messages.read(kin.backend, (node.message for node in nodes))
+        return (name for node in nodes for name in messages.mentioned.get(node.message, ()))
+
+    size = kin.backend.file_bytes()
+    is_too_large = most_bytes is not None and size > most_bytes
+    young = [one for one in kin.histories.values() if not one.used or one.used > oldest]
+    live = [one for one in young if not is_too_large or one.used > now - LIVE_SECONDS]
+    kept = kin.family([one.name for one in live], mentions)
+    if most_bytes is None or not is_too_large:
+        return kept
+    paid: set[str] = set()
+    room = most_bytes * _cost(kin, messages, kin.family(kin.histories)) // size - _cost(kin, messages, kept, paid)
+    for one in sorted(young, key=lambda one: (one.used, one.order), reverse=True):
+        more = kin.family([one.name], mentions, kept)
+        room -= _cost(kin, messages, more, paid)
+        if room < 0:
+            break
+        kept.add(more)
+    return kept
+
+
+def _cost(kin: Kin, messages: _Messages, family: Family, paid: set[str] | None = None) -> int:
+    """The bytes of the records of `family`, without the messages that are `paid` for; these then are, too."""
+    own = {kin.nodes[digest].message for digest in family.nodes} - (paid or set())
+    if paid is not None:
+        paid |= own
+    return sum(len(kin.keys[digest]) for digest in family.nodes) + sum(messages.bytes.get(digest, 0) for digest in own)
+
+
+def _old_events(kin: Kin, kept: Family, oldest: float) -> Iterator[str]:
+    """The keys of the events from before `oldest` that are of nothing that is kept."""
+    names = [json.loads(key.partition("/")[2]) for key in kept.states]
+    sessions = {name.removeprefix(SESSION_STATE) for name in names if name.startswith(SESSION_STATE)}
+    for key, content in read(kin.backend, kin.backend.keys("event/")).items():
+        event = json.loads(content)
+        if event["time"] < oldest and event.get("session") not in sessions:
+            named = {name for digits in names_in(content) for name in kin.named(digits)}
+            if named.isdisjoint(kept.histories):
+                yield key
