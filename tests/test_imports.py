@@ -32,6 +32,7 @@ ONLY_IN = {
     "rich": ("applier.cli",),
     "click": ("applier.cli",),
     "httpx": ("applier.adapters.proxy",),
+    "prometheus_client": ("applier.adapters.proxy",),
     "zstandard": ("applier.adapters.proxy",),
     "mcp": ("applier.adapters.mcp",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
