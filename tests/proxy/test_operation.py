@@ -25,7 +25,7 @@ from applier.adapters.proxy.people import create_token, revoke_token
 from applier.testing import Answer, MessagesServer, say
 from tests.bench.container import steps_of
 from tests.bench.proxy_load import conversation
-from tests.proxy.test_team import ENVIRONMENT, HELLO, written
+from tests.proxy.test_team import ENVIRONMENT, HELLO, team, written
 
 pytestmark = pytest.mark.real
 
@@ -194,6 +194,39 @@ def test_the_example_of_nginx_passes_a_stream_on_as_it_comes(tmp_path):
             assert client.post("/v1/messages", json=HELLO).status_code == 401
             assert client.get("/metrics").status_code == 401, "from here, but without a token"
             assert client.get("/ready").json()["ready"]
+
+
+CODEX_SETTINGS = """model_provider = "team"
+model = "gpt-5.5"
+[model_providers.team]
+name = "team"
+base_url = "{url}/v1"
+env_key = "COMPACTOR_TOKEN"
+wire_api = "responses"
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "told"),
+    [
+        (["claude", "-p", "Say done"], "ANTHROPIC_AUTH_TOKEN", "has spent the quota of this day"),
+        (["codex", "exec", "--skip-git-repo-check", "Say done"], "COMPACTOR_TOKEN", "usage limit"),
+    ],
+    ids=["claude", "codex"],
+)
+def test_real_clients_come_in_by_a_token_and_are_told_of_a_quota(command, variable, told, tmp_path):
+    if shutil.which(command[0]) is None:
+        pytest.skip("needs the client")
+    with MessagesServer("All done here.") as server, team(tmp_path, server, "[limits]\ntokens_a_day = 5\n") as of:
+        (tmp_path / ".codex").mkdir()
+        (tmp_path / ".codex" / "config.toml").write_text(CODEX_SETTINGS.format(url=of.proxy.url))
+        switches = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER")
+        ours = {"HOME": str(tmp_path), "ANTHROPIC_BASE_URL": of.proxy.url, variable: of.tokens["ada"]}
+        env = {"PATH": os.environ["PATH"], **dict.fromkeys(switches, "1"), **ours}
+        options = {"env": env, "cwd": tmp_path, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        first, second = (subprocess.run(command, timeout=60, **options) for _ in range(2))
+    assert (first.returncode, "All done here." in first.stdout) == (0, True)
+    assert (second.returncode, told in second.stdout + second.stderr) == (1, True)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")

@@ -5,6 +5,7 @@ One that is for none is refused, for its key was given for another.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -138,8 +139,9 @@ class RefusedError(Exception):
         if path.startswith(_OPENAIS_PATHS) or (path.startswith("/v1/") and not _is_anthropics(path, headers)):
             kind, code = _OPENAIS_CODES.get(self._status, (self._kind, None))
             if self._seconds and path.endswith("/responses"):
-                kind, said = _CODEX_LIMIT, {**said, "resets_in_seconds": self._seconds}
+                kind, said = _CODEX_LIMIT, {**said, "resets_at": round(time.time()) + self._seconds}
             content = {"error": {"type": kind, **said, "param": None, "code": code}}
-        # by the second header the SDKs of both say so at once: an hour's wait is the person's to know of
-        waiting = {"retry-after": str(self._seconds), "x-should-retry": "false"} if self._seconds else None
-        return JSONResponse(content, status_code=self._status, headers=waiting)
+        # to be asked again changes nothing of these today: the SDKs of both go by the header
+        final = {"x-should-retry": "false"} if self._status in _OPENAIS_CODES else {}
+        waiting = {"retry-after": str(self._seconds)} if self._seconds else {}
+        return JSONResponse(content, status_code=self._status, headers=final | waiting)
