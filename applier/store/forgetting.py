@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from applier.store.backend import Backend
+from applier.store.fact_index import forget_index
 from applier.store.records import Node, StoredHistory, fields, nodes_of, read, read_histories
 from planner.placeholders import SHORT_DIGITS
 
@@ -69,6 +70,7 @@ def remove_histories(backend: Backend, removed: Sequence[StoredHistory]) -> None
     backend.remove([f"message/{digest}" for digest in messages])
     for kind in ("plan", "fact"):
         backend.remove([key for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in gone])
+    forget_index(backend)
     digests = gone | {history.tip for history in removed if history.says in gone and history.tip}
     states = naming(backend, "state", digests)
     backend.remove([*states, *_events_of(backend, states), *naming(backend, "event", digests)])
