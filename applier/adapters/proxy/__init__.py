@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Send
 
 from applier.adapters.proxy.cleaning import Cleaning
-from applier.adapters.proxy.configuration import FileSession, ProxySettings, RetentionTable
+from applier.adapters.proxy.configuration import ProxySettings, RetentionTable, file_session
 from applier.adapters.proxy.entrance import TOKEN_HEADER, Entrance
 from applier.adapters.proxy.gateway import NAME_HEADER, PERSON_HEADER, Conversations, Gateway, Passage
 from applier.adapters.proxy.metrics import Metrics
@@ -100,7 +100,7 @@ class ProxyServer(AppServer):
         self.rules_for_want_of_upstream = False
         """Conversations were planned by rules because no model can be asked where they go."""
         team = settings.team
-        self._session_settings = FileSession(**team.session) if team else load_settings(**settings.session)
+        self._session_settings = file_session(team.session) if team else load_settings(**settings.session)
         register_prices(self._session_settings.prices)
         preset_named(self._session_settings.preset)
         self._store = SessionStore(settings.store)

@@ -26,7 +26,7 @@ from applier.store.opening import store_file
 from planner.errors import SettingsError, StoreError
 from planner.settings import CheckedSettings
 
-__all__ = ["ProxySettings", "TeamSettings", "in_file", "read_team", "team_proxy"]
+__all__ = ["ProxySettings", "TeamSettings", "file_session", "in_file", "read_team", "team_proxy"]
 
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
 _KEY = re.compile(r"[!-~]+")
@@ -125,15 +125,21 @@ class ProxySettings:
         return self.team is not None and self.team.tokens
 
 
-class FileSession(SessionSettings):
-    """Settings of a session as a team's file says them, and nothing else does."""
-
+class _FileSession(SessionSettings):
     @classmethod
     def settings_customise_sources(  # type: ignore[override]  # it is called by these names
         cls, _settings_cls: object, init_settings: PydanticBaseSettingsSource, **_others: PydanticBaseSettingsSource
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The arguments alone."""
         return (init_settings,)
+
+
+def file_session(table: Mapping[str, Any]) -> SessionSettings:
+    """Settings of a session as `table` of a team's file says them, and nothing else does.
+
+    Raises:
+        SettingsError: an unknown name or a value out of bounds; the text says which.
+    """
+    return _FileSession(**table)
 
 
 @contextmanager
@@ -159,7 +165,7 @@ def read_team(path: Path) -> TeamSettings:
         team = TeamSettings(**table)
         _check(team, path)
     with in_file(path, "session"):
-        FileSession(**team.session)
+        file_session(team.session)
     return team
 
 
