@@ -37,6 +37,11 @@ class AppServer:
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 
+    @property
+    def is_stopping(self) -> bool:
+        """It was told to stop, and takes no more connections."""
+        return self._server.should_exit
+
     def run(self) -> None:
         """Answer until told to stop: by `stop`, or in the main thread by SIGINT or SIGTERM."""
         self._server.run(sockets=[self._socket])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -68,9 +68,16 @@ def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
     if error["type"] != "extra_forbidden":
         return f"{error['msg'][0].lower()}{error['msg'][1:]}, found {error['input']!r}"
     *outer, name = error["loc"]
-    inner: dict[object, type[BaseModel]] = {"plan": PlanSettings, "prices": ModelPrices}
-    known = sorted((inner.get(outer[0], settings) if outer else settings).model_fields)
-    return f"there is none; {nearest(str(name), known)}"
+    for part in outer:
+        settings = _table_at(settings, part)
+    return f"there is none; {nearest(str(name), sorted(settings.model_fields))}"
+
+
+def _table_at(settings: type[BaseModel], part: object) -> type[BaseModel]:
+    """The settings in the field `part`, or in each value of the mapping that is one."""
+    field = settings.model_fields.get(str(part))
+    kinds = (field.annotation, *get_args(field.annotation)) if field else ()
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), settings)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

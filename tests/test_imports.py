@@ -31,6 +31,7 @@ ONLY_IN = {
     "rich": ("applier.cli",),
     "click": ("applier.cli",),
     "httpx": ("applier.adapters.proxy",),
+    "prometheus_client": ("applier.adapters.proxy",),
     "zstandard": ("applier.adapters.proxy", "applier.store.records"),
     "mcp": ("applier.adapters.mcp",),
     "ray": ("applier.fleet_ray",),

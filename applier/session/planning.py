@@ -86,6 +86,8 @@ class Planned:
     usage: Usage
     failure: str = ""
     """Why no plan came of it."""
+    seconds: float = 0.0
+    """How long it took."""
 
 
 @dataclass
@@ -182,7 +184,8 @@ class Planning:
             self.previous = plan
 
     def _planned(self, planner: PlannerChoice, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan:
-        model, since = self.session_settings.planner_model, max(0.0, self.clock() - self.asked_at)
+        model, started = self.session_settings.planner_model, self.clock()
+        since = max(0.0, started - self.asked_at)
         try:
             plan = plan_analysis(
                 analysis,
@@ -199,9 +202,11 @@ class Planning:
         except Exception as error:
             usage = getattr(error, "usage", None)
             spent = usage if isinstance(usage, Usage) else Usage()
-            self._note(Planned(name_of_planner(planner, model), spent, str(error) or type(error).__name__))
+            failure = str(error) or type(error).__name__
+            self._note(Planned(name_of_planner(planner, model), spent, failure, self.clock() - started))
             raise
-        self._note(Planned(plan.provenance.model or plan.provenance.planner, plan.provenance.usage))
+        made = plan.provenance
+        self._note(Planned(made.model or made.planner, made.usage, seconds=self.clock() - started))
         return plan
 
     def _note(self, planned: Planned) -> None:

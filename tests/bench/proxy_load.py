@@ -88,7 +88,7 @@ def _talk_at_once(url: str, conversations: int, rounds: int) -> None:
 
 def _compactions(url: str) -> int:
     lines = httpx.get(f"{url}/metrics").text.splitlines()
-    return sum(int(line.split()[-1]) for line in lines if line.startswith("compactor_compactions_total "))
+    return sum(int(float(line.split()[-1])) for line in lines if line.startswith("compactor_compactions_total "))
 
 
 def _resident_mb(process_id: int) -> float:

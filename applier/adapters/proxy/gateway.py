@@ -11,87 +11,54 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import re
 import threading
 import time
-from collections import Counter
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from applier.adapters.proxy.compactions import Ask, asked, carried, opened, reply, standing, without_ask
+from applier.adapters.proxy.metrics import PERSON, Metrics
+from applier.adapters.proxy.people import People
 from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, observed
 from applier.session import Session
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planned
-from planner.prices import billed_tokens
+from planner.plan import Usage
+from planner.prices import billed_tokens, dollars
 from planner.proposal import Account
 from planner.reading.messages import blocks, message_digest
 
-__all__ = ["NAME_HEADER", "Conversations", "Gateway", "Metrics", "Passage"]
+__all__ = ["CREDENTIALS", "NAME_HEADER", "PERSON_HEADER", "Conversations", "Gateway", "Passage"]
 
 NAME_HEADER = "x-compactor-session"
 """By which a client may name its conversations; not forwarded."""
+PERSON_HEADER = "x-compactor-person"
+"""Says whose request it is where people have tokens; only the proxy's entrance sets it. Not forwarded."""
 IDLE_SECONDS = 3_600.0
 """A session holds its whole history in memory; the provider's cache of it is gone after an hour at the latest."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """``run-7``; not ``a b``, nor a path."""
-_CREDENTIALS = "x-api-key", "authorization", "api-key"
+CREDENTIALS = "x-api-key", "authorization", "api-key"
 """Headers by which providers know who asks."""
 _LOGIN_BETA = "oauth-"
 """How the beta begins without which a login's token is refused; others are of the agent's own model and request."""
 _INVISIBLE = ("thinking", "redacted_thinking")
 """Blocks that a client may leave out later without having another conversation."""
-_HELP = {
-    "arrivals": "Requests let in.",
-    "requests": "Requests for a provider, by what went out: prepared (a compacted list), unchanged (its session had "
-    "nothing to compact), passed (as it came: no conversation yet, or another path), answered (a compaction that was "
-    "asked for was made here), failed (as it came: an error here).",
-    "upstream_responses": "Answers of the provider, by the class of their status.",
-    "prompt_tokens": "Prompt tokens of conversations, as the provider counted them: uncached, read or written (cache).",
-    "saved_tokens": "Prompt tokens that these would have had more without compaction.",
-    "compactions": "Compactions, those after a refusal for length included.",
-    "added_seconds": "Seconds spent on requests of conversations before they went out.",
-}
+_BYTES_PER_TOKEN = 4
+"""Roughly, where a provider says no usage (a streamed chat completion, unless the client asks for it)."""
+_logger = logging.getLogger("applier.proxy")
 _TOKEN_FIELDS = {
     "uncached": "input_tokens",
     "read": "cache_read_input_tokens",
     "written": "cache_creation_input_tokens",
 }
-
-
-class Metrics:
-    """Adds up; may be used from several threads."""
-
-    def __init__(self) -> None:
-        """All zero."""
-        self._values: Counter[tuple[str, str]] = Counter()
-        self._lock = threading.Lock()
-
-    def add(self, name: str, label: str = "", amount: float = 1) -> None:
-        """Count `amount` more of `name`; `label` is written as Prometheus wants it, ``kind="passed"``."""
-        with self._lock:
-            self._values[name, label] += amount  # type: ignore[assignment]
-
-    def value(self, name: str, label: str = "") -> float:
-        """What was counted."""
-        return self._values[name, label]
-
-    def text(self, open_conversations: int) -> str:
-        """All of it in Prometheus' text format."""
-        with self._lock:
-            values = sorted(self._values.items())
-        lines = []
-        for name, description in _HELP.items():
-            full = f"compactor_{name}_total"
-            lines += [f"# HELP {full} {description}", f"# TYPE {full} counter"]
-            own = [(f"{{{label}}}" if label else "", value) for (key, label), value in values if key == name]
-            lines += [f"{full}{label} {value:.15g}" for label, value in own]
-        gauge = "compactor_open_conversations"
-        lines += [f"# HELP {gauge} Conversations whose session is open now.", f"# TYPE {gauge} gauge"]
-        return "\n".join([*lines, f"{gauge} {open_conversations}"]) + "\n"
 
 
 class Conversations:
@@ -124,6 +91,8 @@ class Conversations:
         self._lock = threading.Lock()
         self._planned: list[Planned] = []
         """In sessions that are closed."""
+        self.closing: Callable[[Session], object] = lambda _session: None
+        """Hears of each session before it is closed."""
 
     def __len__(self) -> int:
         """How many are open."""
@@ -193,15 +162,17 @@ class Conversations:
     def scope(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
         """What tells clients apart that say the same: their keys, a name, a user or session id.
 
-        Names and ids are chosen by the client, and may be another's; what it shows the provider is its own. Of that
-        only a digest goes in here, and of the scope only a digest into a session's id.
+        Names and ids are chosen by the client, and may be another's; what it shows the provider is its own, and where
+        people have tokens, who it is: he may renew his. Of that only a digest goes in here, and of the scope only a
+        digest into a session's id.
         """
         name = self._name(headers)
         if name and name == self._own[1]:
             return name
         metadata = body.get("metadata")
         user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
-        shown = json.dumps([headers.get(header, "") for header in _CREDENTIALS])
+        shows = (PERSON_HEADER,) if headers.get(PERSON_HEADER) else CREDENTIALS
+        shown = json.dumps([headers.get(header, "") for header in shows])
         return f"{_short(shown)}/{name}/{user or body.get('user') or ''}"
 
     def _find(self, scope: str, answers: list[tuple[str, str]]) -> str | None:
@@ -234,6 +205,7 @@ class Conversations:
         self._sent.pop(key, None)
         self._called.pop(key, None)
         self._planned += session.state.planned
+        self.closing(session)
         session.close()
 
 
@@ -259,7 +231,7 @@ def _short(text: str) -> str:
 
 def _account(base_url: str, headers: Mapping[str, str]) -> Account:
     """As whom a client asks `base_url`: a planner that asks there shows the same, and nothing else."""
-    shown = {name: headers[name] for name in _CREDENTIALS if name in headers}
+    shown = {name: headers[name] for name in CREDENTIALS if name in headers}
     betas = [name.strip() for name in headers.get("anthropic-beta", "").split(",")]
     login = ",".join(name for name in betas if name.startswith(_LOGIN_BETA))
     return Account(base_url, {**shown, "anthropic-beta": login} if login else shown)
@@ -282,13 +254,20 @@ class Passage:
 class Gateway:
     """Prepares requests by the sessions of their conversations."""
 
-    def __init__(self, conversations: Conversations, metrics: Metrics, store: SessionStore) -> None:
-        """Takes over all; `store` keeps what answers in words stand for."""
-        self.conversations, self.metrics, self._store = conversations, metrics, store
+    def __init__(
+        self, conversations: Conversations, metrics: Metrics, store: SessionStore, people: People | None = None
+    ) -> None:
+        """Takes over all; `store` keeps what answers in words stand for, `people` what each has spent."""
+        self.conversations, self.metrics, self._store, self._people = conversations, metrics, store, people
+        self._noted: WeakKeyDictionary[Session, tuple[int, str]] = WeakKeyDictionary()
+        """How many askings of each session's planner are counted, and whose it is."""
+        conversations.closing = self._note_planned
 
     def close(self) -> None:
         """Close all sessions, and the store."""
         self.conversations.close()
+        if self._people is not None:
+            self._people.close()
         self._store.close()
 
     def prepare(self, wire: Wire, base_url: str, raw: bytes, headers: Mapping[str, str], path: str = "") -> Passage:
@@ -296,6 +275,7 @@ class Gateway:
         passing = Passage(wire, raw)
         with self._harmless():
             body = json.loads(raw)
+            passing = Passage(wire, raw, body=body if isinstance(body, dict) else {})
             if wire is RESPONSES and isinstance(body, dict):
                 body, passing = self._opened(body, passing, headers)
             return self._prepared(passing, body, _account(base_url, headers) if wire.can_plan else None, headers, path)
@@ -310,7 +290,7 @@ class Gateway:
         if whole is body:
             return body, passing
         plain = RESPONSES.with_messages(whole, RESPONSES.read(whole).messages)
-        return whole, Passage(passing.wire, _bytes(plain))
+        return whole, Passage(passing.wire, _bytes(plain), body=plain)
 
     def _prepared(
         self,
@@ -391,26 +371,68 @@ class Gateway:
 
     def observe(self, passage: Passage, answer: bytes, *, is_stream: bool) -> None:
         """Tell the session what the provider counted."""
-        for part in observed(passage.wire, answer, is_stream=is_stream):
-            self._count(part.get("usage"))
+        parts = list(observed(passage.wire, answer, is_stream=is_stream))
+        for part in parts:
             with self._harmless():
                 if passage.session is not None:
                     passage.session.observe(part)
-        if passage.session is not None:
-            self.metrics.add("saved_tokens", amount=passage.session.state.reclaimed_tokens)
+        with self._harmless():
+            self._count(passage, parts, answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN)
+            if passage.session is not None:
+                self.metrics.add("saved_tokens", amount=passage.session.state.reclaimed_tokens)
+                self._note_planned(passage.session)
 
-    def _count(self, usage: Any) -> None:
+    def _count(self, passage: Passage, parts: Sequence[Mapping[str, Any]], answer_tokens: int) -> None:
+        """Count what the provider bills; where it does not say, what was sent and received, by its length."""
+        usages = [part.get("usage") for part in parts]
+        billed = {name: sum(billed_tokens(usage, name) for usage in usages) for name in _TOKEN_FIELDS.values()}
         for kind, name in _TOKEN_FIELDS.items():
-            if tokens := billed_tokens(usage, name):
-                self.metrics.add("prompt_tokens", f'kind="{kind}"', tokens)
+            self.metrics.add("prompt_tokens", f'kind="{kind}"', billed[name])
+        output = max((billed_tokens(usage, "output_tokens") for usage in usages), default=0)
+        usage = Usage(**billed, output_tokens=output)
+        if usage == Usage():
+            usage = Usage(input_tokens=len(passage.raw) // _BYTES_PER_TOKEN, output_tokens=answer_tokens)
+        self.metrics.add("output_tokens", amount=output)
+        self._spend(str(passage.body.get("model") or ""), usage)
+
+    def spend_unread(self, size: int) -> None:
+        """Count a request of `size` bytes that was not read, such as a batch."""
+        self._spend("", Usage(input_tokens=size // _BYTES_PER_TOKEN))
+
+    def _spend(self, model: str, usage: Usage) -> None:
+        cost = dollars(model, usage) or 0.0
+        self.metrics.add("dollars", amount=cost)
+        if self._people is not None and PERSON.get():
+            self._people.spend(PERSON.get(), usage.prompt_tokens + usage.output_tokens, cost)
+
+    def _note_planned(self, session: Session) -> None:
+        """Count the askings of its planner since the last time; that of a closed session is whose it was."""
+        planned = session.state.planned
+        before, person = self._noted.get(session, (0, PERSON.get()))
+        self._noted[session] = len(planned), person
+        token = PERSON.set(person)
+        for one in planned[before:]:
+            label = f'planner="{one.planner}"'
+            cost = dollars(one.planner, one.usage) or 0.0
+            self.metrics.add("plans", label)
+            self.metrics.add("planner_failures", label, 1 if one.failure else 0)
+            self.metrics.add("planner_tokens", label, one.usage.prompt_tokens + one.usage.output_tokens)
+            self.metrics.add("planner_dollars", label, cost)
+            self.metrics.seconds("planner_seconds", one.seconds)
+            self._spend(one.planner, one.usage)
+        PERSON.reset(token)
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
         """The boundary: no failure of ours may cost the client its request."""
         try:
             yield
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
             self.metrics.add("requests", 'kind="failed"')
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            _logger.error(
+                "%s at %s:%s; the request went out as it came", type(error).__name__, place.name, place.lineno
+            )
 
     @contextmanager
     def _counted(self, session: Session) -> Iterator[None]:

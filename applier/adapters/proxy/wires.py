@@ -18,6 +18,7 @@ __all__ = ["CHAT", "MAX_READ_BYTES", "MESSAGES", "RESPONSES", "Wire", "observed"
 
 MAX_READ_BYTES = 8 * 2**20
 """Of an answer; a larger one passes unread."""
+_AT_END = ("output_tokens", "iterations")
 Body = dict[str, Any]
 
 
@@ -51,9 +52,9 @@ class _Messages:
         part = event.get("message") if kind == "message_start" else event.get("delta") if kind == "message_delta" else 0
         if not isinstance(part, Mapping):
             return event if kind == "message" else None
-        usage = event.get("usage")  # at the end it says again what the start said; new are the server's iterations
-        iterations = usage.get("iterations") if isinstance(usage, Mapping) else None
-        return {**part, "usage": {"iterations": iterations}} if iterations else part
+        usage = event.get("usage")  # at the end it says again what the start said; new are these
+        new = {name: usage[name] for name in _AT_END if usage.get(name)} if isinstance(usage, Mapping) else {}
+        return {**part, "usage": new} if new else part
 
 
 class _Chat:
@@ -76,8 +77,9 @@ class _Chat:
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         usage = event.get("usage")
-        tokens = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
-        return {"usage": {"input_tokens": tokens}} if tokens else None
+        if not isinstance(usage, Mapping) or not usage.get("prompt_tokens"):
+            return None
+        return {"usage": {"input_tokens": usage["prompt_tokens"], "output_tokens": usage.get("completion_tokens")}}
 
 
 class _Responses:
@@ -123,7 +125,8 @@ class _Responses:
         if not isinstance(tokens, int) or not tokens:
             return None
         read = read if isinstance(read, int) else 0
-        return {"usage": {"input_tokens": tokens - read, "cache_read_input_tokens": read}}
+        output = usage["output_tokens"] if isinstance(usage, Mapping) and "output_tokens" in usage else 0
+        return {"usage": {"input_tokens": tokens - read, "cache_read_input_tokens": read, "output_tokens": output}}
 
 
 Wire = _Messages | _Chat | _Responses

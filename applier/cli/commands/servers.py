@@ -11,9 +11,12 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from datetime import UTC, datetime
+from functools import wraps
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,9 +25,11 @@ from click.core import ParameterSource
 from applier.adapters.codex_settings import codex_place, is_codex_program
 from applier.adapters.visible import Visible
 from applier.cli import options
-from applier.cli.screen import echo, print_json
+from applier.cli.screen import echo, print_data, print_json, print_table
 from applier.program import program, program_file
 from applier.receipt import in_sight
+from applier.store.opening import open_store
+from applier.store.store import Store
 from planner.errors import CompactorError
 from planner.plan import Usage
 from planner.prices import dollars, money
@@ -118,18 +123,26 @@ def _warn_of_store(server: ProxyServer) -> None:
         echo(f"compactor: {NO_STORE}: {problem}", err=True)
 
 
-@click.command
+@click.group(invoke_without_command=True)
+@click.option("--config", metavar="FILE", type=options.EXISTING_FILE, help="A team's proxy: all of it in one TOML.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Beyond loopback needs $COMPACTOR_PROXY_TOKEN.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8787, show_default=True)
 @_session_options
 @options.as_json
-def proxy_command(as_json: bool, **how: Any) -> None:
+@click.pass_context
+def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **how: Any) -> None:
     """Keep the conversations of any client within their window.
 
-    Speaks Anthropic's Messages API and OpenAI's Responses and chat completions; /metrics and /health are its own. Keys
-    are passed on, never stored. Ctrl-C stops it; started again on the same store it goes on where it was.
+    Speaks Anthropic's Messages API and OpenAI's Responses and chat completions; /metrics, /health and /ready are its
+    own. Keys are passed on, never stored. Ctrl-C stops it; started again on the same store it goes on where it was.
     """
-    server = _open_proxy(**how)
+    ctx.obj = config
+    beside = [name for name in how if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if config and beside:
+        raise click.UsageError(f"{beside[0]}: with --config, {config.name} says it all.")
+    if ctx.invoked_subcommand:
+        return
+    server = _open_team(config) if config else _open_proxy(**how)
     bases = {"ANTHROPIC_BASE_URL": server.url, "OPENAI_BASE_URL": f"{server.url}/v1"}
     if as_json:
         print_json(bases)
@@ -137,6 +150,95 @@ def proxy_command(as_json: bool, **how: Any) -> None:
         echo(f"{name}={url}", err=True)
     _warn_of_store(server)
     server.run()
+
+
+def _open_team(config: Path) -> ProxyServer:
+    """The proxy that `config` describes, listening; its log goes to standard error."""
+    proxy = options.import_extra("applier.adapters.proxy", "proxy")
+    configuration = options.import_extra("applier.adapters.proxy.configuration", "proxy")
+    team = configuration.read_team(config)
+    with configuration.in_file(config):
+        settings = configuration.team_proxy(team)
+    with configuration.in_file(config, "store"):
+        open_store(team.store).close()
+    with configuration.in_file(config, "port"):
+        server: ProxyServer = proxy.ProxyServer(settings)
+    lines = logging.StreamHandler()
+    entrance = options.import_extra("applier.adapters.proxy.entrance", "proxy")
+    lines.setFormatter(entrance.WithoutTexts("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    log = logging.getLogger("applier")
+    log.addHandler(lines)
+    log.setLevel(team.log_level.upper())
+    return server
+
+
+@proxy_command.group(name="token")
+def token_command() -> None:
+    """Give the people of a team tokens, list them, and revoke them."""
+
+
+def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`command` with the store of the team whose proxy `--config` describes."""
+
+    @click.option("--config", metavar="FILE", type=options.EXISTING_FILE, help="The TOML of the team's proxy.")
+    @click.pass_context
+    @wraps(command)
+    def run(ctx: click.Context, /, config: Path | None, **more: Any) -> Any:
+        config = config or ctx.obj
+        if config is None:
+            raise click.UsageError("whose proxy? say --config FILE, its TOML.")
+        configuration = options.import_extra("applier.adapters.proxy.configuration", "proxy")
+        team = configuration.read_team(config)
+        with configuration.in_file(config, "store"):
+            store = open_store(team.store)
+        with store:
+            return command(store=store, **more)
+
+    return run
+
+
+@token_command.command
+@click.argument("name")
+@_with_team_store
+@options.as_json
+def create(name: str, store: Store, as_json: bool) -> None:
+    """Print a new token for NAME, this once: only its digest is kept."""
+    token = _people().create_token(store, name, time.time())
+    if as_json:
+        print_json({"name": name, "token": token})
+    else:
+        print_data(f"{token}\n")
+        echo(f"compactor: {name}'s; it cannot be shown again", err=True)
+
+
+@token_command.command(name="list")
+@_with_team_store
+@options.as_json
+def list_(store: Store, as_json: bool) -> None:
+    """List who has a token, and whose were revoked."""
+    known = [{"name": one.name, "created": one.created, "revoked": one.revoked} for one in _people().list_tokens(store)]
+    if as_json:
+        print_json(known)
+        return
+    rows = ((one["name"], *(_day(one[when]) for when in ("created", "revoked"))) for one in known)
+    print_table(("name", "created", "revoked"), rows, empty="no tokens")
+
+
+@token_command.command
+@click.argument("name")
+@_with_team_store
+def revoke(name: str, store: Store) -> None:
+    """Refuse the token of NAME from now on."""
+    _people().revoke_token(store, name, time.time())
+    echo(f"{name}'s token is revoked")
+
+
+def _people() -> Any:
+    return options.import_extra("applier.adapters.proxy.people", "proxy")
+
+
+def _day(time: float | None) -> str:
+    return "" if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

@@ -1,0 +1,190 @@
+"""Who may use a team's proxy, and how much: a token a person and quotas a day, kept in the store for all proxies on it.
+
+Of a token only its digest is stored. What somebody spends is counted where it is spent, in a record that only this
+process writes; all of them together are what counts. A store that cannot be reached refuses nobody: what was known
+last goes on, and what is spent meanwhile is written when it is back.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+from applier.session.persistence import SessionStore
+from applier.store import Store
+from planner.errors import SettingsError, StoreError
+
+__all__ = ["TOKEN_START", "People", "Quota", "Token", "create_token", "list_tokens", "revoke_token"]
+
+TOKEN_START = "cpt_"
+"""How every token begins, by which it is known among keys; no provider's key begins so."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""``ada``, ``ci-1``; not ``a b``, ``../x``, nor what would say something else in a log or a metric."""
+_TOKENS, _SPENT = "proxy-token:", "proxy-spent:"
+"""How the names of the records begin."""
+_READ_SECONDS = 1.0
+"""How old what is known of tokens and spending may be: so long a revoked token may still be let in."""
+_REST_SECONDS = 5.0
+"""So long nothing is written after the store could not be used: a database that does not answer costs its time-out."""
+_logger = logging.getLogger("applier.proxy")
+
+
+@dataclass(frozen=True)
+class Quota:
+    """How much one person may spend a day (UTC); None: any amount."""
+
+    tokens: int | None = None
+    dollars: float | None = None
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is known of a person's token."""
+
+    name: str
+    digest: str
+    created: float
+    revoked: float | None = None
+    """Seconds since the epoch, both."""
+
+
+def create_token(store: Store, name: str, now: float) -> str:
+    """A new token for `name`; it is not stored, and cannot be shown again.
+
+    Raises:
+        SettingsError: it is no name, or has a token.
+    """
+    if not _NAME.fullmatch(name):
+        raise SettingsError(f"{name[:80]!r}: a person's name has letters, digits, '.', '_' and '-', at most 64")
+    if any(token.name == name and token.revoked is None for token in list_tokens(store)):
+        raise SettingsError(f"{name} has a token: revoke it first (`compactor proxy token revoke {name}`)")
+    token = TOKEN_START + secrets.token_urlsafe(32)
+    store.set_state(_TOKENS + name, {"name": name, "digest": _digest(token), "created": now, "revoked": None})
+    return token
+
+
+def revoke_token(store: Store, name: str, now: float) -> None:
+    """Let nobody in by the token of `name` any more.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    token = next((one for one in list_tokens(store) if one.name == name and one.revoked is None), None)
+    if token is None:
+        raise SettingsError(f"{name[:80]!r} has no token: `compactor proxy token list` shows who has")
+    store.set_state(_TOKENS + name, {**vars(token), "revoked": now})
+
+
+def list_tokens(store: Store) -> list[Token]:
+    """All that were created, those that were revoked included, by name."""
+    return [Token(**record) for _, record in sorted(store.states(_TOKENS).items())]
+
+
+def _digest(token: str) -> str:
+    """Of a token, which is random enough for a plain one; in pieces, for a store may redact what looks like a key."""
+    digits = sha256(token.encode()).hexdigest()
+    return " ".join(digits[at : at + 8] for at in range(0, len(digits), 8))
+
+
+class People:
+    """Lets in who has a token, until his quota is spent; may be used from several threads."""
+
+    def __init__(
+        self, store: SessionStore, quota_of: Callable[[str], Quota], now: Callable[[], float] = time.time
+    ) -> None:
+        """Read what the store knows.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        self._store, self._quota_of, self._now = store, quota_of, now
+        self._own = secrets.token_hex(8)
+        """Names the records of this process."""
+        self._spent: Counter[tuple[str, str, str]] = Counter()
+        """Here, by day, person and unit."""
+        self._others: Counter[tuple[str, str, str]] = Counter()
+        """In other processes."""
+        self._digests: dict[str, str] = {}
+        self._read_at, self._failed_at, self._day = now(), 0.0, ""
+        self._lock = threading.Lock()
+        store.use(self._read)
+
+    def person(self, token: str) -> str:
+        """Whose `token` it is; empty if it is nobody's."""
+        self._refresh()
+        shown, name = _digest(token), ""
+        for person, digest in self._digests.items():  # all of them, however early one fits: time says nothing
+            name = person if hmac.compare_digest(digest, shown) else name
+        return name
+
+    def wait_seconds(self, person: str) -> int:
+        """How long `person` has to wait for the next day, for his quota is spent; 0 if it is not."""
+        quota, spent = self._quota_of(person), self.spent(person)
+        bounds = ((quota.tokens, spent["tokens"]), (quota.dollars, spent["dollars"]))
+        if all(bound is None or amount < bound for bound, amount in bounds):
+            return 0
+        now = datetime.fromtimestamp(self._now(), UTC)
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+        return max(1, round((midnight - now).total_seconds()))
+
+    def spent(self, person: str) -> dict[str, float]:
+        """What `person` has spent today, in all processes: ``tokens`` and ``dollars``."""
+        keys = {unit: (self._today(), person, unit) for unit in ("tokens", "dollars")}
+        return {unit: self._spent[key] + self._others[key] for unit, key in keys.items()}
+
+    def spend(self, person: str, tokens: int, dollars: float) -> None:
+        """Count what `person` has spent."""
+        day = self._today()
+        with self._lock:
+            for unit, amount in (("tokens", tokens), ("dollars", dollars)):
+                self._spent[day, person, unit] += amount  # type: ignore[assignment]
+            record = {unit: self._spent[day, person, unit] for unit in ("tokens", "dollars")}
+            if not 0 <= self._now() - self._failed_at < _REST_SECONDS:
+                self._try(lambda store: store.set_state(f"{_SPENT}{day}:{person}:{self._own}", record))
+
+    def close(self) -> None:
+        """Write what could not be written yet."""
+        self._failed_at = 0.0
+        for day, person in {key[:2] for key in self._spent}:
+            if day == self._today():
+                self.spend(person, 0, 0.0)
+
+    def _today(self) -> str:
+        return datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%d")
+
+    def _refresh(self) -> None:
+        if not 0 <= self._now() - self._read_at < _READ_SECONDS:
+            self._read_at = self._now()  # whoever asks meanwhile goes by what is known
+            self._try(self._read)
+
+    def _try(self, act: Callable[[Store], object]) -> None:
+        try:
+            self._store.use(act)
+        except StoreError as error:
+            self._failed_at = self._now()
+            _logger.warning("tokens and quotas go by what was known last: %s", error)
+
+    def _read(self, store: Store) -> None:
+        day = self._today()
+        tokens, records = list_tokens(store), store.states(f"{_SPENT}{day}:")
+        others: Counter[tuple[str, str, str]] = Counter()
+        for key, record in records.items():
+            _, _, person, process = key.split(":")
+            for unit in ("tokens", "dollars") if process != self._own else ():
+                others[day, person, unit] += record[unit]
+        self._digests = {one.name: one.digest for one in tokens if one.revoked is None}
+        self._others = others
+        if day != self._day:
+            for key in store.states(_SPENT):
+                if key.split(":")[1] < day:  # bounds nothing any more
+                    store.set_state(key, None)
+            self._day = day
