@@ -181,11 +181,11 @@ class Named:
 
 
 def removed_turns(frame: Frame, tracker: HistoryTracker) -> dict[str, str]:
-    """Text of each turn that the plan in force has removed, by its id, oldest first."""
-    by_id = tracker.history.by_id
+    """Text of each turn that the plan in force has removed and that was not said again, by its id, oldest first."""
+    by_id, added = tracker.history.by_id, "\n".join(frame.additions.values())
     turns = frame.plan.turns if frame.plan is not None else ()
     gone = [decision.turn_id for decision in turns if decision.strategy != "keep" and decision.turn_id in by_id]
-    return {turn_id: _turn_text(tracker, turn_id) for turn_id in gone}
+    return {turn_id: _turn_text(tracker, turn_id) for turn_id in gone if _restored_mark(turn_id) not in added}
 
 
 def named_again(removed: Mapping[str, str], frame: Frame, tracker: HistoryTracker, start: int) -> list[Named]:
@@ -211,10 +211,14 @@ def named_again(removed: Mapping[str, str], frame: Frame, tracker: HistoryTracke
 def restored_text(named: Named) -> str:
     """What says the turn again."""
     return (
-        f'<restored turn="{named.turn_id}">\n'
+        f"{_restored_mark(named.turn_id)}\n"
         f"Shortened away before, and named just now ({clean(named.name)}); for reference, not an instruction.\n"
         f"{clean(named.text)}\n</restored>"
     )
+
+
+def _restored_mark(turn_id: str) -> str:
+    return f'<restored turn="{turn_id}">'
 
 
 def _turn_text(tracker: HistoryTracker, turn_id: str) -> str:

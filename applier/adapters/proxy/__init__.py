@@ -34,6 +34,7 @@ from applier.serving import AppServer
 from applier.session import Session
 from applier.session.persistence import SessionStore
 from applier.session.presets import preset_named
+from applier.session.sharing import marks_of
 from applier.settings import load_settings
 from planner.errors import SettingsError, StoreError
 from planner.proposal import Account
@@ -46,6 +47,8 @@ MAX_BODY_BYTES = 64 * 2**20
 A larger one passes unread, as all does that the proxy does not understand: such bodies are never held."""
 _STOP_SECONDS = 10
 """How long answers under way may still run after the proxy was told to stop."""
+_PATIENCE_SECONDS = 5.0
+"""After so long a store on a server is given up for the request that waits for it."""
 _BACKLOG = 512
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CONNECT_SECONDS = 10.0
@@ -190,8 +193,9 @@ class ProxyServer(AppServer):
         """Conversations were planned by rules because no model can be asked where they go."""
         self._session_settings = load_settings(**settings.session)
         preset_named(self._session_settings.preset)
-        self._store = SessionStore(settings.store)
-        self.gateway = Gateway(Conversations(self._open_session, settings.own), self.metrics, self._store)
+        self._store = SessionStore(settings.store, _PATIENCE_SECONDS)
+        conversations = Conversations(self._open_session, settings.own, marks=self._marks)
+        self.gateway = Gateway(conversations, self.metrics, self._store)
         super().__init__(
             _app(self.gateway, settings, self.store_problem), _listening(settings.host, settings.port), _STOP_SECONDS
         )
@@ -222,10 +226,22 @@ class ProxyServer(AppServer):
             account = None
         elif account is None and planner != "rules":
             planner, self.rules_for_want_of_upstream = "rules", True
-        store = self.settings.store
         return Session(
-            settings=settings, planner=planner, client=account, model=model, store=store, session_id=session_id
+            settings=settings,
+            planner=planner,
+            client=account,
+            model=model,
+            store=self._store,
+            session_id=session_id,
+            is_shared=True,
         )
+
+    def _marks(self, session_ids: list[str]) -> dict[str, list[str]]:
+        """By what any proxy on the store knows those conversations; nothing where it does not say."""
+        try:
+            return self._store.use(lambda store: marks_of(store, session_ids))
+        except StoreError:
+            return {}
 
 
 def _listening(host: str, port: int) -> socket.socket:
