@@ -267,7 +267,10 @@ class SlowPlanner:
 def test_while_one_process_plans_another_answers_and_does_not_plan(store_url, answered):
     """A client that has waited too long asks again, and a balancer sends that to another process."""
     clock, history, planner = Clock(), work(90, {}), SlowPlanner()
-    given = {"planner": planner, "settings": SessionSettings(background=False, max_output_tokens=500, compact_at_ratio=0.6)}
+    given = {
+        "planner": planner,
+        "settings": SessionSettings(background=False, max_output_tokens=500, compact_at_ratio=0.6),
+    }
     provider, messages, calls = Provider(clock), [], 0
     with emptied(store_url) as one, open_store(store_url) as other:
         processes = [Process(one, clock, **given), Process(other, clock, **given)]
