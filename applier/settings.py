@@ -56,7 +56,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """False: only `compact` and `recover` do anything. ``CLAUDE_AUTO_COMPACT=false`` says the same."""
     compact_at_ratio: float | None = Field(default=None, gt=0, le=1)
     """A prompt over this share of what it may have is compacted. None: when the preset says, which for ``relevance``
-    is as soon as carrying the growth costs more than compacting it, and before the window is full."""
+    is when to carry the growth has cost as much as compacting it does, and before the window is full."""
     window_tokens: int = Field(default=200_000, ge=2_000)
     """The model's context window. Not set: that of the request's model where it is known to be smaller."""
     max_output_tokens: int = Field(default=8_192, ge=1)
@@ -74,15 +74,11 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """So many failures of the planner in a row open the breaker."""
     rest_seconds: float = Field(default=300.0, ge=0)
     """After this long an open breaker lets one trial through."""
-    recall_tokens: int = Field(default=1_500, ge=0)
-    """A removed turn that the agent names comes back at once if it has at most so many tokens; 0: never."""
     project: str = ""
     """The folder that the conversation works in: what it leaves in the store is found by it again. Empty: not noted."""
     learned_tokens: int = Field(default=0, ge=0, le=500)
     """A new conversation in `project` begins with at most so many tokens of the learned lines that you approved and
     that matter to its task; 0: none."""
-    file_roots: tuple[Path, ...] = ()
-    """Folders from which recently read files may be read again after a compaction; none: only the store."""
     permissions: tuple[str, ...] = ()
     """Permission rules of the host, said again after each compaction."""
     shorten_over_tokens: int = Field(default=0, ge=0)
@@ -96,7 +92,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
     plan: PlanSettings = PlanSettings()
     """How plans are made. `plan.target_ratio`, where it is set, is how much a compaction leaves of the messages that
     would be sent; what the model waits for comes on top. Not set: what the preset says, which for ``relevance`` is a
-    tenth of the window, but 8,000 tokens where they fit."""
+    fifth of what there was, at most of the window, but 8,000 tokens where they fit."""
 
     @property
     def keep_ratio(self) -> float | None:

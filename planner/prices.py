@@ -19,10 +19,10 @@ __all__ = [
     "CACHE_READ_PRICES",
     "WRITE_5_MINUTES",
     "CachePrices",
-    "best_growth_tokens",
     "billed_tokens",
     "cache_prices",
     "cached_prompt",
+    "carrying_costs_more",
     "dollars",
     "money",
     "payback_calls",
@@ -115,17 +115,16 @@ def payback_calls(
     return (after * (write_price - read_price) * rewritten + extra_cost_tokens) / saved
 
 
-def best_growth_tokens(
-    kept_tokens: float, growth_tokens_per_call: float, prices: CachePrices, extra_cost_tokens: float = 0.0
-) -> float:
-    """How far a context may grow behind a compaction before the next one is the cheaper course.
+def carrying_costs_more(carried_tokens: float, kept_tokens: float, prices: CachePrices) -> bool:
+    """True once it has cost as much to go on as a compaction costs that leaves `kept_tokens`.
 
-    A context that falls to B tokens, grows by g a call and is compacted again when it has grown by D costs
-    r * (B + D / 2) + ((w - r) * B + e) * g / D a call, least at D = sqrt(2 * g * ((w - r) * B + e) / r);
-    e is what making the plan costs, in input tokens.
+    `carried_tokens` is what all calls since the last one have read beyond what one would leave, at r a token: rent. To
+    buy is to write anew what stays, (w - r) a token. Who knows nothing of the calls to come and buys when the rent
+    comes to the price pays at most twice what he would have, had he known them all, and no rule does better (ski
+    rental; for what keeps growing Dooly, Goldman and Scott, "TCP dynamic acknowledgment delay", 1998). Where each call
+    adds g tokens that is after sqrt(2 g (w - r) kept / r) of them, when a call costs least on average.
     """
-    rewriting = (prices.write - prices.read) * kept_tokens + extra_cost_tokens
-    return math.sqrt(2 * growth_tokens_per_call * rewriting / prices.read)
+    return prices.read * carried_tokens >= (prices.write - prices.read) * kept_tokens
 
 
 def dollars(model: str, *usages: Usage) -> float | None:

@@ -10,10 +10,6 @@ itself where the mod cannot.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypedDict
@@ -21,7 +17,7 @@ from typing import Literal, TypedDict
 import platformdirs
 
 from applier.adapters.claude_code_mod import PREFIX
-from applier.adapters.client_plugin import PLUGIN_NAME, plugin_files
+from applier.adapters.client_plugin import PLUGIN_NAME, plugin_files, put_plugin
 from applier.adapters.frameworks.agent_tools import LOOK_UPS
 from applier.program import program
 from applier.store.opening import STORE_VARIABLE, store_file
@@ -60,22 +56,10 @@ def claude_agent_plugin(store: str | Path | None = None, folder: str | Path | No
     place = parent.absolute() / PLUGIN_NAME
     try:
         if not place.is_dir():
-            _write(files, place)
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            put_plugin(files, place)
     except OSError as error:
-        raise SettingsError(f"{place}: {error.strerror}; name another folder: claude_agent_plugin(folder=…)") from None
+        if not place.is_dir():  # another process may have done the same meanwhile
+            problem = f"{place}: {error.strerror}; name another folder: claude_agent_plugin(folder=…)"
+            raise SettingsError(problem) from None
     return {"type": "local", "path": str(place)}
-
-
-def _write(files: Mapping[str, bytes], place: Path) -> None:
-    """All of `files` in `place`, or nothing; another process may do the same meanwhile."""
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(dir=place.parent))
-    try:
-        for name, content in files.items():
-            (part / name).parent.mkdir(parents=True, exist_ok=True)
-            (part / name).write_bytes(content)
-        os.rename(part, place)
-    except OSError:
-        shutil.rmtree(part, ignore_errors=True)
-        if not place.is_dir():
-            raise

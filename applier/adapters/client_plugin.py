@@ -1,28 +1,32 @@
 """The plugins by which clients compact with us: their folders' files, and what keeps Claude Code from loading its own.
 
 A folder in the client's ``skills`` is loaded by itself, in every session and project (seen with 2.1.330): there is no
-setting to change, and no copy that could grow old. Pure: reads no file but those of the wheel, writes none.
+setting to change, and no copy that could grow old. Reads no file but those of the wheel, and writes none but theirs.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 __all__ = [
     "CLAUDE_CODE",
     "CLIENTS",
+    "PART",
     "PLUGIN_NAME",
     "Problem",
     "is_ours",
     "listing_problems",
     "plugin_files",
     "program_of",
+    "put_plugin",
     "refusals",
     "settings_problems",
     "version_problem",
@@ -32,6 +36,8 @@ CLAUDE_CODE = "claude-code"
 CLIENTS = {CLAUDE_CODE: ("claude_code_mod", "plugin"), "pi": ("pi_extension",)}
 """What can be installed, and where in the wheel its files are."""
 PLUGIN_NAME = "compactor"
+PART = f".{PLUGIN_NAME}-install-"
+"""How a folder begins that is being made or taken away; the client does not look into hidden ones."""
 PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
 """How the client calls it."""
 MANIFEST, PROGRAM = ".claude-plugin/plugin.json", "program.json"
@@ -64,6 +70,22 @@ def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
             yield from _below(entry, f"{path}{entry.name}/")
         else:
             yield f"{path}{entry.name}", entry.read_bytes()
+
+
+def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
+    """Have `folder` hold these files and nothing else: made beside it and put in its place.
+
+    Raises:
+        OSError: they cannot be written, and `folder` is as it was, or another process has put its own there.
+    """
+    with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
+        new = Path(beside, "new")
+        for path, content in contents.items():
+            (new / path).parent.mkdir(parents=True, exist_ok=True)
+            (new / path).write_bytes(content)
+        if folder.exists():
+            folder.rename(Path(beside, "old"))
+        new.rename(folder)
 
 
 def is_ours(present: Mapping[str, bytes], shipped: Collection[str]) -> bool:

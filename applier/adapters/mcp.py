@@ -23,7 +23,6 @@ from pydantic.fields import FieldInfo
 
 from applier.adapters.frameworks.agent_tools import LOOK_UPS, answer_call
 from applier.adapters.visible import NOTHING_YET, Conversation, Visible
-from applier.store.facts import facts_about
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, ReferenceNotFound
@@ -112,7 +111,7 @@ class _Tools:
     ) -> str:
         """What was found out, decided, asked for or forbidden in this project, each with the turn it came from."""
         since = 0.0 if days is None else time.time() - 86_400 * days
-        known = facts_about(self._visible.facts(), kind=type, since=since, words=words)
+        known = self._visible.facts(kind=type, since=since, words=words)
         lines = [f"{one.fact.type} ({one.reference}): {one.fact.content}" for one in known]
         text, most = "\n".join(lines), self._visible.page_characters
         if len(text) > most:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from applier.session.persistence import load_session
-from applier.store.facts import KnownFact, project_facts, stored_facts
+from applier.store.facts import KnownFact, facts_about, known_facts, stored_facts
 from applier.store.store import Restored, SearchResult, Store
 from planner.errors import ReferenceNotFound
 from planner.reading.lazy_property import lazy_property
@@ -99,11 +99,12 @@ class Visible:
         matches = (replace(m, turn_id=f"{key}:{m.turn_id}") for key, result in results.items() for m in result.matches)
         return SearchResult(tuple(islice(matches, limit)), sum(result.turns for result in results.values()))
 
-    def facts(self) -> list[KnownFact]:
-        """Those of all that may be seen, and of the project."""
+    def facts(self, *, kind: str | None = None, since: float = 0.0, words: str = "") -> list[KnownFact]:
+        """Those of all that may be seen, and of the project, as `facts_about` chooses them."""
         own = stored_facts(self.store, [conversation.history_key for conversation in self.conversations()])
-        others = project_facts(self.store, self._project) if self._project else []
-        return list({(one.fact.content, one.fact.source): one for one in (*others, *own)}.values())
+        asked: dict[str, Any] = {"kind": kind, "since": since, "words": words}
+        others = known_facts(self.store, project=self._project, **asked) if self._project else []
+        return facts_about({(one.fact.content, one.fact.source): one for one in (*others, *own)}.values(), **asked)
 
     def events(self) -> list[dict[str, Any]]:
         """What happened, oldest first."""

@@ -26,7 +26,6 @@ COMMANDS = {
     "uninstall": "install",
     "status": "install",
     "resume": "clients",
-    "hooks": "clients",
     "restore": "stores",
     "facts": "stores",
     "log": "stores",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,7 +22,7 @@ from planner.api import plan_compaction
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan
 
-__all__ = ["apply_and_record", "planned", "planning_options", "write_view"]
+__all__ = ["planned", "planning_options", "write_view"]
 
 planning_options = together(
     task,
@@ -84,40 +83,34 @@ def planned(
     )
 
 
-def apply_and_record(
-    plan: CompactionPlan, messages: Sequence[object], store: Store, folder: str = "", **event: Any
-) -> list[Any]:
-    """The view of `plan`, once originals, plan and facts are in `store`, and an event with the fields `event`.
-
-    `folder`: where the conversation worked; empty if nobody says.
-    """
-    key = history_key(plan.history.digest)
-    view = apply(plan, messages, store=store)
-    store.note_origin(key, folder, time.time())
-    plan_id = store.save_plan(plan)
-    store.save_facts(plan.extracted_facts, key)
-    sizes = {"tokens_before": plan.history.tokens, "tokens_after": plan.estimated_tokens}
-    store.record_event({"time": time.time(), "kind": "apply", "history": key, "plan": plan_id, **sizes, **event})
-    return view
-
-
 def write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
-    """Write the view of a reviewed plan to `output` in the format of `read`; originals are in `store` first.
+    """Write the view of a reviewed plan to `output` in the format of `read`; originals, plan and facts are in `store`
+    first.
 
     Of a session log it is a log of the session `session_id`, a new one if it is not said.
     """
     view = read.messages
     session_id = session_id or (str(uuid4()) if read.client else "")
     if sheet.changes:
-        event: dict[str, Any] = {
-            "message": f"{history_key(sheet.plan.history.digest)} to {output}",
-            "dollars": sheet.cost["dollars"],
-        }
-        event |= {"session": session_id} if session_id else {}
         with open_store(store) as opened:
-            view = apply_and_record(sheet.plan, read.messages, opened, read.working_folder, **event)
+            view = _recorded(sheet, read, opened, str(output), session_id)
     text = write_transcript(view, read, session_id=session_id)
     if str(output) == "-":
         print_data(text)
     else:
         write_whole(output, text)
+
+
+def _recorded(sheet: Sheet, read: Transcript, store: Store, output: str, session_id: str) -> list[Any]:
+    """The view, once everything that it leaves out is in `store`, and that it went to `output`."""
+    plan, now = sheet.plan, time.time()
+    key = history_key(plan.history.digest)
+    view = apply(plan, read.messages, store=store)
+    store.note_origin(key, read.working_folder, now)
+    plan_id = store.save_plan(plan)
+    store.save_facts(plan.extracted_facts, key)
+    sizes = {"tokens_before": plan.history.tokens, "tokens_after": plan.estimated_tokens}
+    event = {"time": now, "kind": "apply", "history": key, "plan": plan_id, **sizes}
+    event |= {"message": f"{key} to {output}", "dollars": sheet.cost["dollars"]}
+    store.record_event(event | ({"session": session_id} if session_id else {}))
+    return view

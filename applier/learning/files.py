@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from hashlib import sha256
 
-from applier.learning.lessons import Kind
+from applier.learning.kinds import Kind
 from applier.learning.propose import Line, is_over
 
 __all__ = ["approved_lines", "digest_of", "file_of", "learned_lines", "merged"]
@@ -21,6 +21,7 @@ FOLDER = ".compactor/learned"
 HEADINGS: Mapping[Kind, str] = {
     "decision": "## What was decided",
     "wish": "## What is wanted throughout",
+    "command": "## How it is checked",
     "error": "## Errors that came back",
 }
 _TITLE = (

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from applier.learning.files import digest_of
-from applier.learning.lessons import Lesson
+from applier.learning.kinds import Lesson
 from applier.learning.propose import Heard
 from applier.store.store import Store
 from planner.evidence import Evidence

@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from hashlib import sha256
 from itertools import combinations
 
-from applier.learning.lessons import Kind, Lesson, sentence_key
+from applier.learning.kinds import Kind, Lesson, sentence_key
 from planner.evidence.state import shortened
 
 __all__ = ["Heard", "Line", "is_over", "proposed_lines"]
@@ -92,14 +92,15 @@ class Line:
 
 
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[Line]:
-    """The lines, decisions before wishes before errors, each kind by its newest source, the newest first."""
+    """The lines, kind by kind, each by its newest source, the newest first."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
     for one in sorted(_once(heard), key=_age, reverse=True):
         by_subject[one.lesson.kind, one.lesson.subject].append(one)
     lines = [_line(kind, same) for (kind, _), same in by_subject.items() if _is_worth(kind, same)]
     wishes = _beside_each_other([line for line in lines if line.kind == "wish"])
     errors = [line for line in lines if line.kind == "error" and not is_over(line.line, today)]
-    return [*(line for line in lines if line.kind == "decision"), *wishes, *errors]
+    decisions, commands = ([line for line in lines if line.kind == kind] for kind in ("decision", "command"))
+    return [*decisions, *wishes, *commands, *errors]
 
 
 def _age(heard: Heard) -> tuple[str, str, int]:
@@ -115,7 +116,8 @@ def _once(heard: Sequence[Heard]) -> Iterable[Heard]:
 def _is_worth(kind: str, same: Sequence[Heard]) -> bool:
     conversations = {one.conversation for one in same}
     if kind == "error":
-        return len(conversations) >= FEWEST and any(one.lesson.mended for one in same)
+        came_back = len(conversations) >= FEWEST or any(one.lesson.lasting for one in same)
+        return came_back and any(one.lesson.mended for one in same)
     is_form = len(conversations) >= FEWEST and all(one.lesson.is_long for one in same)
     return not is_form and (len(conversations) >= FEWEST or any(one.lesson.lasting for one in same))
 

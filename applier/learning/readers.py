@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.conversations import Conversation
-from applier.learning.lessons import KINDS, Kind, Lesson, error_subject, folded, in_the_record, lessons_of, sentence_key
+from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key
+from applier.learning.lessons import in_the_record, lessons_of
 from applier.settings import load_settings
 from planner.analysis import analyze_history
 from planner.api import asks_model
@@ -26,10 +27,11 @@ from planner.settings import PlanSettings
 if TYPE_CHECKING:
     from planner.model.lessons import LessonsModel, WrittenLesson
 
-__all__ = ["Reader", "checked", "open_reader"]
+__all__ = ["Reader", "checked", "open_reader", "with_written"]
 
 DEAREST = "fable-5-1"
 """By its price a model is reckoned whose own is not known."""
+WRITTEN_KINDS = frozenset({"decision", "wish", "error"})
 MOST_CHARACTERS, MOST_LESSONS = 640, 10
 """Of one answer; a line of text and words together."""
 
@@ -63,12 +65,17 @@ class Reader:
             PlannerUnavailable: the model gave no answer; it carries what was spent.
         """
         analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
-        evidence, by_rules = analysis.evidence, lessons_of(analysis.evidence)
+        evidence = analysis.evidence
         if self.model is None:
-            return by_rules, evidence, Usage()
+            return lessons_of(evidence), evidence, Usage()
         answer, usage = self.model.ask(analysis, self.settings)
-        written = list(filter(None, (checked(one, evidence) for one in answer[:MOST_LESSONS])))
-        return [*written, *(one for one in by_rules if not _is_told(one, written))], evidence, usage
+        return with_written(answer, evidence), evidence, usage
+
+
+def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
+    """What of a model's answer holds, and what the rules prove besides."""
+    written = list(filter(None, (checked(one, evidence) for one in answer[:MOST_LESSONS])))
+    return [*written, *(one for one in lessons_of(evidence) if not _is_told(one, written))]
 
 
 def _is_told(lesson: Lesson, written: Sequence[Lesson]) -> bool:
@@ -81,7 +88,7 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     """What a model wrote as a lesson; None if its turn does not hold its words, or no other turn the names that the
     turn does not."""
     text, words, turn = folded(written.text), folded(written.words), evidence.turns.get(written.turn)
-    if turn is None or written.kind not in KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
+    if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
     missing = invented(text, turn.names)
     also = _holder(missing, turn, evidence) if missing else ""
@@ -89,9 +96,10 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
         return None
     if written.kind == "error":
         subject, mended = _failure(words, turn), evidence.turns.get(written.mended)
-        after = written.mended if mended is not None and mended.turn.number > turn.turn.number else ""
+        is_after = mended is not None and mended.turn.number > turn.turn.number and not mended.failed_calls
+        after = written.mended if is_after else ""
         shown = f"{text}: `{words.replace('`', '')}`"
-        lesson = Lesson("error", shown, words, written.turn, subject, after, lasting=False, also=also)
+        lesson = Lesson("error", shown, words, written.turn, subject, after, lasting=bool(after), also=also)
     else:
         subject = sentence_key(written.about) or sentence_key(text)
         lesson = Lesson(cast("Kind", written.kind), f"{text}: “{words}”", words, written.turn, subject, also=also)

@@ -10,13 +10,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from applier.learning.memory import Memory
 from applier.learning.opening import lines_for, opening_text
-from applier.session.carryover import file_below, named_again, restored_text
 from applier.session.compaction import NO_BOUNDS, Compaction, attempt, may_store, rest, rests, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.history_tracker import Arrival
@@ -34,8 +32,6 @@ __all__ = ["compact", "prepare", "recover", "undo"]
 
 LEAST_SAVINGS_SHARE = 0.4
 """In a small window, saving this share of the limit is enough whatever a preset's constant says."""
-ROOM_SHARE = 0.75
-"""A removed turn is said again at once only while the prompt stays below this share of the limit."""
 CLEARLY_SHORTER = 0.75
 """What a reactive retry aims at, as a share of the limit."""
 AHEAD_CALLS = 4
@@ -75,7 +71,7 @@ def _work(state: State, arrival: Arrival) -> None:
         with suppress(StoreError):
             state.store.save(state.tracker.history)
             state.store_failed_at = None
-    unsent, plan = min(arrival.start, state.last.messages), state.committed.frame.plan
+    unsent = min(arrival.start, state.last.messages)
     if state.is_shared and not arrival.changed:  # what another process has sent is new here, but was sent
         unsent = min(state.last.messages, len(state.tracker))
     _note_new(state, unsent)
@@ -86,8 +82,6 @@ def _work(state: State, arrival: Arrival) -> None:
         _step(state, step)
     state.requested = state.focus = ""
     _warn_if_too_large(state)
-    if state.committed.frame.plan is plan:
-        _bring_back(state, unsent)
     _plan_ahead(state)
 
 
@@ -110,7 +104,7 @@ def _tell_learned(state: State, arrival: Arrival) -> None:
         approved = state.store.use(lambda store: Memory(store, project).approved)
         today = datetime.fromtimestamp(state.clock(), UTC).date()
         task = state.planning.task or first_words(tracker.history)
-        lines = lines_for(task, partial(file_below, [Path(project)]), set(approved.values()), today)
+        lines = lines_for(task, Path(project), set(approved.values()), today)
         text, count = opening_text(lines, tracker.counter, most)
         if text:
             edits = Edits("learned", additions={len(tracker) - 1: text})
@@ -180,28 +174,10 @@ def _is_due(state: State) -> bool:
     measured, goal = state.measure(), state.preset.plan_goal
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
-    ahead = replace(measured, tokens=tokens, level=level)
+    grown = max(0, tokens - measured.beside_tokens - measured.goal_tokens)
+    ahead = replace(measured, tokens=tokens, level=level, carried_tokens=measured.carried_tokens + AHEAD_CALLS * grown)
     planning = (step for step in state.preset.steps if step.tier is goal)
     return any(when.fires(ahead) for step in planning for when in step.when if not when.requested)
-
-
-def _bring_back(state: State, start: int) -> None:
-    """Say the first removed turn again that messages from `start` on name and that fits, behind what is cached."""
-    tracker, frame, tokens = state.tracker, state.committed.frame, state.tokens
-    most = min(state.settings.recall_tokens, state.limit_tokens * ROOM_SHARE - tokens)
-    turns = named_again(state.removed, frame, tracker, start) if tracker.plain[-1]["role"] == "user" else ()
-    named = next((n for n in turns if state.gauge.of_messages(tracker.counter.text(n.text)) <= most), None)
-    if named is None:
-        return
-    edits = Edits("recall", additions={len(tracker) - 1: restored_text(named)})
-    try:
-        state.commit(state.bound(draft(frame, edits, tracker, state.committed.key)))
-    except StoreError as error:
-        state.log("store_failed", f"nothing was added: {error}")
-        return
-    del state.removed[named.turn_id]
-    reason = f"{named.turn_id} is back: the agent named {named.name}"
-    state.log("recalled", reason, tokens_before=tokens, tokens_after=state.tokens)
 
 
 def compact(

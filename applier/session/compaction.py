@@ -124,7 +124,7 @@ def _apply(
         state.compactions += 1
         state.undoable = (*state.undoable, (_unbound(before.frame), None))[-MOST_UNDOABLE:]
     if frame.plan is not before.frame.plan:
-        state.kept_tokens = state.gauge.of_messages(view.total)
+        state.kept_tokens, state.carried_tokens = state.gauge.of_messages(view.total), 0
     if change.first_changed_message is not None:
         state.cached_messages = min(state.cached_messages, change.first_changed_message)
     state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
@@ -194,7 +194,7 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
 
 def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
     settings, files_tokens = state.settings, int(state.gauge.countable(state.goal_tokens) * state.preset.files_share)
-    return carried_text(state.tracker, settings.file_roots, settings.permissions, files_tokens, kept_turns)
+    return carried_text(state.tracker, settings.permissions, files_tokens, kept_turns)
 
 
 def _with_carried(state: State, edits: Edits) -> Edits:

@@ -32,7 +32,6 @@ EventKind = Literal[
     "history_edited",
     "breaker_opened",
     "breaker_closed",
-    "recalled",
     "learned",
     "recovered",
     "undone",
@@ -198,7 +197,7 @@ class Telemetry:
         if event.kind == "post_compact":
             self._compactions.add(1, attributes)
             self._invalidated.add(event.invalidated_tokens, attributes)
-        if event.kind in ("post_compact", "undone", "recalled"):  # what is undone and compacted again counts once
+        if event.kind in ("post_compact", "undone"):  # what is undone and compacted again counts once
             self._reclaimed.add(event.tokens_before - event.tokens_after, attributes)
         if event.kind in ("tier_failed", "store_failed", "prepare_failed"):
             self._failures.add(1, {"kind": event.kind})

@@ -16,7 +16,7 @@ from applier.session.result_tiers import ClearResults, DemoteLarge, FitNewest, S
 from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
-from planner.prices import CachePrices, best_growth_tokens
+from planner.prices import CachePrices, carrying_costs_more
 
 __all__ = ["LEVELS", "PRESETS", "Level", "Measurement", "Preset", "Step", "When", "level_after", "preset_named"]
 
@@ -52,6 +52,10 @@ class Measurement:
     """Of these, system and tools: no compaction makes them less, and none writes them to the cache anew."""
     kept_tokens: int = 0
     """Of the messages right after the last compaction, or the size the next one would aim at."""
+    goal_tokens: int = 0
+    """What the next one would leave of them."""
+    carried_tokens: int = 0
+    """What all calls since the last one have read beyond what the next one would leave."""
     growth_tokens_per_call: float = 0.0
     idle_seconds: float = 0.0
     """Since the last call."""
@@ -73,7 +77,7 @@ class When:
     """Tokens left to the limit; in a small window an eighth of it at most."""
     idle_seconds: float = 0.0
     growth_pays: bool = False
-    """The prompt has grown so far that compacting again costs less than carrying it on."""
+    """To carry what has grown has cost as much as compacting again would."""
     dearer: bool = False
     """The prompt is so long that all of it costs more, and would not be after a compaction."""
     requested: bool = False
@@ -94,9 +98,8 @@ class When:
 
 
 def _growth_pays(measured: Measurement) -> bool:
-    best = best_growth_tokens(measured.kept_tokens, measured.growth_tokens_per_call, measured.prices)
-    grown = measured.tokens - measured.beside_tokens - measured.kept_tokens
-    return measured.kept_tokens > 0 and grown >= best
+    goal = measured.goal_tokens
+    return goal > 0 and carrying_costs_more(measured.carried_tokens, goal, measured.prices)
 
 
 def _is_dearer(measured: Measurement) -> bool:
@@ -190,17 +193,19 @@ SAFE_ARRIVAL = DemoteLarge()
 LEAST_SAVINGS_TOKENS = 2_000
 """What a plan that nobody forces or asks for must free, unless a system says more: all behind it is billed anew."""
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
-"""The less is kept, the less every call costs and the more the agent misses. On three long sessions at 200,000 tokens,
-from 38,000 tokens kept to 20,000 the bill falls by 31 % and of the names that the agent needs 90 % stand, not 96 %."""
+"""What is asked for frees all it can. The less is kept, the less every call costs and the more the agent misses."""
+A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
+"""What comes by itself leaves a fifth of what there was, five times less, and at most of the window: a share of the
+window alone is half of a short history, and next to nothing of one with large results."""
 RELEVANCE = Preset(
     "relevance",
     arrival=(SAFE_ARRIVAL,),
     steps=(
         Step(
-            RELEVANT,
+            A_FIFTH,
             (
                 ASKED,
-                When("growth", growth_pays=True, share_over=0.2),
+                When("growth", growth_pays=True),
                 When("price", dearer=True),
                 When("idle", idle_seconds=300, share_over=0.2),
                 When("critical", level="critical"),

@@ -32,6 +32,7 @@ from applier.store.excerpt import find_matches
 from applier.store.store import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
 from planner.errors import ReferenceNotFound, SettingsError, StoreError
+from planner.plan import CompactionPlan
 from planner.prices import register_prices
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
@@ -77,7 +78,6 @@ class Session:
         system: str | Sequence[Block] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         window_tokens: int | None = None,
-        max_output_tokens: int | None = None,
         clock: Callable[[], float] = time.time,
         hooks: Hooks | None = None,
         session_id: str | None = None,
@@ -97,7 +97,7 @@ class Session:
                 nothing to share the session by.
             StoreError: `session_id` was given and the store cannot be read.
         """
-        settings = _sized(settings, window_tokens, max_output_tokens)
+        settings = _sized(settings, window_tokens)
         register_prices(settings.prices)
         planner = settings.planner if planner is None else planner
         check_planner(planner)
@@ -108,12 +108,21 @@ class Session:
         self._owns_store = not isinstance(store, SessionStore)
         shared = store if isinstance(store, SessionStore) else SessionStore(store)
         shared.folder, shared.clock = settings.project, clock
-        log = EventLog(self.session_id, clock, hooks, shared)
-        tuned = preset_named(settings.preset if preset is None else preset).tuned(settings)
-        known = (self.session_id, settings, tuned, shared, log, clock, session_id or "", planner, client)
-        self._begin = partial(State, *known)
-        self._state = self._begin(task, AgentCall(model or settings.plan.target_model, system, tools))
-        self._state.is_shared = is_shared
+        self._begin = partial(
+            State,
+            session_id=self.session_id,
+            owner=session_id or "",
+            settings=settings,
+            preset=preset_named(settings.preset if preset is None else preset).tuned(settings),
+            store=shared,
+            log=EventLog(self.session_id, clock, hooks, shared),
+            clock=clock,
+            planner=planner,
+            client=client,
+            is_shared=is_shared,
+        )
+        request = AgentCall(model or settings.plan.target_model, system, tools)
+        self._state = self._begin(task=task, call=request)
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
         self._sharing = Sharing() if is_shared else None
@@ -354,6 +363,11 @@ class Session:
         """Where the session stands after the last call that came to an end; waits for none that runs."""
         return replace(self._snapshot, breaker=self._state.planning.breaker)
 
+    @property
+    def plan(self) -> CompactionPlan | None:
+        """The plan in force, with what it was made from unless that was another process; None without one."""
+        return self._state.committed.frame.plan
+
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """A session for a subagent: its own history and budget, the same store, preset and planner."""
         with self._alone() as state:
@@ -414,8 +428,11 @@ def _in_forked_child() -> None:
             session._lock.release()
         else:
             before = session._state
-            session._lock, session._state = threading.RLock(), session._begin(before.planning.task, before.call)
-            session._state.is_shared, session._sharing = before.is_shared, session._sharing and Sharing()
+            session._lock, session._state = (
+                threading.RLock(),
+                session._begin(task=before.planning.task, call=before.call),
+            )
+            session._sharing = session._sharing and Sharing()
 
 
 if hasattr(os, "register_at_fork"):
@@ -435,13 +452,12 @@ def _split(messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
     return (list(messages[:start]), messages[start:]) if start else ([], messages)
 
 
-def _sized(settings: object, window_tokens: int | None, max_output_tokens: int | None) -> SessionSettings:
-    """`settings`, or those of environment and project, with these sizes where they are given."""
+def _sized(settings: object, window_tokens: int | None) -> SessionSettings:
+    """`settings`, or those of environment and project, with this window where it is given."""
     check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
-    check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
-    sizes = {"window_tokens": window_tokens, "max_output_tokens": max_output_tokens}
-    sizes = {name: size for name, size in sizes.items() if size is not None}
-    return settings.changed(**sizes) if isinstance(settings, SessionSettings) else load_settings(**sizes)
+    if not isinstance(settings, SessionSettings):
+        return load_settings(window_tokens=window_tokens)
+    return settings if window_tokens is None else settings.changed(window_tokens=window_tokens)
 
 
 def _check_session(task: object, preset: object, clock: object, hooks: object, session_id: object) -> None:

@@ -13,7 +13,6 @@ from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from applier.session.carryover import removed_turns
 from applier.session.events import EventKind, EventLog
 from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
@@ -81,13 +80,13 @@ class State:
     thought_since: int = 0
     """That message, once a compaction was taken back, until the next list is handed out."""
     last: LastList = field(default_factory=LastList)
-    removed: dict[str, str] = field(default_factory=dict)
-    """Text of the turns that the plan in force has removed, by their ids."""
     cached_messages: int = 0
     """How many messages of `view` the provider has seen, and so may have cached."""
     level: Level = "normal"
     kept_tokens: int = 0
     """Of the messages right after the last compaction."""
+    carried_tokens: int = 0
+    """What all calls since then have read beyond what a compaction would have left."""
     rests: dict[tuple[str, bool], tuple[int, int]] = field(default_factory=dict)
     """Until the history counts so many tokens, or, where the prompt does not fit, so many of them are answered, a tier
     is not tried again; by its name and whether the window forces it."""
@@ -134,7 +133,8 @@ class State:
     def goal_tokens(self) -> int:
         """What the next plan would leave of the messages."""
         goal, room = self.preset.plan_goal, self.gauge.room_tokens(self.limit_tokens)
-        return goal.goal_tokens(room, self.gauge.of_messages(self.view.total)) if goal is not None else room
+        sizes = map(self.gauge.of_messages, (self.view.total, self.tracker.tokens))
+        return goal.goal_tokens(room, *sizes) if goal is not None else room
 
     @property
     def restore_tool(self) -> str:
@@ -167,6 +167,8 @@ class State:
             level=level_after(self.level, tokens, self.limit_tokens),
             beside_tokens=self.gauge.prompt(0),
             kept_tokens=self.kept_tokens or self.goal_tokens,
+            goal_tokens=self.goal_tokens,
+            carried_tokens=self.carried_tokens,
             growth_tokens_per_call=self.growth_tokens,
             idle_seconds=0.0 if self.last.at is None else max(0.0, self.clock() - self.last.at),
             requested=self.requested,
@@ -287,13 +289,10 @@ class State:
 
     def take_into_force(self, committed: Committed, view: View | None = None) -> None:
         """From now on `committed`, whose list is `view`, is what is sent."""
-        replanned = committed.frame.plan is not self.committed.frame.plan
         self.committed, self.view = committed, view or View.of(committed.frame, self.tracker)
         self.cached_messages = min(self.cached_messages, len(self.view.messages))
         if committed.key and committed.key not in self.keys:
             self.keys.append(committed.key)
-        if replanned:
-            self.removed = removed_turns(committed.frame, self.tracker)
 
     def commit(self, frame: Frame, view: View | None = None) -> None:
         """Store what `frame` leaves out; then that is what is sent.
@@ -321,6 +320,7 @@ class State:
         if self.last.messages and new > 0:
             added = self.gauge.of_messages(sum(self.view.counted[-new:]))
             self.growth_tokens += GROWTH_WEIGHT * (added - self.growth_tokens)
+        self.carried_tokens += max(0, self.gauge.of_messages(self.view.total) - self.goal_tokens)
         sent = self.to_send()
         self.tracker.returned(sent, len(frame.head))
         self.cached_messages = len(sent)

@@ -95,6 +95,8 @@ class PlanTurns:
 
     target_share: float = 0.25
     """What is left, as a share of the room that messages have."""
+    history_share: float = 0.0
+    """Of the whole history instead, where that is less; 0: not used."""
     target_tokens: int = 0
     """And at most so many tokens; 0: the share alone."""
     floor_tokens: int = 0
@@ -111,12 +113,15 @@ class PlanTurns:
     rules_only: bool = False
     name: str = "plan"
 
-    def goal_tokens(self, room_tokens: int, message_tokens: int = 0) -> int:
-        """What is to be left of messages that have `message_tokens`."""
+    def goal_tokens(self, room_tokens: int, message_tokens: int = 0, history_tokens: int = 0) -> int:
+        """What is to be left of messages that have `message_tokens`, and stand for so many of the history."""
         if self.list_share:
             return int(min(message_tokens or room_tokens, room_tokens) * self.list_share)
         floor = min(self.floor_tokens, int(room_tokens * FLOOR_SHARE))
-        share = max(floor, int(room_tokens * self.target_share))
+        share = int(room_tokens * self.target_share)
+        if self.history_share:
+            share = min(share, int(history_tokens * self.history_share))
+        share = max(floor, share)
         return min(share, self.target_tokens) if self.target_tokens else share
 
     def __call__(self, situation: Situation) -> Edits | None:
@@ -134,7 +139,7 @@ class PlanTurns:
         room, gauge, tracker = situation.room_tokens, situation.gauge, situation.tracker
         live = gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
         older = max(0, situation.tokens - gauge.prompt(0) - live)
-        goal = self.goal_tokens(room, older)
+        goal = self.goal_tokens(room, older, gauge.of_messages(tracker.tokens))
         if goal > older * WORTH_SHARE and not self.list_share:
             new = gauge.of_messages(sum(tracker.counted[situation.frame.start : tracker.live_start]))
             goal = min(goal, older - int(new * (1 - ASKED_SHARE)))

@@ -11,7 +11,10 @@ from applier.store.search import ranked
 from applier.store.store import Store
 from planner.plan import ExtractedFact
 
-__all__ = ["KnownFact", "facts_about", "is_within", "project_facts", "stored_facts"]
+__all__ = ["KnownFact", "facts_about", "is_within", "known_facts", "stored_facts"]
+
+MOST_FACTS = 1_000
+"""That words find."""
 
 
 class KnownFact(NamedTuple):
@@ -29,20 +32,35 @@ class KnownFact(NamedTuple):
         return f"{self.history}:{self.fact.source}"
 
 
-def stored_facts(store: Store, histories: Sequence[str] | None = None) -> list[KnownFact]:
-    """The facts of these histories and what they go on from, or of all; oldest first.
+def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
+    """The facts of these histories and what they go on from; oldest first.
 
     Raises:
         ReferenceNotFound: one of the histories is not there.
     """
-    if histories is None:
-        return [KnownFact(*one) for one in store.every_fact()]
     return [KnownFact(key, store.origin(key)[0], fact) for key in histories for fact in store.facts(key)]
 
 
-def project_facts(store: Store, folder: str) -> list[KnownFact]:
-    """The facts of all conversations that worked in `folder` or below it."""
-    return [one for one in stored_facts(store) if is_within(one.folder, folder)]
+def known_facts(
+    store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
+) -> list[KnownFact]:
+    """Those of all conversations, or of those that worked in `project` or below it, each once a folder: with `words`
+    the best `MOST_FACTS`, best first, else all, oldest first.
+    """
+    folders: dict[str, str] = {}
+    if project:
+        noted = {str(one["history"]): str(one["folder"]) for one in store.states("origin:").values()}
+        within = {folder for folder in set(noted.values()) if is_within(folder, project)}
+        folders = {key: folder for key, folder in noted.items() if folder in within}
+    latest: dict[tuple[str, ...], KnownFact] = {}
+    for key, fact in store.find_facts(words, kind=kind, since=since, histories=folders if project else None):
+        if key not in folders:
+            folders[key] = store.origin(key)[0]
+        folder = folders[key]
+        latest.setdefault((folder, fact.type, fact.content, fact.source), KnownFact(key, folder, fact))
+        if words.strip() and len(latest) >= MOST_FACTS:
+            break
+    return list(latest.values()) if words.strip() else list(latest.values())[::-1]
 
 
 def facts_about(

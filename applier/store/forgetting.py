@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 
 from applier.store.backend import Backend
+from applier.store.fact_index import forget_index
 from applier.store.records import StoredHistory, fields, nodes_of, read, read_histories
 from planner.placeholders import SHORT_DIGITS
 
@@ -52,6 +53,7 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
     backend.remove([f"message/{digest}" for digest in messages])
     for kind in ("plan", "fact"):
         backend.remove([key for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in gone])
+    forget_index(backend)
     _remove_naming(backend, gone | {other.tip for other in removed if other.says in gone and other.tip})
 
 

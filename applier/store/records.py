@@ -142,12 +142,14 @@ def fields(key: str, count: int) -> list[str]:
     return parts
 
 
-def next_order(backend: Backend) -> str:
-    """Where the next record stands among those that have an order: behind all that were written before."""
-    order = sum(json.loads(content) + 1 for content in read(backend, ["order"]).values())
+def next_order(backend: Backend, count: int = 1) -> str:
+    """Where the next record stands among those that have an order: behind all that were written before; of `count`
+    records the first.
+    """
+    last = sum(json.loads(content) for content in read(backend, ["order"]).values())
     backend.remove(["order"])
-    backend.add({"order": pack(encode(order, "order"))})
-    return f"{order:012}"
+    backend.add({"order": pack(encode(last + count, "order"))})
+    return f"{last + 1:012}"
 
 
 class Node(NamedTuple):

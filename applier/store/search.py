@@ -3,7 +3,7 @@
 Words are ranked by BM25, as SQLite's FTS5 has it (k1 1.2, b 0.75, Porter's stems). Its table is made in memory for one
 search, of the texts that the search reads anyway: every store ranks alike, whatever its database, and there is no index
 on any disk from which words would have to be forgotten. It takes 0.1 s a megabyte, 2.5 s at 100,000 turns of a chat;
-who searches a million texts has to keep the table, and to make it anew whenever something is forgotten.
+of facts, which may be a million, `FactIndex` keeps it, and makes it anew whenever something is forgotten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from planner.errors import StoreError
 from planner.evidence.names import defines
 from planner.reading.lines import Line, Part, join_lines
 
-__all__ = ["SEARCH_SECONDS", "Hits", "matching_turns", "ranked"]
+__all__ = ["SEARCH_SECONDS", "Hits", "asked_terms", "matching_turns", "ranked", "spaced", "word_table"]
 
 SEARCH_SECONDS = 1.0
 """The longest one pattern may work: it can be written so that it never ends."""
@@ -159,22 +159,32 @@ def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
 
     What stands between quotes is one word, and a name of several words (``src/auth.ts``) is one word beside them.
     """
-    terms = list(dict.fromkeys(_terms(search)))
+    terms = asked_terms(search)
     if not terms:
         return []
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as index:
-        index.execute("PRAGMA temp_store = MEMORY")
-        index.execute(
-            "CREATE VIRTUAL TABLE texts USING fts5 "
-            """(words, content = '', tokenize = "porter unicode61 categories 'L* M* N* Co'")"""
-        )
+        word_table(index)
         index.execute("BEGIN")
-        index.executemany("INSERT INTO texts (rowid, words) VALUES (?, ?)", enumerate(map(_spaced, texts)))
+        index.executemany("INSERT INTO texts (rowid, words) VALUES (?, ?)", enumerate(map(spaced, texts)))
         sql = "SELECT rowid, -rank FROM texts WHERE texts MATCH ? ORDER BY rank, rowid DESC"
-        return index.execute(sql, (" OR ".join(terms),)).fetchall()
+        return index.execute(sql, (terms,)).fetchall()
 
 
-def _spaced(text: str) -> str:
+def word_table(index: sqlite3.Connection) -> None:
+    """Make the table ``texts``, which ranks `spaced` words by their row."""
+    index.execute("PRAGMA temp_store = MEMORY")
+    index.execute(
+        "CREATE VIRTUAL TABLE texts USING fts5 "
+        """(words, content = '', tokenize = "porter unicode61 categories 'L* M* N* Co'")"""
+    )
+
+
+def asked_terms(search: str) -> str:
+    """What such a table is asked for `search`; empty if that has no word."""
+    return " OR ".join(dict.fromkeys(_terms(search)))
+
+
+def spaced(text: str) -> str:
     """`text` with spaces between the pairs of characters of what has none, and without halves of characters."""
     if text.isascii():
         return text

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Self
 
 from applier.store import records
 from applier.store.backend import Backend
 from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part
+from applier.store.fact_index import FactIndex, fact_place, notes_of_facts
 from applier.store.forgetting import plans_of_nobody, remove_history
 from applier.store.records import StoredHistory, encode, next_order, pack, read, read_chain, read_histories
 from applier.store.reference import (
@@ -32,6 +34,7 @@ from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreE
 from planner.placeholders import SHORT_DIGITS, history_key
 from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.reading.history import History, read_history
+from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
 from planner.reading.messages import Message, message_digest, to_json
 
@@ -43,6 +46,7 @@ _LAST_SECOND = 10**15
 """Far behind what any clock says."""
 _SUGGESTED = 3
 """Turns that an error names where a search does match."""
+_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +186,10 @@ class Store:
             history = find_history(self.backend, history_key)
             place = f"fact/{history.groups[-1]}/{history.says}/"
             known = set(read(self.backend, self.backend.keys(place)).values())
-            for content in dict.fromkeys(contents):
-                if content not in known:
-                    self.backend.add({f"{place}{next_order(self.backend)}": pack(content)})
+            new = [content for content in dict.fromkeys(contents) if content not in known]
+            first = int(next_order(self.backend, len(new)))
+            stored = {f"{place}{order:012}": pack(content) for order, content in enumerate(new, first)}
+            self.backend.add({**stored, **notes_of_facts(stored)})
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
         """The facts of a history and of every prefix of it, oldest first."""
@@ -196,20 +201,27 @@ class Store:
             )
         return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents.values()))
 
-    def every_fact(self) -> tuple[tuple[str, str, ExtractedFact], ...]:
-        """All facts, oldest first, each once a folder: the key of the history that it was saved with last, the folder
-        that worked in, and the fact."""
+    def find_facts(
+        self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
+    ) -> Iterator[tuple[str, ExtractedFact]]:
+        """Facts with the key of the history that each was saved with, of all or of these `histories`, of this type,
+        extracted since then: with `words` those that hold one of them, best first, else the newest first.
+        """
+        places = None if histories is None else set(self._says(histories))
+        keys = self._fact_index.keys(words, kind=kind, since=since, places=places)
+        while some := list(islice(keys, _AT_ONCE)):
+            with self.backend.transaction():
+                contents = read(self.backend, some)
+            for key, content in contents.items():
+                yield history_key(fact_place(key)), ExtractedFact.model_validate_json(content)
+
+    def _says(self, histories: Collection[str]) -> list[str]:
         with self.backend.transaction():
-            keys = {history.says: history.key for history in read_histories(self.backend)}
-            contents = read(self.backend, sorted(self.backend.keys("fact/"), key=_order))
-        origins = self.states("origin:")
-        folders = {key: origins.get(f"origin:{key}", {}).get("folder", "") for key in keys.values()}
-        saved = ((keys.get(records.fields(place, 3)[1], ""), content) for place, content in contents.items())
-        facts = ((key, ExtractedFact.model_validate_json(content)) for key, content in saved if key)
-        latest = {
-            (folders[key], fact.type, fact.content, fact.source): (key, folders[key], fact) for key, fact in facts
-        }
-        return tuple(latest.values())
+            return [one.says for one in read_histories(self.backend) if one.key in histories]
+
+    @lazy_property
+    def _fact_index(self) -> FactIndex:
+        return FactIndex(self.backend)
 
     def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:
         """The history, and what it and its prefixes say."""

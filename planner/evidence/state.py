@@ -28,6 +28,7 @@ __all__ = [
     "RecordLine",
     "branches",
     "changed_files",
+    "check_kind",
     "check_outcomes",
     "choices",
     "commits",
@@ -147,12 +148,14 @@ _RUNS_NOTHING = frozenset({"--help", "--version", "-h", "-V"})
 
 def check_kinds(call: Call) -> list[CheckKind]:
     """Which checks a call ran, in their order: ``make lint && make test`` ran two; ``git add a.test.ts`` none."""
-    kinds = map(_check_kind, call.commands) if call.kind == "run" else ()
+    kinds = map(check_kind, call.commands) if call.kind == "run" else ()
     return list(dict.fromkeys(kind for kind in kinds if kind))
 
 
-def _check_kind(command: Command) -> CheckKind | None:
-    """Told by its first word that is no launcher, option or number; ``go test -c`` builds and runs none."""
+def check_kind(command: Command) -> CheckKind | None:
+    """Which check a command runs, told by its first word that is no launcher, option or number; ``go test -c`` builds
+    and runs none.
+    """
     if command.starts("go", "test") and "-c" in command.words:
         return "build"
     runs = False
@@ -193,7 +196,7 @@ def _check_outcome(evidence: Evidence, turn: TurnEvidence, call: Call, outcome: 
         return f"{command} failed: {words}" if words else f"{command} failed"
     if outcome.status in ("passed", "failed"):
         return f"{command}: {words}"
-    if code == 0 and any(map(_check_kind, last_run(call.commands))):
+    if code == 0 and any(map(check_kind, last_run(call.commands))):
         return f"{command}: exit code 0"
     return f"{command} printed nothing" if not call.text.strip() else ""
 

@@ -31,6 +31,7 @@ __all__ = [
     "Reading",
     "Scope",
     "answer_in",
+    "json_in",
     "read_answer",
     "read_entry",
     "read_fact",
@@ -80,11 +81,11 @@ def answer_in(text: str) -> Answer:
     """The answer in `text`, among words or cut off, of several the last; an empty one if there is nothing of one."""
     text = text[:MOST_ANSWER_CHARACTERS]
     start = max((match.start() for match in _OPENS.finditer(text)), default=text.find("{"))
-    fields = _json_in(text[start:]) if start >= 0 else None
+    fields = json_in(text[start:]) if start >= 0 else None
     return Answer.model_validate(fields) if isinstance(fields, dict) else Answer()
 
 
-def _json_in(text: str) -> object:
+def json_in(text: str) -> object:
     """The JSON that `text` begins with, whatever stands behind it; of what ends in the middle all that was finished."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text)[0]

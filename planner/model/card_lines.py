@@ -21,7 +21,7 @@ from planner.evidence.names import defines, specifics_of
 from planner.evidence.tasks import written_tasks
 from planner.placeholders import call_line
 from planner.proposal import PlanRequest
-from planner.reading.lines import Line
+from planner.reading.lines import Line, is_encoded
 
 __all__ = ["card_text", "lines_of_cards"]
 
@@ -196,8 +196,12 @@ def _unmarked(text: str) -> str:
 
 
 def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
-    """True for a blank line, and for what a host always writes but what it demands."""
-    return not line.text.strip() or (line.number in turn.boilerplate_lines and not _is_demand(line))
+    """True for a blank line, for encoded data, and for what a host always writes but what it demands."""
+    return (
+        not line.text.strip()
+        or is_encoded(line.text)
+        or (line.number in turn.boilerplate_lines and not _is_demand(line))
+    )
 
 
 def _is_demand(line: Line) -> bool:

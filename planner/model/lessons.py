@@ -5,13 +5,14 @@ Asked like a plan, by cards and through the same client; what the answer is wort
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.analysis import Analysis
-from planner.model.answer import Scope
+from planner.model.answer import Scope, json_in
 from planner.model.asking import Conversation
 from planner.model.cards import turn_cards
 from planner.model.client import Endpoint
@@ -21,11 +22,14 @@ from planner.plan import Usage
 from planner.proposal import PlanRequest
 from planner.settings import PlanSettings
 
-__all__ = ["LessonsModel", "WrittenLesson"]
+__all__ = ["LessonsModel", "WrittenLesson", "lessons_in", "lessons_question"]
 
 CARDS_TOKENS = 24_000
 """What is shown of a conversation at most: one call, whatever its length."""
 ANSWER_TOKENS = 1_500
+
+_OPENS = re.compile(r'\{\s*"lessons"')
+"""Where an answer begins, with words or the marks of a code block before it."""
 
 
 class WrittenLesson(BaseModel):
@@ -70,10 +74,8 @@ class LessonsModel:
         Raises:
             PlannerUnavailable: it gave no answer that can be read; it carries what was spent.
         """
-        request = PlanRequest(analysis, "", "", max(1, analysis.tokens), settings, time.time())
-        turns = list(analysis.evidence.turns.values())
-        cards = "\n".join(card.text for card in turn_cards(request, turns, CARDS_TOKENS))
-        question = Question(Scope(turns, ()), {"cards": cards, "brief": ""}, "learn", entries=False)
+        request = _request(analysis, settings)
+        question = lessons_question(analysis, settings)
         deadline = time.monotonic() + settings.timeout_seconds
         asked = Conversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
         try:
@@ -81,3 +83,24 @@ class LessonsModel:
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's
             raise asked.unavailable(failure) from None
         return answer.lessons, asked.meter.usage
+
+
+def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
+    """What is asked about a conversation."""
+    turns = list(analysis.evidence.turns.values())
+    cards = "\n".join(card.text for card in turn_cards(_request(analysis, settings), turns, CARDS_TOKENS))
+    return Question(Scope(turns, ()), {"cards": cards, "brief": ""}, "learn", entries=False)
+
+
+def lessons_in(text: str) -> list[WrittenLesson]:
+    """What a recorded answer notes, among words or cut off; nothing if it is no answer."""
+    match = _OPENS.search(text)
+    fields = json_in(text[match.start() :]) if match else None
+    try:
+        return _Answer.model_validate(fields).lessons
+    except ValidationError:
+        return []
+
+
+def _request(analysis: Analysis, settings: PlanSettings) -> PlanRequest:
+    return PlanRequest(analysis, "", "", max(1, analysis.tokens), settings, time.time())

@@ -33,6 +33,7 @@ __all__ = [
     "call_parts",
     "call_text",
     "dense",
+    "is_encoded",
     "join_lines",
     "numbers_of",
     "read_block",
@@ -58,6 +59,8 @@ STATEMENT_CHARACTERS = 160
 
 _GUTTER = lazy_pattern(r"^\s*(\d+)→")
 """The line number that file viewers print: ``   12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which are data."""
+_ENCODED = lazy_pattern(r"[A-Za-z0-9+/=_-]{200,}")
+"""A picture in base64 within a result; neither the longest of paths, nor words of any script."""
 _BREAK = lazy_pattern(r"[\s,;{}()\[\]|]")
 _LAST_BREAK = lazy_pattern(rf"(?s:.*){_BREAK.pattern}")
 _SENTENCE_END = lazy_pattern(r"[.!?:;] ")
@@ -277,6 +280,11 @@ def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
     bare = textwrap.dedent("\n".join(bare)).split("\n") if len(bare) > 1 else bare
     bare[:1] = [text.lstrip() for text in bare[:1]]
     return [f"{first[1]}→{bare[0]}", *bare[1:]] if counted and first is not None else bare
+
+
+def is_encoded(text: str) -> bool:
+    """True for a line of encoded data, which says nothing to a reader."""
+    return _ENCODED.fullmatch(text.strip()) is not None
 
 
 def without_numbers(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.changes import unchanged_lines
-from planner.reading.lines import BlockText, Lines
+from planner.reading.lines import BlockText, Lines, is_encoded
 from planner.reading.patterns import lazy_pattern
 from planner.relevance.relevance import Relevance
 
@@ -172,7 +172,8 @@ class _Turn:
 def _telling_lines(turn: TurnEvidence) -> list[int]:
     """Numbers of the lines that say something."""
     idle = turn.boilerplate_lines | unchanged_lines(turn)
-    return [line.number for line in turn.lines.to_read() if line.text.strip() and line.number not in idle]
+    telling = (line for line in turn.lines.to_read() if line.text.strip() and not is_encoded(line.text))
+    return [line.number for line in telling if line.number not in idle]
 
 
 def _looked_for(_: TurnEvidence) -> dict[int, tuple[int, ...]]:

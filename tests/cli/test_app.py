@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from applier.cli.app import COMMANDS
+from applier.cli.options import naming_store
 
 
 def test_help_names_every_command_with_a_line_about_it(compactor):
@@ -162,3 +163,9 @@ def test_reader_that_leaves_early_gets_no_traceback(folder, transcript):
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("address", ["postgresql://bob:hunter22@db/x", "postgres://bob:hunter22@db/x"])
+def test_no_password_of_a_store_is_told(monkeypatch, address):
+    monkeypatch.setenv("COMPACTOR_STORE", address)
+    assert naming_store("compactor") == "compactor"

@@ -160,9 +160,6 @@ def test_status_says_what_is_wrong_and_the_cure(compactor, config, folder):
     (config / "settings.json").write_text(json.dumps({"disableAllHooks": True}))
     assert compactor("install", CLIENT, "--yes").code == 0
     assert [what.split(": ")[-1] for what in problems(compactor)] == ["disableAllHooks turns mods off"]
-    (config / "settings.json").unlink()
-    assert compactor("hooks", "install", "--yes").code == 0
-    assert ["hooks" in what for what in problems(compactor)] == [True]
 
 
 def test_a_client_of_the_project_is_not_run(compactor, config, folder, monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import threading
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from applier.adapters.transcripts import read_transcript
-from applier.program import program
 from applier.testing import use
 from planner.reading.messages import blocks
 from tests.loopback import Loopback
@@ -87,22 +85,6 @@ def test_resumed_session_sends_our_view(client, compactor, monkeypatch):
     assert [block for block in ours if block not in sent] == []
     assert sum(map(len, sent)) < len(before) / 2
     assert log.read_bytes() == before
-
-
-@needs_claude
-def test_hooks_keep_what_the_clients_own_compaction_loses(client, compactor, monkeypatch):
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(client.home / ".claude"))
-    log = record(client)
-    assert compactor("hooks", "install", "--yes").code == 0
-    with Loopback(["<summary>Three files were read.</summary>", "Going on."]) as server:
-        assert client(server, "--resume", log.stem, "-p", "/compact").returncode == 0
-        assert client(server, "--resume", log.stem, "-p", "And now?").returncode == 0
-        sent = json.dumps(server.requests[-1].body["messages"])
-    (event,) = compactor("log", "--json").json
-    assert event["kind"] == "pre_compact"
-    assert f"{shlex.join(program())} restore {event['history']}:t1" in sent
-    turns = [compactor("restore", f"{event['history']}:t{number}").out for number in range(1, 20)]
-    assert all(any(f"400\t{name} line" in turn for turn in turns) for name in ("alpha", "beta", "gamma"))
 
 
 class Responses(ThreadingHTTPServer):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import site
 import subprocess
@@ -59,32 +58,14 @@ def run(command, project, env, text=""):
     return done.stdout
 
 
-def hook_commands(settings):
-    hooks = json.loads(settings.read_text())["hooks"]
-    return [hooks[event][0]["hooks"][0]["command"] for event in ("PreCompact", "SessionStart")]
-
-
-def run_hooks(before, after, project, env, log):
-    """Let the hooks run as the client does; returns the command that the agent is told, and the history's key."""
-    call = {"session_id": "s1", "transcript_path": str(log)}
-    assert run(before, project, env, json.dumps({**call, "hook_event_name": "PreCompact"})) == ""
-    told = run(after, project, env, json.dumps({**call, "hook_event_name": "SessionStart", "source": "compact"}))
-    command, key = re.search(r"In a shell: `(.+ restore (h\w+):t1)`", told).groups()
-    return command, key
-
-
 @pytest.mark.real
 @pytest.mark.parametrize("variable", [None, "."])
 def test_what_a_client_runs_imports_nothing_from_the_project(compactor, folder, session_log, variable):
     project = project_of(folder, {*OURS, *INSTALLED, *STANDARD})
     env = environment(project, variable)
-    assert compactor("hooks", "install", "--settings", folder / "settings.json", "--yes").code == 0
-    told, key = run_hooks(*hook_commands(folder / "settings.json"), project, env, session_log)
-    assert imported_from(project) == []
-    assert run(told, project, env).startswith("rename the module")
-    assert imported_from(project) == []
-
-    server = compactor("mcp", "--config", "--history", key, "--store", "store.db").json
+    assert compactor("resume", session_log, "--planner", "rules", "--store", "store.db").code == 0
+    (history,) = compactor("log", "--store", "store.db", "--json").json
+    server = compactor("mcp", "--config", "--history", history["history"], "--store", "store.db").json
     assert anyio.run(tool_names, server, project, env) >= {"restore_context", "search_context"}
     assert imported_from(project) == []
 
@@ -161,15 +142,14 @@ def test_an_installation_for_one_user_is_found_although_python_hides_it(folder, 
     shutil.copytree(information, packages / information.name)
     (packages / "rest.pth").write_text(f"import site; site.addsitedir({site.getsitepackages()[0]!r})\n")
 
-    install = ["-m", "applier.cli", "hooks", "install", "--settings", str(folder / "settings.json"), "--yes"]
-    run([interpreter, *install], folder, env)
+    server = json.loads(run([interpreter, "-m", "applier.cli", "mcp", "--config", "--store", "store.db"], folder, env))
     project = project_of(folder, {*OURS, *INSTALLED, *STANDARD})
     elsewhere = environment(project, ".")
-    told, _ = run_hooks(*hook_commands(folder / "settings.json"), project, elsewhere, session_log)
-    assert run(told, project, elsewhere).startswith("rename the module")
+    listed = [server["command"], *server["args"][: server["args"].index("mcp")], "log", "--store", str(folder / "s.db")]
+    resume = [COMMAND, "resume", str(session_log), "--planner", "rules", "--store", str(folder / "s.db"), "--json"]
+    assert json.loads(run(resume, folder, environment(folder, None)))["written"]
+    assert "apply" in run(listed, project, elsewhere)
     assert imported_from(project) == []
-    run([interpreter, "-m", "applier.cli", "hooks", "remove", *install[-3:]], folder, env)
-    assert json.loads((folder / "settings.json").read_text()) == {}
 
 
 @pytest.mark.real

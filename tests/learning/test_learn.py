@@ -12,12 +12,17 @@ from applier.adapters.transcripts import read_transcript
 from applier.adapters.visible import Visible
 from applier.learning.memory import Memory
 from applier.learning.propose import proposed_lines
+from applier.learning.readers import with_written
 from applier.store import open_store
 from applier.store.facts import is_within
 from applier.testing import Failure
+from planner.analysis import analyze_history
 from planner.errors import ReferenceNotFound
+from planner.model.lessons import lessons_in
 from planner.plan import ExtractedFact
 from planner.reading.history import read_history
+from planner.reading.tokens import TokenCounter
+from tests.bench.learned import prompt_of
 from tests.loopback import KEY, Loopback
 
 WISH = "Never push to main without asking me first."
@@ -216,6 +221,20 @@ def test_a_models_line_stands_if_its_turn_holds_its_words_and_names(asking, say)
     assert WISH in json.dumps(request.body, ensure_ascii=False)
 
 
+def test_a_recorded_answer_is_read_and_checked_as_one_that_was_asked_for(asking, say):
+    log, answer = say("s1", "Fix parser.py, please.", WISH), lessons(SOUND, BESIDE, INVENTED, UNSAID)
+    analysis = analyze_history(read_history(read_transcript(log).messages), TokenCounter.for_model(""))
+    with Loopback(answer) as server:
+        told = asking(server, "--dry-run", "--json").json["lines"]
+    (request,) = server.requests
+    sent = "\n\n".join([request.body["system"][0]["text"], request.body["messages"][0]["content"]])
+    assert sent == prompt_of(analysis)
+    for text in (answer, f"Two lines stand out.\n```json\n{answer}\n```"):
+        recorded = with_written(lessons_in(text), analysis.evidence)
+        assert sorted(one.text for one in recorded) == sorted(line[2:].rpartition(" (")[0] for line in told)
+    assert lessons_in("There is nothing.") == lessons_in('{"lessons": 3}') == []
+
+
 def test_nothing_is_asked_over_the_cap_and_what_it_may_cost_is_said_first(asking, say):
     say("s1", WISH)
     with Loopback(lessons(SOUND)) as server:
@@ -272,7 +291,7 @@ def test_an_error_comes_back_in_another_conversation_not_in_one_that_was_resumed
         assert learn("--yes", "--json").json["read_now"] == 1
         with open_store() as store:
             lines = proposed_lines(Memory(store, str(folder / "app")).heard, date(2026, 1, 2))
-        proposed.append([line.line.rpartition(" (")[2] for line in lines])
+        proposed.append([line.line.rpartition(" (")[2] for line in lines if line.kind == "error"])
     assert proposed == [[], [], ["s3:t3, s1:t3, 2026-01-01)"]]
 
 

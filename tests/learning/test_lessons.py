@@ -138,3 +138,98 @@ def test_an_error_of_a_check_is_noted_with_what_made_the_same_check_pass():
     again = [one for one in lessons_of(analyze(messages[:3]).evidence) if one.kind == "error"]
     assert [one.mended for one in again] == [""]
     assert again[0].subject == lesson.subject
+
+
+def said_and(words, *steps):
+    """The agent says `words` with the first call of `steps`."""
+    first, *others = steps
+    return [{"role": "assistant", "content": [{"type": "text", "text": words}, *first["content"]]}, *others]
+
+
+def of_kind(kind, *messages):
+    whole = [{"role": "user", "content": "Go on."}, *messages, {"role": "assistant", "content": "Done."}]
+    return [one for one in lessons_of(analyze(whole).evidence) if one.kind == kind]
+
+
+FAILED = ran("make test", "Exit code 1\npanic: the key 9f must be 12 lowercase hex characters", "a", failed=True)
+
+
+def mended(words):
+    return *FAILED, *said_and(words, *ran("sed -i s/9f/9f9f/ k_test.go", "", "b")), *ran("make test", "3 passed", "c")
+
+
+@pytest.mark.parametrize("cause", ["A key needs to be 12 characters.", "It failed because two runs share `build/`."])
+def test_an_error_whose_cause_the_agent_states_counts_at_once_and_stands_with_it(cause):
+    (lesson,) = of_kind("error", *mended(f"I see. {cause} Let me mend that."))
+    assert f"“{cause}”; passed" in lesson.text
+    assert (lesson.turn, lesson.also, lesson.mended, lesson.lasting) == ("t2", "t3", "t4", True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Let me mend that.",
+        "It seems that it failed because of the key.",
+        "The issue is:",
+        "The test fails as expected, because the feature is not there.",
+    ],
+)
+def test_a_guess_and_a_failure_that_was_wanted_are_no_cause(words):
+    assert [one.lasting for one in of_kind("error", *mended(words))] == [False]
+
+
+def test_what_failed_for_good_and_a_slip_teach_nothing_at_once():
+    cause = "It failed because two runs share `build/`."
+    assert not any(one.mended for one in of_kind("error", *FAILED, *said_and(cause, *ran("ls", "a", "b"))))
+    slip = ran("make test", "Exit code 1\na.go:3:1: declared and not used: key", "a", failed=True)
+    steps = *slip, *said_and(cause, *ran("sed -i s/a/b/ a.go", "", "b")), *ran("make test", "3 passed", "c")
+    assert not any(one.lasting for one in of_kind("error", *steps))
+
+
+COMMIT = """git commit -m "$(cat <<'EOF'
+fix: log and go on where a chunk is missing
+
+The reader was stopped by every gap.
+These failures do not heal, so we log and continue rather than stop the user's work.
+
+Also tidy the imports in this branch, since nobody uses them.
+EOF
+)\""""
+
+
+def test_a_reason_that_was_committed_is_a_decision_with_the_commits_title():
+    (lesson,) = of_kind("decision", *ran(COMMIT, "[main a1b2c3d] fix: log", "a"))
+    reason = "These failures do not heal, so we log and continue rather than stop the user's work."
+    assert lesson.text == f"fix: log and go on where a chunk is missing: “{reason}”"
+    again = ran(
+        'gh pr comment 7 --body "These failures do not heal, so we log and continue rather than stop."', "", "b"
+    )
+    assert len(of_kind("decision", *ran(COMMIT, "[main a1b2c3d] fix: log", "a"), *again)) == 1
+    assert of_kind("decision", *ran(COMMIT, "Exit code 1\nfatal: not a git repository", "a", failed=True)) == []
+
+
+def test_a_check_is_told_by_its_command_unless_that_is_of_one_work():
+    steps = "make lint", "make test 2>&1 | tail -5", "pytest tests/test_a.py", "pytest -k refresh", "make deploy"
+    passing = [one for at, step in enumerate(steps) for one in ran(step, "3 passed", f"k{at}")]
+    assert [one.text for one in of_kind("command", *passing)] == ["lint: `make lint`", "test: `make test`"]
+    assert not any(one.lasting for one in of_kind("command", *passing))
+    assert of_kind("command", *ran("make lint", "Exit code 1\n3 failed", "a", failed=True)) == []
+
+
+def test_what_the_user_lists_as_conventions_binds_and_what_he_lists_to_be_done_does_not():
+    brief = "# Do\n\n- Read `store.py` first and keep notes\n\n## Conventions\n\n- Use `bun` for any script.\n- Done.\n"
+    (lesson,) = of_kind("wish", {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": brief})
+    assert (lesson.text, lesson.lasting) == ("“Use `bun` for any script.”", True)
+
+
+def test_an_answer_in_own_words_is_a_decision_and_a_question_back_is_none():
+    question = "Where should conflicts between two machines be resolved?"
+    (lesson,) = lasting(asked(question, "In the app", answer="GitHub shows them, so build nothing of our own"))
+    assert lesson.text == f"{question} → “GitHub shows them, so build nothing of our own”"
+    assert lasting(asked(question, "In the app", answer="what is it that you would do?")) == []
+
+
+def test_what_is_doubted_behind_a_wish_is_not_part_of_it():
+    words = "yes. the overriding rule is to never stop the user, but I think we should warn"
+    (lesson,) = lasting(said("Fix the parser, please.", words))
+    assert lesson.text == "“the overriding rule is to never stop the user”"

@@ -1,12 +1,13 @@
 """Which lines lessons come to, and that a file keeps what a person made of it."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.learning.files import BEGIN, END, approved_lines, digest_of, learned_lines, merged
-from applier.learning.lessons import Lesson, sentence_key
+from applier.learning.kinds import Lesson, sentence_key
 from applier.learning.propose import Heard, proposed_lines
 
 TODAY = date(2026, 11, 23)
@@ -91,6 +92,8 @@ def test_every_line_cites_where_it_was_said(some):
 def test_an_error_is_told_when_it_came_back_and_was_mended():
     assert proposed_lines([error("c1", 3)], TODAY) == []
     assert proposed_lines([error("c1", 3, ""), error("c2", 2, "")], TODAY) == []
+    with_cause = replace(error("c1", 3), lesson=replace(error("c1", 3).lesson, lasting=True))
+    assert len(proposed_lines([with_cause], TODAY)) == 1
     assert proposed_lines([error("c1", 3), error("c1", 2)], TODAY) == []
     (line,) = proposed_lines([error("c1", 3), error("c2", 2, "")], TODAY)
     assert line.line.endswith("(c1:t4, c2:t4, 2026-11-21)")

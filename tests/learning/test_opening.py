@@ -1,10 +1,13 @@
 """What a new conversation is told of earlier ones: approved, of this project, of its task, within the cap."""
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.learning.opening import opening_text
+from applier.learning.opening import file_below, opening_text
 from applier.session import Session
 from applier.settings import load_settings
 from planner.reading.tokens import TokenCounter
@@ -105,3 +108,24 @@ def test_no_more_is_told_than_the_cap(lines, most):
     assert counter.text(text) <= most
     assert text.count("<carried>") <= 1
     assert (count > 0) == bool(text)
+
+
+def test_no_path_leads_out_of_the_project(tmp_path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (outside / "secret").write_text("key")
+    (root / "link").symlink_to(outside / "secret")
+    (root / "folder").symlink_to(outside)
+    (root / "circle").symlink_to("circle")
+    os.mkfifo(root / "pipe")
+    leading_out = ["../outside/secret", outside / "secret", "link", "folder/secret"]
+    paths = [*leading_out, "pipe", "circle", "circle/x", "", "\0", "x" * 5_000, "~/x"]
+    for path in paths:
+        assert file_below(root, str(path)) is None
+    assert file_below(root, str(root)) is None
+
+
+@given(st.text(max_size=40))
+def test_any_path_is_harmless(path):
+    file_below(Path(), path)

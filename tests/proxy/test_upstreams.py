@@ -188,6 +188,7 @@ def test_wrap_plans_where_it_was_told_with_what_the_agent_shows_and_says_so(tmp_
     assert all("x-api-key: agent-key\n" in question.headers.lower() for question in named.questions)
     assert "compactor: planned by claude-haiku-5-5 once: " in done.stderr
     assert "900 tokens in, 70 out ≈ $0.0001" in done.stderr
+    assert "compactor: Still in sight: 41 of 41 demands" in done.stderr
 
 
 @pytest.mark.real

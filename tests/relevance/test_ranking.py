@@ -1,5 +1,6 @@
 """The order of lines: every pick takes lines, whatever rounding makes of sums that should be equal."""
 
+from base64 import b64encode
 from dataclasses import replace
 
 from hypothesis import given
@@ -66,3 +67,14 @@ def test_a_line_with_one_word_more_is_news(place, word):
     assert told.says(["drain_queue"], " ".join(reversed(words)))
     assert not told.says(["drain_queue"], other)
     assert not told.says([], "the worker waits")
+
+
+@given(st.binary(min_size=600, max_size=3000), st.sampled_from(["", "data:image/png;base64,", '{"image": "']))
+def test_encoded_data_takes_no_room_and_what_stands_beside_it_does(data, before):
+    result = f"saved chart_7.png\n{before}{b64encode(data).decode()}\nexit of plot_all: 3 warnings"
+    analysis = analyze([{"role": "user", "content": "Go on."}, *called(1, "Bash", result, command="make chart")])
+    turn = analysis.evidence.turns["t2"]
+    picks = rank_lines(analysis.evidence, analysis.relevance, {}, (), 10**6)
+    taken = [turn.lines[number - 1].text for pick in picks if pick.turn_id == "t2" for number in pick.numbers]
+    assert {"saved chart_7.png", "exit of plot_all: 3 warnings"} <= set(taken)
+    assert sum(map(len, taken)) < len(result) / 2 + 250

@@ -6,8 +6,9 @@ import weakref
 import pytest
 
 from applier.adapters.frameworks.agent_tools import handle_tool_use
-from applier.session import PRESETS, Session
+from applier.session import PRESETS, Preset, Session
 from applier.session.request import TooLong, read_too_long
+from applier.session.tiers import PlanTurns, SnipMiddle
 from applier.settings import SessionSettings
 from planner import PlanSettings, ReferenceNotFound, SettingsError, TranscriptError
 from planner.validity import check_messages
@@ -326,7 +327,6 @@ def test_a_recovery_keeps_as_much_as_the_user_says(session_of):
         {"system": [5]},
         {"system": 5},
         {"tools": [None]},
-        {"max_output_tokens": "many"},
         {"preset": {"relevance"}},
         {"hooks": [print]},
         {"hooks": {"post_compact": 3}},
@@ -421,3 +421,20 @@ def test_what_is_compacted_again_is_reclaimed_once(session_of):
     assert session.compact(history).applied
     session.prepare(history[:3])
     assert session.state.reclaimed_tokens == 0, "of a list that was rewound nothing is left out"
+
+
+def test_a_dropped_turn_returns_when_the_task_returns_to_it(session_of):
+    detail = "the handshake_token is rotated by rotate_handshake_key in src/secret_handshake.ts"
+    preset = Preset("snipped", manual=(SnipMiddle(60, 1, 2, 0), PlanTurns(0.2)))
+    session, history = session_of(window_tokens=60_000, preset=preset), make_session(40)
+    filler = [f"filler line {number}" for number in range(60)]
+    history[4]["content"][0]["content"] = "\n".join([*filler, detail, *filler])
+    agent = Agent(session).play(history)
+    assert session.compact(agent.messages).tier == "snip"
+    agent.call()
+    assert detail not in str(agent.sent[-1])
+    agent.play(make_session(60)[79:])
+    session.task = "Change rotate_handshake_key in src/secret_handshake.ts"
+    session.compact(agent.messages, focus="rotate_handshake_key handshake_token src/secret_handshake.ts")
+    agent.call()
+    assert "rotate_handshake_key" in str(agent.sent[-1])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from planner.plan import Provenance, Usage
 from planner.prices import (
     CachePrices,
-    best_growth_tokens,
     cache_prices,
+    carrying_costs_more,
     dollars,
     money,
     payback_calls,
@@ -55,15 +55,43 @@ def test_payback_is_where_both_courses_cost_the_same(context, removed_ratio, pre
     assert compacting == pytest.approx(leaving_alone, rel=1e-6, abs=1e-3)
 
 
-@given(kept=st.integers(1_000, 100_000), growth=st.integers(10, 5_000), read=st.sampled_from([0.1, 0.05, 0.025]))
-def test_best_growth_is_a_minimum_of_the_cost_per_call(kept, growth, read):
+READS = st.sampled_from([0.1, 0.05, 0.025])
+
+
+def carried(added, prices, kept, compacts):
+    """What calls read beyond `kept`, of which each brings so much more, and what they compact for; `compacts` says
+    when, by what was carried since the last time and the number of the call."""
+    cost, grown, since = 0.0, 0, 0
+    for number, tokens in enumerate(added):
+        grown += tokens
+        if compacts(since, number):
+            cost, grown, since = cost + (prices.write - prices.read) * kept, 0, 0
+        cost, since = cost + prices.read * grown, since + grown
+    return cost
+
+
+@given(kept=st.integers(5_000, 100_000), growth=st.integers(10, 500), read=READS)
+def test_where_each_call_adds_as_much_the_moment_is_that_of_the_least_cost_per_call(kept, growth, read):
     prices = CachePrices(1.25, read)
-    best = best_growth_tokens(kept, growth, prices)
 
     def cost(distance):
         return read * (kept + distance / 2) + (1.25 - read) * kept * growth / distance
 
-    assert cost(best) <= min(cost(best * 0.8), cost(best * 1.25))
+    grown = since = 0
+    while not carrying_costs_more(since, kept, prices):
+        grown, since = grown + growth, since + grown
+    best = math.sqrt(2 * growth * (1.25 - read) * kept / read)
+    assert cost(grown) <= cost(best) * 1.05
+
+
+@given(added=st.lists(st.integers(0, 30_000), max_size=9), kept=st.integers(1_000, 40_000), read=READS)
+def test_whatever_comes_it_costs_at_most_twice_what_the_best_moments_would_have(added, kept, read):
+    """The best are found by trying all; on top comes what the call carries at which the rent comes to the price."""
+    prices = CachePrices(1.25, read)
+    ours = carried(added, prices, kept, lambda since, _: carrying_costs_more(since, kept, prices))
+    chosen = (lambda _, number, when=when: bool(when >> number & 1) for when in range(2 ** len(added)))
+    best = min(carried(added, prices, kept, compacts) for compacts in chosen)
+    assert ours <= 2 * best + read * sum(added) + 1e-6
 
 
 def test_prices_follow_the_model():

@@ -94,7 +94,7 @@ def test_what_was_tried_while_a_huge_result_was_whole_does_not_rest_until_the_pr
     session_of, preset
 ):
     """What could not be helped by a plan then can be at the next calls, and must not be left to the last resorts."""
-    session, history = session_of(preset=preset, max_output_tokens=500), grown(8, 6_000)
+    session, history = session_of(preset=preset, settings=load_settings(max_output_tokens=500)), grown(8, 6_000)
     for end in range(1, len(history) + 1, 2):
         session.prepare(history[:end])
     asked, answered = _parallel_reads(huge=30_000, large=14_400)

@@ -90,7 +90,7 @@ def test_a_wrong_variable_says_its_name(monkeypatch):
         load_settings()
 
 
-@pytest.mark.parametrize("name", ["FILE_ROOTS", "PERMISSIONS", "PLAN", "PRICES"])
+@pytest.mark.parametrize("name", ["PERMISSIONS", "PLAN", "PRICES"])
 @pytest.mark.parametrize("value", ["/src", "", "[" * 100_000])
 def test_a_variable_of_several_values_says_which_form_it_has(monkeypatch, name, value):
     monkeypatch.setenv(f"COMPACTOR_{name}", value)
@@ -134,11 +134,9 @@ STRANGE = {
     "planner_model": "openai/gpt-5-mini",
     "max_failures": 1_000_000,
     "rest_seconds": 0.0,
-    "recall_tokens": 100_000,
     "project": "/",
     "learned_tokens": 500,
     "shorten_over_tokens": 1,
-    "file_roots": ["/"],
     "permissions": ["all is allowed"],
     "compact_tool": "bash",
 }
@@ -219,7 +217,7 @@ def test_what_only_the_user_may_set_says_how(tmp_path, monkeypatch):
         load_settings()
     (tmp_path / PROJECT_FILE).unlink()
     monkeypatch.setenv("COMPACTOR_PERMISSIONS", '["never push"]')
-    assert load_settings(file_roots=(tmp_path,)).permissions == ("never push",)
+    assert load_settings(preset="codex").permissions == ("never push",)
     monkeypatch.setenv("COMPACTOR_PLANNER_MODEL", "openai/gpt-5-mini")
     monkeypatch.setenv("COMPACTOR_PLAN__RESTORE_TOOL", "mcp__memory__ask_back")
     read = load_settings()
@@ -255,7 +253,7 @@ def test_a_wrong_setting_in_code_is_named_with_its_value_and_cure(wrong, text):
 
 def test_settings_that_are_handed_in_are_not_mixed_with_the_environments(monkeypatch):
     settings = SessionSettings(max_failures=1)
-    monkeypatch.setenv("COMPACTOR_RECALL_TOKENS", "7")
+    monkeypatch.setenv("COMPACTOR_REST_SECONDS", "7")
     changed = settings.changed(window_tokens=50_000)
-    assert (changed.window_tokens, changed.max_failures, changed.recall_tokens) == (50_000, 1, 1_500)
+    assert (changed.window_tokens, changed.max_failures, changed.rest_seconds) == (50_000, 1, 300)
     assert changed.model_fields_set == {"max_failures", "window_tokens"}

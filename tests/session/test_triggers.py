@@ -74,14 +74,10 @@ def measured(**changes):
         (When("idle", idle_seconds=3_600), {"idle_seconds": 3_599.0}, False),
         (When("asked", requested=True), {"requested": "tool"}, True),
         (When("asked", requested=True), {}, False),
-        # sqrt(2 * 1000 * 1.15 * 20,000 / 0.1) = 21,447 tokens behind the 20,000 that were kept
-        (When("growth", growth_pays=True), {"kept_tokens": 20_000, "growth_tokens_per_call": 1_000.0}, True),
-        (
-            When("growth", growth_pays=True),
-            {"tokens": 41_000, "kept_tokens": 20_000, "growth_tokens_per_call": 1_000.0},
-            False,
-        ),
-        (When("growth", growth_pays=True), {"kept_tokens": 0, "growth_tokens_per_call": 1_000.0}, False),
+        # 230,000 tokens read at 0.1 cost what 20,000 cost that are written at 1.25 instead of read
+        (When("growth", growth_pays=True), {"goal_tokens": 20_000, "carried_tokens": 230_001}, True),
+        (When("growth", growth_pays=True), {"goal_tokens": 20_000, "carried_tokens": 229_000}, False),
+        (When("growth", growth_pays=True), {"goal_tokens": 0, "carried_tokens": 230_001}, False),
         # all of a prompt costs five times as much above 100,000 tokens
         (When("price", dearer=True), {"tokens": 100_001, "kept_tokens": 20_000, "prices": HAIKU}, True),
         (When("price", dearer=True), {"tokens": 100_000, "kept_tokens": 20_000, "prices": HAIKU}, False),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from applier.adapters.transcripts import read_transcript
 from planner.errors import TranscriptError
@@ -163,6 +164,36 @@ def test_the_planner_knows_how_a_script_s_call_ended_and_which_file_it_wrote(num
     evidence = gather_evidence(read, TokenCounter.for_model(""))
     assert [outcome.status for turn in evidence.turns.values() for outcome in turn.outcomes] == [status]
     assert [change.path for change in file_changes(evidence)] == (["a.txt"] if number == 3 else [])
+
+
+def printed(code, output):
+    told = {"chunk_id": "1", "wall_time_seconds": 0.1, "exit_code": code, "original_token_count": 2, "output": output}
+    return json.dumps(told, separators=(",", ":"))
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=4))
+def test_a_script_of_several_commands_is_one_call_of_all_of_them_that_failed_if_one_did(codes):
+    script = "".join(f'text(await tools.exec_command({{cmd: "make {n}"}}));\n' for n in range(len(codes)))
+    parts = scripted(script, HEAD, *(printed(code, f"made {n}\n") for n, code in enumerate(codes)))
+    read = read_transcript(lines(said("user", "go on"), *parts)).messages
+    (call,), (result,) = read[1]["content"], read[2]["content"]
+    assert (call["name"], call["input"]["cmd"].split("\n")) == (
+        "exec_command",
+        [f"make {n}" for n in range(len(codes))],
+    )
+    assert [f"made {n}" in part["text"] for n, part in enumerate(result["content"][1:])] == [True] * len(codes)
+    evidence = gather_evidence(read_history(read), TokenCounter.for_model(""))
+    (outcome,) = [outcome for turn in evidence.turns.values() for outcome in turn.outcomes]
+    assert (outcome.status == "failed") == any(codes)
+
+
+def test_a_script_of_several_patches_is_one_patch_of_all_of_them():
+    patches = [f"*** Begin Patch\n*** Add File: {name}.txt\n+x\n*** End Patch" for name in "ab"]
+    script = " ".join(f"text(await tools.apply_patch({json.dumps(patch)}));" for patch in patches)
+    read = read_transcript(lines(said("user", "go on"), *scripted(script, HEAD, "{}", "{}"))).messages
+    evidence = gather_evidence(read_history(read), TokenCounter.for_model(""))
+    assert read[1]["content"][0]["input"] == {"input": "\n".join(patches)}
+    assert [change.path for change in file_changes(evidence)] == ["a.txt", "b.txt"]
 
 
 def test_a_script_that_failed_has_failed():

@@ -83,7 +83,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         try:
             view = self._compacted(messages, focus_topic or "")
         except Exception as error:  # noqa: BLE001 - the host's agent goes on whatever fails here
-            logger.warning("the messages stay as they are: %s: %s", type(error).__name__, error)
+            logger.warning("the messages stay as they are: %s", type(error).__name__)
             view = None
         if view is None:
             self._not_below = int((current_tokens or self.last_prompt_tokens) * _ASKED_AGAIN)

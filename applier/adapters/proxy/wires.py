@@ -84,10 +84,16 @@ class _Responses:
     """OpenAI's Responses API; the host's own items stay where they are."""
 
     can_plan = False
+    _last: tuple[Any, ReadItems] = None, ReadItems()
+    """The items that were read last, and how: a request is asked for them several times."""
 
     def read(self, body: Body) -> ReadItems:
-        """The items of `body`."""
-        return read_items(body["input"])
+        """The items of `body`, which nobody changes."""
+        items, read = self._last
+        if items is not body["input"]:
+            read = read_items(body["input"])
+            self._last = body["input"], read
+        return read
 
     def messages(self, body: Body) -> list[Any] | None:
         """The conversation; None for one that the server holds, whole or in part."""

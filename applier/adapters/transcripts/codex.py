@@ -206,7 +206,8 @@ _OPEN = re.compile(r"\btools\s*[.\[]|\b(?:if|for|while|switch|catch)\b|=>|\?|&&|
 
 
 def item_use(item: Item) -> Block:
-    """The call that `item` is; of a script that calls one tool, with words that stand in it, the call of that."""
+    """The call that `item` is; of a script that calls one tool, with words that stand in it, the call of that: several
+    commands are one of several lines, as a shell would be given them."""
     name, value = item.name or "local_shell", item.action or {}
     if item.type == "function_call":
         value = arguments_as_object(item.arguments)
@@ -218,12 +219,12 @@ def item_use(item: Item) -> Block:
 
 def _called(script: str) -> tuple[str, dict[str, Any]] | None:
     """The one tool that a `script` calls, whatever it finds, and its input; None if its text does not say that."""
-    calls = list(_CALL.finditer(script))
-    if len(calls) != 1 or _OPEN.search(script[: calls[0].start()] + script[calls[0].end() :]):
+    calls = _CALL.findall(script)
+    tools = [*{tool for tool, _ in calls}]
+    if len(tools) != 1 or _OPEN.search(_CALL.sub("", script)):
         return None
-    tool, literal = calls[0].groups()
     try:
-        return tool, {_CALLED[tool]: json.loads(literal)}
+        return tools[0], {_CALLED[tools[0]]: "\n".join(json.loads(literal) for _, literal in calls)}
     except ValueError:
         return None
 
@@ -236,20 +237,33 @@ def item_result(item: Item) -> Block:
     inner = item_blocks(content) if isinstance(content, list) else content or ""
     if item.type == "custom_tool_call_output" and isinstance(inner, list):
         failed = failed or any(str(block.get("text")).startswith("Script failed\n") for block in inner[:1])
-        inner = [{**block, "text": _ended(block["text"])} if block["type"] == "text" else block for block in inner]
+        inner = _told(inner)
     flag = {"is_error": True} if failed else {}
     return {"type": "tool_result", "tool_use_id": item.call_id, "content": inner, **flag}
 
 
-def _ended(text: str) -> str:
-    """How a command ended that a script ran and what it printed, as Codex says it of one without a script around it."""
+def _told(parts: Sequence[Block]) -> list[Block]:
+    """What a script printed, with how its commands ended; that one of several failed is said first of all."""
+    told, codes = list[Block](), list[int]()
+    for part in parts:
+        text, code = _ended(part["text"]) if part["type"] == "text" else ("", None)
+        told.append({**part, "text": text} if text else part)
+        codes += [] if code is None else [code]
+    if len(codes) > 1 and any(codes) and told[0]["type"] == "text":
+        told[0]["text"] += f"Process exited with code {next(filter(None, codes))}\n"
+    return told
+
+
+def _ended(text: str) -> tuple[str, int | None]:
+    """How a command ended that a script ran and what it printed, as Codex says it of one without a script around it,
+    and its code; any other text as it is."""
     try:
         told = json.loads(text) if text.startswith('{"chunk_id":') else {}
         code = told.get("exit_code")
         ended = f"running with session ID {told['session_id']}" if code is None else f"exited with code {code}"
-        return f"Process {ended}\nOutput:\n{told['output']}"
+        return f"Process {ended}\nOutput:\n{told['output']}", code
     except (ValueError, KeyError, RecursionError):
-        return text
+        return text, None
 
 
 def item_blocks(content: str | list[dict[str, Any]] | None) -> list[Block]:

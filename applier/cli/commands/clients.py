@@ -1,51 +1,27 @@
-"""`compactor resume` and `hooks`: a client's own sessions, compacted into one that it resumes, or kept by its hooks.
-
-A session is never overwritten, and the change of a client's settings is shown first.
-"""
+"""`compactor resume`: a client's own session, compacted into one that it resumes. A session is never overwritten."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-import sys
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import click
 
-from applier.adapters.client_hooks import HookCall, brief_after_compaction, read_call, with_hooks, without_hooks
-from applier.adapters.transcripts import CLIENTS, Client, read_transcript
-from applier.adapters.transcripts.claude_code import config_folder
-from applier.cli.files import make_folder, read_file, write_whole
-from applier.cli.options import (
-    agreed,
-    as_json,
-    change_options,
-    naming_store,
-    output_option,
-    store_anywhere,
-    store_option,
-    together,
-)
-from applier.cli.planning import apply_and_record, planned, planning_options, write_view
-from applier.cli.screen import echo, one_line, print_json, working
-from applier.program import program
+from applier.adapters.transcripts import CLIENTS, Client
+from applier.cli.files import make_folder, read_file
+from applier.cli.options import as_json, output_option, store_option
+from applier.cli.planning import planned, planning_options, write_view
+from applier.cli.screen import echo, print_json, working
 from applier.receipt import in_sight
 from applier.sheet import reviewed
-from applier.store.opening import STORE_VARIABLE, open_store
 from planner.errors import SettingsError, TranscriptError
 from planner.placeholders import history_key
-from planner.reading.history import read_history
 
-__all__ = ["hooks_command", "resume_command"]
-
-EVENT = "pre_compact"
-"""The kind of the event by which a compacted session finds its plan again."""
+__all__ = ["resume_command"]
 
 
 @click.command
@@ -126,111 +102,3 @@ def _typed(client: Client, folder: str, session_id: str, place: Path, in_place: 
         target = f"~/{shlex.quote(str(goal.relative_to(Path.home())))}" if is_home else shlex.quote(str(goal))
         steps.insert(0, f"mkdir -p {target} && cp {shlex.quote(str(place))} {target}/{in_place.name}")
     return " && ".join(steps)
-
-
-_changing = together(
-    click.option(
-        "--settings",
-        metavar="FILE",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="The client's settings (default: settings.json in $CLAUDE_CONFIG_DIR or ~/.claude).",
-    ),
-    change_options,
-)
-
-
-@click.group
-def hooks_command() -> None:
-    """Hook into Claude Code's own compaction.
-
-    Before it, the originals and a plan go to the store; the compacted session begins with the plan's brief and with
-    how any turn is restored.
-    """
-
-
-@hooks_command.command
-@_changing
-@store_option
-@as_json
-def install(store: str | None, **how: Any) -> None:
-    """Show the change to the client's settings, and make it."""
-    line = shlex.join(program("hooks", "run"))
-    if store:
-        line = f"{STORE_VARIABLE}={shlex.quote(store_anywhere(store))} {line}"
-    _change(lambda old: with_hooks(old, line), **how)
-
-
-@hooks_command.command
-@_changing
-@as_json
-def remove(**how: Any) -> None:
-    """Show the change that takes our hooks out of the settings, and make it."""
-    _change(without_hooks, **how)
-
-
-@hooks_command.command
-def run() -> None:
-    """Do what a hook does; the client calls it, with the event on standard input.
-
-    Whatever fails is said in a line on standard error, and the client goes on.
-    """
-    try:
-        call = read_call(sys.stdin.buffer.read())
-        if call.hook_event_name == "PreCompact":
-            _keep(call)
-        elif call.source == "compact":
-            echo(_brief(call.session_id), nl=False)
-    except Exception as error:  # noqa: BLE001 - the client's session must never break on us
-        echo(f"compactor: {one_line(str(error))[:300]}; the session goes on without us", err=True)
-
-
-_Change = Callable[[Mapping[str, Any]], dict[str, Any]]
-
-
-def _change(change: _Change, *, settings: Path | None, dry_run: bool, yes: bool, as_json: bool) -> None:
-    path = settings or config_folder(os.environ) / "settings.json"
-    try:
-        if path.exists() and not path.is_file():  # a device may have no end, a pipe no writer
-            raise ValueError("expected a file")
-        before = path.read_text("utf-8-sig") if path.exists() else ""
-        old = json.loads(before) if before.strip() else {}
-        if not isinstance(old, dict):
-            raise ValueError(f"expected a JSON object, found {type(old).__name__}")  # noqa: TRY004 - as of any content
-        new = change(old)
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: cannot be changed: {error}") from None
-    after = before if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
-    diff = _difference(before, after, str(path))
-    write = bool(diff) and not dry_run
-    if as_json:
-        print_json({"settings": str(path), "change": diff, "written": write})
-    else:
-        echo(diff or f"{path}: nothing to change\n", nl=False)
-    if write and agreed(yes=yes, as_json=as_json):
-        make_folder(path.parent)
-        write_whole(path, after)
-
-
-def _difference(before: str, after: str, name: str) -> str:
-    old, new = ([f"{line}\n" for line in text.splitlines()] for text in (before, after))
-    return "".join(unified_diff(old, new, name, name))
-
-
-def _keep(call: HookCall) -> None:
-    """Originals and a plan by rules to the store: a client's hook may take no minute and spend no tokens."""
-    read = read_transcript(Path(call.transcript_path))
-    plan = planned(read, call.transcript_path, focus=call.custom_instructions or None, planner="rules")
-    with open_store() as store:
-        key = store.save_history(read_history(read.messages))
-        note = f"{key} before the client compacts"
-        folder = read.working_folder
-        apply_and_record(plan, read.messages, store, folder, kind=EVENT, session=call.session_id, message=note)
-
-
-def _brief(session_id: str) -> str:
-    with open_store() as store:
-        events = [event for event in store.events(session_id) if event.get("kind") == EVENT]
-        if not events:
-            return ""
-        plan = store.load_plan(str(events[-1]["plan"]))
-    return brief_after_compaction(plan, history_key(plan.history.digest), naming_store(shlex.join(program())))

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,16 +22,17 @@ from typing import Any
 
 import click
 
-from applier.adapters.client_hooks import without_hooks
 from applier.adapters.client_plugin import (
     CLAUDE_CODE,
     CLIENTS,
+    PART,
     PLUGIN_NAME,
     Problem,
     is_ours,
     listing_problems,
     plugin_files,
     program_of,
+    put_plugin,
     refusals,
     settings_problems,
     version_problem,
@@ -48,8 +49,6 @@ __all__ = ["install_command", "status_command", "uninstall_command"]
 
 NAMES = {CLAUDE_CODE: ("Claude Code", "claude"), "pi": ("Pi", "pi")}
 """What a client is called, and how it is run."""
-PART = f".{PLUGIN_NAME}-install-"
-"""How a folder begins that is being made or taken away; the client does not look into hidden ones."""
 QUIET = dict.fromkeys(
     ("DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "PI_OFFLINE"), "1"
 )
@@ -81,7 +80,9 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
     else:
         echo(_shown("\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])])))
     if write and agreed(yes=yes, as_json=as_json):
-        _put(folder, wanted)
+        make_folder(folder.parent)
+        _clear_parts(folder)
+        put_plugin(wanted, folder)
         if not as_json:
             echo(f"Installed: from its next session on {NAMES[client][0]} compacts with it.")
     if changes and not dry_run and not as_json:
@@ -189,33 +190,19 @@ def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Itera
             yield f"{'~' if path in present else '+'} {path}{runs}"
 
 
-def _put(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Have `folder` hold `files` and nothing else: made beside it and put in its place."""
-    make_folder(folder.parent)
-    with _beside(folder) as beside:
-        for path, content in files.items():
-            make_folder((beside / "new" / path).parent)
-            (beside / "new" / path).write_bytes(content)
-        if folder.exists():
-            folder.rename(beside / "old")
-        (beside / "new").rename(folder)
-
-
 def _take_away(folder: Path) -> None:
     """Let `folder` be gone at once, and the one that holds it if nothing else is in there."""
-    with _beside(folder) as beside:
-        folder.rename(beside / "old")
+    _clear_parts(folder)
+    with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
+        folder.rename(Path(beside, "old"))
     with suppress(OSError):
         folder.parent.rmdir()
 
 
-@contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """A folder on the same disk that is gone afterwards, with what an interrupted run left of its own."""
+def _clear_parts(folder: Path) -> None:
+    """Take away what an interrupted run has left beside `folder`."""
     for left in folder.parent.glob(f"{PART}*"):
         shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
-        yield Path(beside)
 
 
 def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: tuple[str, str]) -> Iterator[Problem]:
@@ -241,10 +228,6 @@ def _claude_code_problems(place: str, folder: Path) -> Iterator[Problem]:
     """What its settings say against the mod in `folder`, and what itself does, if it is at that `place`."""
     for name, settings, managed in _settings():
         yield from settings_problems(name, settings, managed=managed)
-        with suppress(ValueError):
-            if not managed and without_hooks(settings) != settings:
-                what = "the hooks of `compactor hooks` are installed, too: the mod does all that they do"
-                yield Problem(what, "compactor hooks remove")
     if place:
         yield from _listed(place, folder)
 

@@ -25,11 +25,11 @@ from applier.cli.options import agreed, as_json, change_options, store_option, w
 from applier.cli.screen import echo, print_json, print_table, progress, shorten
 from applier.learning.conversations import Conversation, Unread, conversations_in, stored_conversations
 from applier.learning.files import digest_of, file_of, learned_lines, merged
-from applier.learning.lessons import KINDS
+from applier.learning.kinds import KINDS
 from applier.learning.memory import Memory
+from applier.learning.opening import file_below
 from applier.learning.propose import Line, proposed_lines
 from applier.learning.readers import Reader, open_reader
-from applier.session.carryover import file_below
 from applier.store.opening import open_store, store_file
 from applier.store.store import Store
 from planner.errors import PlannerUnavailable, SettingsError
@@ -189,7 +189,7 @@ def _texts(project: Path, into: str) -> dict[str, str]:
     texts = {}
     for name in dict.fromkeys(file_of(kind, into) for kind in KINDS):
         place = Path(os.path.realpath(project), name)
-        text = file_below([place.parent], place.name) if os.path.lexists(place) else ""
+        text = file_below(place.parent, place.name) if os.path.lexists(place) else ""
         if text is None or Path(os.path.realpath(place)) != place:
             raise SettingsError(f"{name}: expected a text file in UTF-8, no link, in {project} itself, of at most 2 MB")
         texts[name] = text

@@ -1,4 +1,4 @@
-"""`compactor prompts`: read, check, copy and compare the prompts of the planner model."""
+"""`compactor prompts`: copy, read as the planner model does, and compare its prompts."""
 
 from __future__ import annotations
 
@@ -8,61 +8,19 @@ import click
 
 from applier.cli.commands.evaluate import prompts_eval_command
 from applier.cli.files import read_file, write_whole
-from applier.cli.options import SHARE, as_json, output_option, part, task, transcript
-from applier.cli.screen import echo, print_json
+from applier.cli.options import SHARE, output_option, part, task, transcript
+from applier.cli.screen import echo
 from planner.api import plan_compaction
 from planner.errors import SettingsError
 from planner.model.planners import PromptReader
-from planner.model.prompts import PROMPTS, check_prompts, load_prompts
+from planner.model.prompts import PROMPTS, load_prompts
 
 __all__ = ["prompts_command"]
-
-_folder = click.option(
-    "--prompts",
-    "folder",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Your own folder of prompts; what is not in it is the packaged one.",
-)
 
 
 @click.group
 def prompts_command() -> None:
-    """Read, check, copy and compare the planner's prompts."""
-
-
-@prompts_command.command(name="list")
-@_folder
-@as_json
-def list_(folder: Path | None, as_json: bool) -> None:
-    """List the prompts in use, each with its file."""
-    prompts = load_prompts(folder)
-    if as_json:
-        print_json({"hash": prompts.hash, "files": {name: str(path) for name, path in prompts.files.items()}})
-        return
-    for name, path in prompts.files.items():
-        echo(f"{name}  {path}")
-    echo(prompts.hash)
-
-
-@prompts_command.command
-@click.argument("name", type=click.Choice(sorted(PROMPTS)))
-@_folder
-def show(name: str, folder: Path | None) -> None:
-    """Print the prompt NAME."""
-    echo(load_prompts(folder).texts[name])
-
-
-@prompts_command.command
-@_folder
-def check(folder: Path | None) -> int:
-    """Say what keeps the prompts from being used; exit 1 if anything does."""
-    findings = check_prompts(folder)
-    for finding in findings:
-        echo(finding.problem)
-    if not findings:
-        echo(f"{len(PROMPTS)} prompts: all well")
-    return 1 if findings else 0
+    """Copy, read and compare the planner's prompts."""
 
 
 @prompts_command.command
@@ -81,7 +39,13 @@ def copy(folder: Path) -> None:
 @prompts_command.command
 @transcript
 @part
-@_folder
+@click.option(
+    "--prompts",
+    "folder",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Your own folder of prompts; what is not in it is the packaged one.",
+)
 @task
 @click.option("--target-ratio", type=SHARE, metavar="R", default=0.25, show_default=True)
 @output_option("Write it there.")

@@ -1,6 +1,6 @@
 """`compactor proxy`, `wrap` and `mcp`: what serves a running client, until it is stopped or the client ends.
 
-`wrap` says at the end what the proxy saved, and what planning cost.
+`wrap` says at the end what the proxy saved, what planning cost, and what went out of the agent's sight.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,14 @@ from applier.adapters.visible import Visible
 from applier.cli import options
 from applier.cli.screen import echo, print_json
 from applier.program import program, program_file
+from applier.receipt import in_sight
+from planner.errors import CompactorError
 from planner.plan import Usage
 from planner.prices import dollars, money
 
 if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
+    from applier.session import Session, SessionState
     from applier.session.planning import Planned
 
 __all__ = ["mcp_command", "proxy_command", "wrap_command"]
@@ -41,6 +44,8 @@ NO_STORE = "the store cannot be used, so nothing is compacted"
 TOKEN_KINDS = ("uncached", "read", "written")
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
 """The folder that its conversations work in."""
+MOST_RECEIPTS = 3
+"""Of the conversations used last, each a second for 100,000 tokens; of the others their commands tell."""
 _LOOK_SECONDS = 0.05
 _HEADERS_VARIABLE = "ANTHROPIC_CUSTOM_HEADERS"
 """Claude Code adds these to its requests, a line each."""
@@ -239,7 +244,7 @@ def _found(name: str) -> str:
 
 def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
     metrics, conversations = proxy.metrics, proxy.gateway.conversations
-    states = {session.session_id: session.state for session in conversations.sessions() if session.state.compactions}
+    compacted = [session for session in conversations.sessions() if session.state.compactions]
     return {
         "bypassed": "" if metrics.value("arrivals") else client,
         "store_problem": proxy.store_problem(),
@@ -250,10 +255,26 @@ def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
         "planned": list(_planned(conversations.planned())),
         "rules_for_want_of_upstream": proxy.rules_for_want_of_upstream,
         "compacted": [
-            {"session": name, "messages": of.history_messages, "tokens": of.tokens, "history": of.history_key[:9]}
-            for name, of in states.items()
+            {**_compacted(session.state), "receipt": _receipt(session) if session in compacted[-MOST_RECEIPTS:] else ""}
+            for session in compacted
         ],
     }
+
+
+def _compacted(of: SessionState) -> dict[str, Any]:
+    return {
+        "session": of.session_id,
+        "messages": of.history_messages,
+        "tokens": of.tokens,
+        "history": of.history_key[:9],
+    }
+
+
+def _receipt(session: Session) -> str:
+    """What its last compaction left in the agent's sight, and what not; empty if nothing weighs."""
+    with suppress(CompactorError):  # the plan is an earlier run's, whose messages it does not hold
+        return in_sight(session.plan) if session.plan else ""
+    return ""
 
 
 def _planned(asked: Sequence[Planned]) -> Iterator[dict[str, Any]]:
@@ -297,6 +318,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
             f"{one['messages']} messages, {one['tokens']:,} tokens of them in the last prompt: compactor log "
             f"--session {one['session']}; compactor restore {one['history']}:t1"
         )
+        yield from one["receipt"].splitlines()
 
 
 def _times(count: int) -> str:

@@ -10,7 +10,7 @@ import click
 
 from applier.cli.options import SINCE, as_json, turn_ranges, with_store
 from applier.cli.screen import echo, print_data, print_json, print_table, screen
-from applier.store.facts import facts_about, is_within, stored_facts
+from applier.store.facts import facts_about, is_within, known_facts, stored_facts
 from applier.store.store import Store
 from planner.errors import StoreError
 from planner.plan import FactType, Finding
@@ -90,9 +90,11 @@ def facts_command(
         store.load_history(history)  # facts of a history that is not there would be none
     elif not store.histories():
         raise StoreError("the store holds no history yet: `compactor apply` saves one")
-    known = stored_facts(store, [history] if history else None)
-    here = [one for one in known if not project or is_within(one.folder, project)]
-    facts = facts_about(here, kind=kind, since=since, words=words)
+    if history:
+        here = [one for one in stored_facts(store, [history]) if not project or is_within(one.folder, project)]
+        facts = facts_about(here, kind=kind, since=since, words=words)
+    else:
+        facts = known_facts(store, project=project or "", kind=kind, since=since, words=words)
     if as_json:
         own = ({"history": one.history, "folder": one.folder} for one in facts)
         print_json([{**one.fact.model_dump(mode="json"), **of} for one, of in zip(facts, own, strict=True)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def _print_one(run: Replay, model: str) -> None:
     echo(f"tokens sent in each of {len(sent)} calls; a prompt may have {top:,}\n")
     numbers = ("before", "after", "from", "invalidated")
     titles = ("call", "tier", "why", *numbers, "")
-    print_table(titles, _compactions(run), right=("call", *numbers), empty="no compaction")
+    print_table(titles, starmap(_cells, _compactions(run)), right=("call", *numbers), empty="no compaction")
     echo("")
     for line in _totals(run, model):
         screen().print(line)
@@ -124,18 +124,16 @@ def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> lis
     ]
 
 
-def _compactions(run: Replay) -> Iterator[Sequence[str]]:
-    for number, event in _events(run):
-        if event in run.compactions:
-            counts = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
-            cells = ("" if n is None else f"{n:,}" for n in counts)
-            yield str(number), event.tier, event.trigger, *cells, switch_money(event.dollars)
+def _cells(number: int, event: Event) -> Sequence[str]:
+    counts = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
+    cells = ("" if n is None else f"{n:,}" for n in counts)
+    return str(number), event.tier, event.trigger, *cells, switch_money(event.dollars)
 
 
-def _events(run: Replay) -> Iterator[tuple[int, Event]]:
-    """What happened, with the number of the call it happened before, from 1."""
+def _compactions(run: Replay) -> Iterator[tuple[int, Event]]:
+    """Each compaction, with the number of the call it happened before, from 1."""
     for number, call in enumerate(run.calls, 1):
-        yield from ((number, event) for event in call.events)
+        yield from ((number, event) for event in call.events if event in run.compactions)
 
 
 def _totals(run: Replay, model: str) -> Iterator[str]:
@@ -182,14 +180,14 @@ def _row(run: Replay, model: str) -> Iterator[str]:
 def _data(run: Replay, model: str) -> dict[str, Any]:
     """`run` for machines and for the page of a session; costs, by the price of a cache read, are in uncached tokens."""
     bill, without = _dollars(run, model)
-    happened = [(at, event) for at, event in _events(run) if event in run.compactions or event.kind == "recalled"]
     return {
         "preset": run.preset,
         "window_tokens": run.window_tokens,
         "limit_tokens": run.calls[-1].limit_tokens if run.calls else run.window_tokens,
         "calls": [{name: getattr(call, name) for name in CALL_FIELDS} for call in run.calls],
-        "compactions": [event.as_json() for event in run.compactions],
-        "happenings": [{"call": at, **event.as_json(), "money": switch_money(event.dollars)} for at, event in happened],
+        "compactions": [
+            {"call": at, **event.as_json(), "money": switch_money(event.dollars)} for at, event in _compactions(run)
+        ],
         "cost": {str(price): run.cost(price) for price in CACHE_READ_PRICES},
         "cost_without": {
             str(price): sum(price * before + WRITE_5_MINUTES * new for before, new in _growth(run))

@@ -102,18 +102,16 @@ class Curve {
 function showRun(run, curve) {
   const [prompt, history] = prompts(run);
   const [sent, without] = [sum(prompt), sum(history)];
-  const recalled = run.happenings.filter(({ kind }) => kind === "recalled");
   write(byId("saved"), without ? `${Math.round(100 * (1 - sent / without))}%` : "–");
   write(byId("saved-of"), "fewer prompt tokens");
   write(byId("summary"), `${counted(sent)} sent in ${counted(prompt.length)} calls, ${counted(without)} without`);
-  write(byId("compactions"), counted(run.happenings.length - recalled.length));
-  write(byId("recalled"), counted(recalled.length));
+  write(byId("compactions"), counted(run.compactions.length));
   write(byId("peak"), counted(Math.max(0, ...prompt)));
   write(byId("limit"), counted(run.limit_tokens));
   const rows = Object.keys(run.cost).map((price) => bill(price, run.cost[price], run.cost_without[price]));
   if (run.money[0]) rows.push(bill("in money", run.dollars, run.dollars_without, run.money));
   byId("bill").tBodies[0].replaceChildren(...rows);
-  byId("happenings").tBodies[0].replaceChildren(...run.happenings.map((own) => happening(own, curve)));
+  byId("happenings").tBodies[0].replaceChildren(...run.compactions.map((own) => happening(own, curve)));
   const problems = [...run.violations, ...run.unrestorable];
   byId("problems").hidden = !problems.length;
   byId("problems").querySelector("ul").replaceChildren(...problems.map((text) => element("li", {}, text)));

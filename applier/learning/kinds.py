@@ -1,0 +1,76 @@
+"""What a lesson is, of which kinds there are, and when two say the same. Judges nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+__all__ = ["KINDS", "Kind", "Lesson", "error_subject", "folded", "sentence_key", "sentences"]
+
+Kind = Literal["decision", "wish", "command", "error"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+LEAST_ERROR_WORDS = 3
+"""Of an error without names and numbers: ``exit code 1`` is everybody's."""
+ERROR_CHARACTERS = 240
+
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
+_PLACE = re.compile(r"^\s*(?:\[[\w:.-]+\] )?(?:[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)*\)?:? *)?")
+"""Where an error stands: ``[lint] a/b.go:12:3: ``."""
+_NAMED = re.compile(r"`[^`]*`|\"[^\"]*\"|'[^']*'|\S*[\d_/\\.]\S*\w|\b[a-z]+[A-Z]\w*|\b[A-Z]\w+[A-Z]\w*")
+"""Names in what a linter says: quoted, a path, an identifier."""
+_NUMBERED = re.compile(r"\S*/\S*|\S*\d\S*|0x[0-9a-f]+")
+"""What another time differs: a path, a number, a time."""
+_RULE = re.compile(r"\((?!typecheck)[a-z][a-z-]{3,30}\)\s*$|\b[A-Z]{1,4}\d{3,4}\b|\berror TS\d+")
+"""The rule of a linter: ``… is not checked (errcheck)``, ``E501``; not ``(typecheck)``."""
+_NO_ERROR = re.compile(
+    r"exit(?:ed)? (?:with )?(?:code|status)|task failed|^\W*(?:\d+ )?(?:fail|failed|errors?)\W*$|<tool_use_error>", re.I
+)
+"""Lines that only say that something failed, and errors of the agent's own tools, which every project has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One thing worth knowing in another conversation."""
+
+    kind: Kind
+    text: str
+    """In one line; the user's words in it stand in quotes."""
+    words: str
+    """What stands in the turn to the letter, white space aside: the user's words, or the error."""
+    turn: str
+    subject: str
+    """The same for what is about the same: by it errors come back, and a newer decision replaces an older one."""
+    mended: str = ""
+    """Of an error: the turn that shows it mended."""
+    lasting: bool = True
+    """False for what counts only if another conversation shows it, too."""
+    also: str = ""
+    """Another turn, which holds names of the text that the turn itself does not."""
+    is_long: bool = False
+    """Of words: they stand in a message too long to be typed, which may be a form."""
+
+
+def sentence_key(text: str) -> str:
+    """The same for sentences that say the same but for marks, letter case and names of no weight."""
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def sentences(text: str) -> list[str]:
+    """Those of a text in one line."""
+    return _SENTENCE.split(text)
+
+
+def folded(text: str) -> str:
+    """`text` in one line, with single spaces."""
+    return " ".join(text.split())
+
+
+def error_subject(text: str) -> str:
+    """What an error says whatever the line and the number; of a linter its rule. Empty if it is everybody's."""
+    text = _PLACE.sub("", folded(text))
+    rule = _RULE.search(text)
+    bare = sentence_key(_NUMBERED.sub(" ", _NAMED.sub(" ", text) if rule else text))
+    is_own = len(bare.split()) >= LEAST_ERROR_WORDS and len(text) <= ERROR_CHARACTERS
+    return bare if is_own and not _NO_ERROR.search(text) else ""

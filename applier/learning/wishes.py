@@ -1,0 +1,215 @@
+"""The user's own words that bind other conversations, too: lasting wishes, decisions with their reason, and what he
+chose of what he was offered. What others say decides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
+
+from applier.learning.kinds import Kind, Lesson, folded, sentence_key, sentences
+from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.calls import Call
+from planner.evidence.state import shortened
+from planner.evidence.user_words import TYPED_CHARACTERS, typed_lines
+from planner.reading.lines import Statement, statements
+
+__all__ = ["choices", "wishes"]
+
+WORDS_CHARACTERS = 320
+"""A longer statement is a text of its own: of it the sentence that binds is taken, if that is shorter."""
+LEAST_WORDS = 4
+"""Fewer words say nothing to who was not there: ``always both``."""
+_LASTING = re.compile(
+    r"\b(?:from now on|going forward|as a rule)\b"
+    r"|^(?:please )?(?:in (?:the )?future|next time|remember (?:to|that))\b"
+    r"|^(?:every time|whenever|each time) (?:you|we)\b"
+    r"|(?:^|[.;,:!]\s*|\b(?:please|must|should|shall|we|you|to|and|but|also) )"
+    r"(?:always|never) (?!(?:been|was|were|is|are|had|has|did|got|seen|happens?|gets?)\b)(?!\w+ed\b)\w+"
+    r"|\bwe (?:really )?(?:don'?t|do not) (?:want|use|do|allow|support|ship|write|accept|merge|mock)\b"
+    r"|\bwe (?:want|prefer|have|need|try) to avoid\b"
+    r"|\bwe (?:always |strongly )?prefer\b|\bwe only (?:use|support|ship)\b"
+    r"|(?:^|[.;!]\s*|\bwe )no longer (?:need|use|want|support|ship)\b"
+    r"|(?:^|[.;,:!]\s*|\band )no (?!idea|clue|problem)[\w ,-]{3,60}\b(?:at all|anywhere)\b"
+    r"|\bthe (?:\w+ )?(?:directive|rule|principle|policy|convention) is\b"
+    r"|\bwe(?:['’]re| are) (?:going to |now )?(?:adopt|archiv|deprecat|drop|mov|switch)\w* "
+    r"|\bno need for\b|\bshould(?:n'?t| not)? be (?:the )?default\b",
+    re.I,
+)
+"""What binds beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``, ``no need for
+compatibility``; not ``it never returns``, ``this always failed``, ``I don't want that one``, ``no idea at all``."""
+_QUESTION = re.compile(
+    r"^\W*(?:what|why|h?y|how|where|when|which|who|is|are|was|do|does|did|can|could|should|would|will|shall|have|has|"
+    r"isn'?t|aren'?t|don'?t (?:we|you)|didn'?t)\b(?!.*[.!;]\s+\S)|\?\W*$",
+    re.I | re.S,
+)
+"""A question decides nothing: ``why is it never called``, ``we never do that, right?``."""
+_HEDGED = re.compile(
+    r"\b(?:consider|whether|wonder|maybe|perhaps|i (?:think|guess|thought)|might|not sure|wrong chat)\b", re.I
+)
+_AFTERTHOUGHT = re.compile(r",? but (?:i think|i guess|not sure|maybe|perhaps)\b.*$", re.I | re.S)
+"""What is doubted behind what is not: ``never block the user, but I think we should warn``."""
+_ASSENT = re.compile(r"^(?:yes|ok|okay|yeah|sure)[.,!]? +", re.I)
+_REASON = re.compile(
+    r"\b(?:because|otherwise|so that|so no need|the risk|so it['’]?s|we (?:don['’]?t|do not) have an?)\b", re.I
+)
+_DECIDES = re.compile(
+    r"\b(?:let'?s|we should|should(?:n'?t| not)|must|don'?t|do not|no need|instead of|rather than|avoid|we want"
+    r"|we'?ll|keep|replace|drop)\b",
+    re.I,
+)
+_POINTING = re.compile(
+    r"^\W*(?:(?:ok|okay|yes|no|yeah|and|but|so|also|then|just|please|can you|let'?s|don'?t|do not)[\s,]+)*"
+    r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
+    re.I,
+)
+"""Words that need what stands before them: ``no, remove this again because …``, ``the other one is …``; not ``keep the
+queue, since …``."""
+_ASKS = re.compile(
+    r"\W*(?:please|can|could|would|will|let|then|also|now|next|go|add|make|fix|submit|after|see|refer|though)\b", re.I
+)
+"""How a sentence begins that asks for something now."""
+_TAKEN_BACK = re.compile(
+    r"\b(?:wrong (?:chat|window|session)|never ?mind|scratch that|disregard|ignore (?:my|the|that|this) (?:last|prev))",
+    re.I,
+)
+"""The user takes back what he said last."""
+_COURSE = re.compile(
+    r"\b(?:next(?: steps?)?|proceed|continue|commit|push|pull request|go ahead|ready|approve|start|run|review)\b", re.I
+)
+"""A question about the course of this very work: ``what would you like to do next?``; its answer decides nothing."""
+COURSE_WORDS = 20
+"""A longer one is about more than that."""
+_CONVENTIONS = re.compile(r"\b(?:constraints|conventions|ground rules|house rules|principles|guidelines)\b", re.I)
+_ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)]) +")
+_OF_THIS_TASK = re.compile(
+    r"\bthis (?:is|task|PR|change|branch|issue|session)\b|\bthe (?:proposed|new|PR|task)\b|#\d", re.I
+)
+_OPTION = re.compile(r"\s*(?:[-*] +)?(?:#{1,4} +)?(?:\*\*)?(?:Option +|Approach +)?\(?(?:\d{1,2}|[A-Ha-h])[.):]")
+_OFFERING = re.compile(r"(?:would|do) you (?:like|want|prefer)|shall i|should i|options?\b|which (?:one|of)", re.I)
+"""What leads to options and says nothing of what they are about: ``Would you like me to:``."""
+_FORBIDS = re.compile(
+    r"(?:^|[.;,:!]\s*|\b(?:please|and|but|so) )(?:do not|don'?t|never|no|avoid|always|must|only)\b"
+    r"|\b(?:must|has to|have to)\b",
+    re.I,
+)
+"""What binds this task at least: ``don't mock the store``, ``it must run on 3.11``; not ``I do not know``."""
+
+
+def wishes(evidence: Evidence) -> Iterator[Lesson]:
+    """What the user wants throughout, or decided with his reason, in his words."""
+    yield from _conventions(evidence)
+    for turn in _standing_turns(evidence):
+        answers = any(call.kind == "ask" for call in turn.calls)  # whose words the host frames
+        own = [line for line in turn.user_lines if line.part == "user" or not answers]
+        is_long = sum(len(line.text) for line in own) > TYPED_CHARACTERS
+        for one in statements(typed_lines(own)):
+            words = _binding_words(one)
+            decides = _is_reasoned(words)
+            lasts = bool(_LASTING.search(words)) and (decides or _REASON.search(words) is not None or not is_long)
+            if lasts or decides or (_FORBIDS.search(words) and not is_long):
+                kind: Kind = "wish" if lasts or not decides else "decision"
+                subject, counts = sentence_key(words), lasts or decides
+                yield Lesson(kind, f"“{words}”", words, turn.turn.id, subject, lasting=counts, is_long=is_long)
+
+
+def _conventions(evidence: Evidence) -> Iterator[Lesson]:
+    """The items of a list that the user himself calls constraints or conventions; none that is of this task alone."""
+    for turn in evidence.turns.values():
+        below = False
+        for one in statements(line for line in turn.user_lines if line.part == "user"):
+            text = folded(one.text)
+            if text.startswith("#"):
+                below = bool(_CONVENTIONS.search(text))
+            item = _ITEM.sub("", text)
+            if below and item != text and _is_clear(item) and not _OF_THIS_TASK.search(item):
+                yield Lesson("wish", f"“{item}”", item, turn.turn.id, sentence_key(item), is_long=True)
+
+
+def _standing_turns(evidence: Evidence) -> list[TurnEvidence]:
+    """The turns in which the user spoke, but for those that he took back right after."""
+    spoken = [turn for turn in evidence.turns.values() if turn.user_lines]
+    taken_back = {
+        before.turn.id
+        for before, after in pairwise(spoken)
+        if any(_TAKEN_BACK.search(line.text) for line in after.user_lines)
+    }
+    return [turn for turn in spoken if turn.turn.id not in taken_back]
+
+
+def _binding_words(statement: Statement) -> str:
+    """What of a statement may bind, in one line, without what it asks for behind that; empty if it asks a question or
+    doubts, or nobody would understand it alone."""
+    parts = sentences(folded(statement.text))
+    binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
+    behind = parts[binding[-1] + 1 :] if binding else []
+    text = " ".join([*parts[: len(parts) - len(behind)], *takewhile(lambda one: not _ASKS.match(one), behind)])
+    if len(text) > WORDS_CHARACTERS and binding:
+        text = parts[binding[-1]]
+    text = _ASSENT.sub("", _AFTERTHOUGHT.sub("", text))
+    return text if _is_clear(text) else ""
+
+
+def _is_clear(text: str) -> bool:
+    """True if it can be understood alone, and neither asks nor doubts."""
+    is_read = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS and not _POINTING.match(text)
+    return is_read and not (_QUESTION.search(text) or _HEDGED.search(text))
+
+
+def _is_reasoned(text: str) -> bool:
+    """True for a decision of the user that says why."""
+    return bool(_REASON.search(text) and _DECIDES.search(text))
+
+
+def choices(evidence: Evidence) -> Iterator[Lesson]:
+    """What the user chose of what he was offered."""
+    before: dict[str, TurnEvidence] = {}
+    for turn in _standing_turns(evidence):
+        for call in turn.calls if turn.turn.kind != "user" else ():
+            for question, answer in _answers(call) if call.kind == "ask" else ():
+                if not _is_of_course(question) and len(question.split()) >= LEAST_WORDS:
+                    text = f"{shortened(question, WORDS_CHARACTERS)} → “{answer}”"
+                    yield Lesson("decision", text, answer, turn.turn.id, sentence_key(question))
+        choice = turn.choice
+        if choice is not None and _OPTION.match(choice.text) and "\n" not in choice.text:
+            question = _question_of(evidence.turns[choice.turn_id], choice.lines, before.get("user"))
+            words = folded(" ".join(line.text for line in typed_lines(turn.user_lines)))
+            if question and not _is_of_course(question) and len(words) <= WORDS_CHARACTERS:
+                text = f"{question} → “{words}”: {shortened(choice.text, WORDS_CHARACTERS)}"
+                yield Lesson("decision", text, words, turn.turn.id, sentence_key(question))
+        before["user"] = turn
+
+
+def _is_of_course(question: str) -> bool:
+    return bool(_COURSE.search(question)) and len(question.split()) <= COURSE_WORDS
+
+
+def _answers(call: Call) -> Iterator[tuple[str, str]]:
+    """Question and answer of each that `call` asked and that was answered: by one of the options it offered, or by
+    words that may bind.
+    """
+    asked = call.input.get("questions")
+    for one in asked if isinstance(asked, list) else [call.input]:
+        if not isinstance(one, Mapping) or not isinstance(question := one.get("question"), str):
+            continue
+        offered = one.get("options") or one.get("choices") or ()
+        labels = [str(each.get("label", "")) if isinstance(each, Mapping) else str(each) for each in offered]
+        marks = (f'"{question}"="{{}}"', "User selected: {}")
+        taken = [label for label in filter(None, labels) if any(mark.format(label) in call.text for mark in marks)]
+        free = re.search("^User responded: (.+)|" + re.escape(f'"{question}"="') + '([^"]+)"', call.text, re.S)
+        for label in taken:
+            yield folded(question), folded(label).removesuffix(" (Recommended)")
+        if free and not taken and _is_clear(answer := folded(free[1] or free[2])):
+            yield folded(question), answer
+
+
+def _question_of(turn: TurnEvidence, chosen: Sequence[int], asker: TurnEvidence | None) -> str:
+    """What the options of `turn` were about: the statement before the first of them, or what the user had asked."""
+    spoken = [one for one in statements(turn.lines.of_part("assistant")) if one.text.strip()]
+    options = [at for at, one in enumerate(spoken) if _OPTION.match(one.text)]
+    first = next((at for at in reversed(options) if at - 1 not in options and spoken[at].numbers[0] <= chosen[0]), 0)
+    lead = folded(spoken[first - 1].text).strip("*:# ") if first else ""
+    asked = folded(" ".join(line.text for line in typed_lines(asker.user_lines))) if asker else ""
+    clear = (one for one in (lead, asked) if len(one.split()) >= LEAST_WORDS and not _OFFERING.match(one))
+    return shortened(next(clear, ""))

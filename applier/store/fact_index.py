@@ -1,0 +1,154 @@
+"""The words of all facts of a store, ranked by BM25, and which fact is of which conversation, type and time.
+
+A table in memory, like the one that `ranked` makes for one search, but kept; and in large stores as records, too, so
+that another process need not make it. What is forgotten takes all of these records with it: who asks next makes the
+table anew, from the facts that are left.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from threading import RLock
+
+from applier.store.backend import Backend
+from applier.store.records import fields, next_order, read
+from applier.store.search import asked_terms, spaced, word_table
+
+__all__ = ["FactIndex", "fact_place", "forget_index", "notes_of_facts"]
+
+INDEXED, RECENT = "index/", "recent/"
+"""The records of the table, and the keys of the facts that are not in it yet."""
+MOST_RECENT = 5_000
+"""So many facts are read for each question at most; with more the table is stored anew (at a million 90 MB)."""
+PART_BYTES, READ_AT_ONCE, AT_ONCE = 1 << 20, 10_000, 200
+
+
+def notes_of_facts(keys: Iterable[str]) -> dict[str, bytes]:
+    """The records that say that the facts with these keys are new."""
+    return {key.replace("fact/", RECENT, 1): b"" for key in keys}
+
+
+def forget_index(backend: Backend) -> None:
+    """Delete the table; what another process has of it no longer counts."""
+    backend.remove([*backend.keys(INDEXED), *backend.keys(RECENT)])
+
+
+def fact_place(key: str) -> str:
+    """The conversation that a fact is of, by the digits of what that says."""
+    return fields(key, 3)[1]
+
+
+class FactIndex:
+    """The table of one store, as far as this process needs it."""
+
+    def __init__(self, backend: Backend, most_recent: int = MOST_RECENT) -> None:
+        """Nothing was read yet. With more new facts than `most_recent` the table is stored."""
+        self._backend, self._lock, self._most_recent = backend, RLock(), most_recent
+        self._parts: list[str] | None = None
+        self._table = sqlite3.connect(":memory:", check_same_thread=False)
+
+    def keys(
+        self, words: str, *, kind: str | None = None, since: float = 0.0, places: Collection[str] | None = None
+    ) -> Iterator[str]:
+        """The keys of the facts of this type, extracted since then, in these conversations (as `fact_place` names
+        them): with `words` those that hold one of them, best first, of equal ones the newest; else the newest first.
+        """
+        with self._lock:
+            self._refresh()
+            ids = self._ids(words, kind, since, places)
+        for start in range(0, len(ids), AT_ONCE):
+            some = ids[start : start + AT_ONCE]
+            sql = "SELECT facts.id, name FROM facts JOIN places ON places.id = place WHERE facts.id IN "
+            with self._lock:
+                named = dict(self._table.execute(f"{sql}({','.join(map(str, some))})"))
+            yield from (f"fact/{named[one]}/{one:012}" for one in some if one in named)
+
+    def _ids(self, words: str, kind: str | None, since: float, places: Collection[str] | None) -> list[int]:
+        every = self._table.execute("SELECT id, name FROM places") if places is not None else ()
+        inside = ",".join(str(one) for one, name in every if name.partition("/")[2] in (places or ()))
+        wanted = "time >= ? AND kind = coalesce(?, kind)" + f" AND place IN ({inside})" * (places is not None)
+        sql = f"SELECT id FROM facts WHERE {wanted} ORDER BY id DESC"
+        if not words.strip():
+            return [one for (one,) in self._table.execute(sql, (since, kind))]
+        terms = asked_terms(words)
+        ranks = "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rank, rowid DESC"
+        ids = [one for (one,) in self._table.execute(ranks, (terms,))] if terms else []
+        if kind is None and since <= 0.0 and places is None:
+            return ids
+        allowed = {one for (one,) in self._table.execute(sql, (since, kind))}
+        return [one for one in ids if one in allowed]
+
+    def _refresh(self) -> None:
+        """Read what is new."""
+        with self._backend.transaction():
+            parts = self._backend.keys(INDEXED)
+            if parts != self._parts:
+                self._open(parts)
+            kind = RECENT if self._is_stored else "fact/"
+            keys = {_order(key): key.replace(kind, "fact/", 1) for key in self._backend.keys(kind)}
+            if not (self._is_stored or self._added <= keys.keys()):  # another process forgot some
+                self._open([])
+            new = [key for order, key in keys.items() if order not in self._added]
+            for start in range(0, len(new), READ_AT_ONCE):
+                self._add(new[start : start + READ_AT_ONCE])
+        if len(self._added) > self._most_recent:
+            self._keep(parts)
+
+    def __del__(self) -> None:
+        """Close the table."""
+        self._table.close()
+
+    def _open(self, parts: Sequence[str]) -> None:
+        bodies = self._backend.get(parts)
+        whole = b"".join(bodies[part] for part in parts if part in bodies)
+        self._table.close()
+        self._table = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        self._is_stored = bool(whole) and all(part.split("/")[2:3] == [_digest(whole)] for part in parts)
+        self._parts, self._added = list(parts), set[int]()
+        if self._is_stored:
+            self._table.deserialize(whole)
+            return
+        word_table(self._table)
+        self._table.execute("CREATE TABLE places (id INTEGER PRIMARY KEY, name TEXT UNIQUE)")
+        self._table.execute("CREATE TABLE facts (id INTEGER PRIMARY KEY, place INTEGER, kind TEXT, time REAL)")
+
+    def _add(self, keys: Sequence[str]) -> None:
+        facts = {key: json.loads(content) for key, content in read(self._backend, keys).items()}
+        self._added.update(map(_order, keys))
+        places = {key: key.partition("/")[2].rpartition("/")[0] for key in facts}
+        run = self._table.executemany
+        self._table.execute("BEGIN")
+        run("INSERT OR IGNORE INTO places (name) VALUES (?)", [(name,) for name in dict.fromkeys(places.values())])
+        run(
+            "INSERT INTO facts SELECT ?, id, ?, ? FROM places WHERE name = ?",
+            [(_order(key), one["type"], one["timestamp"], places[key]) for key, one in facts.items()],
+        )
+        texts = ((_order(key), spaced(f"{one['content']}\n{one['quote']}")) for key, one in facts.items())
+        run("INSERT INTO texts (rowid, words) VALUES (?, ?)", texts)
+        self._table.execute("COMMIT")
+
+    def _keep(self, parts: Sequence[str]) -> None:
+        """Store the table, unless something was forgotten, or another process stored its own, since it was read."""
+        whole = self._table.serialize()
+        with self._backend.transaction(write=True):
+            there = set() if self._is_stored else set(map(_order, self._backend.keys("fact/")))
+            if self._backend.keys(INDEXED) != list(parts) or not (self._is_stored or self._added <= there):
+                return
+            read_now = [key for key in self._backend.keys(RECENT) if _order(key) in self._added]
+            self._backend.remove([*parts, *read_now])
+            place = f"{INDEXED}{next_order(self._backend)}/{_digest(whole)}"
+            starts = range(0, len(whole), PART_BYTES)
+            records = {f"{place}/{start:012}": whole[start : start + PART_BYTES] for start in starts}
+            self._backend.add(records)
+        self._parts, self._added, self._is_stored = list(records), set(), True
+
+
+def _order(key: str) -> int:
+    return int(key.rpartition("/")[2])
+
+
+def _digest(whole: bytes) -> str:
+    return blake2b(whole, digest_size=16).hexdigest()

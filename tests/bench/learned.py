@@ -1,0 +1,97 @@
+"""``python -m tests.bench learned TRANSCRIPTS…``: what conversations teach, for readers who judge it.
+
+Transcripts whose names begin alike (``project__…``) are of one project. Prints each line that `compactor learn` would
+propose, with the conversation and turn that it is from, and what is cited there; with ``--answers`` from what a model
+answered to the prompts that ``--prompts`` writes, one file a conversation. Judges nothing itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+
+from applier.adapters.transcripts import read_transcript
+from applier.learning.kinds import Lesson
+from applier.learning.lessons import lessons_of
+from applier.learning.propose import Heard, Line, proposed_lines
+from applier.learning.readers import with_written
+from planner.analysis import Analysis, analyze_history
+from planner.model.lessons import lessons_in, lessons_question
+from planner.model.prompts import load_prompts
+from planner.reading.history import read_history
+from planner.reading.tokens import TokenCounter
+from planner.settings import PlanSettings
+
+__all__ = ["add_command", "lines_of_projects", "prompt_of"]
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``learned``."""
+    parser = commands.add_parser("learned", help="what conversations teach, for a reader to judge")
+    parser.add_argument("places", nargs="+", type=Path, help="transcripts, or folders of them")
+    parser.add_argument("--prompts", type=Path, help="write there what a model would be asked, and read nothing")
+    parser.add_argument("--answers", type=Path, help="what a model answered, NAME.txt for the transcript NAME.json")
+    parser.add_argument("--unproposed", action="store_true", help="all lessons, also those that do not count yet")
+    parser.set_defaults(run=_run)
+
+
+def _run(console: Console, options: argparse.Namespace) -> None:
+    found = [sorted(place.glob("*.json")) if place.is_dir() else [place] for place in options.places]
+    paths = sorted(path for group in found for path in group)
+    if options.prompts:
+        options.prompts.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            (options.prompts / f"{path.stem}.txt").write_text(prompt_of(_analysis(path)), "utf-8")
+            print(options.prompts / f"{path.stem}.txt")
+        return
+    lines = list(lines_of_projects(paths, options.answers, options.unproposed))
+    for project, line in lines:
+        cited = line.sources[0].lesson
+        print(f"{project} [{line.kind}] {line.line}")
+        print(f"    cited: {cited.words}" + f" · mended at {cited.mended}" * bool(cited.mended))
+    console.print(f"{len(lines)} lines of {len(paths)} transcripts")
+
+
+def prompt_of(analysis: Analysis) -> str:
+    """What a model reads of a conversation, the system prompt first."""
+    prompts, question = load_prompts(), lessons_question(analysis, PlanSettings())
+    return f"{question.system(prompts)}\n\n{question.text(prompts)}"
+
+
+def lines_of_projects(
+    paths: Sequence[Path], answers: Path | None = None, unproposed: bool = False
+) -> Iterator[tuple[str, Line]]:
+    """The lines of each project, as if all were said today; `unproposed`: also lessons that are no lines yet."""
+    today = datetime.now(UTC).date()
+    for project, own in groupby(paths, lambda path: path.stem.partition("__")[0]):
+        heard = [
+            Heard(lesson, path.stem.partition("__")[2], today.isoformat())
+            for path in own
+            for lesson in _lessons(path, answers)
+        ]
+        lines = proposed_lines(heard, today)
+        yield from ((project, line) for line in lines)
+        if unproposed:
+            told = {source.source for line in lines for source in line.sources}
+            yield from (
+                (f"({project})", Line(one.lesson.kind, one.lesson.text, (one,)))
+                for one in heard
+                if one.source not in told
+            )
+
+
+def _lessons(path: Path, answers: Path | None) -> list[Lesson]:
+    answer = answers / f"{path.stem}.txt" if answers else None
+    evidence = _analysis(path).evidence
+    if answer is None:
+        return lessons_of(evidence)
+    return with_written(lessons_in(answer.read_text("utf-8")), evidence) if answer.is_file() else []
+
+
+def _analysis(path: Path) -> Analysis:
+    return analyze_history(read_history(read_transcript(path).messages), TokenCounter.for_model(""))

@@ -1,0 +1,119 @@
+"""``python -m tests.bench facts STORE --count 1000000``: facts in a large store.
+
+Makes facts of the words of transcripts, 500 a conversation, in two hundred projects, and saves the last 2,000 by the
+store's own door; those before are put in as that stores them, without the search for secrets, which takes most of it.
+Then asks for one to three words: of the whole store and of one project, and in new processes. STORE is a file or a
+postgresql:// address, which is filled further.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from statistics import quantiles
+from typing import get_args
+
+from rich.console import Console
+from rich.progress import track
+
+from applier.store import Store, open_store
+from applier.store.facts import known_facts
+from applier.store.records import encode, next_order, pack
+from applier.store.reference import find_history
+from planner.plan import ExtractedFact, FactType
+from planner.reading.history import read_history
+
+__all__ = ["add_command"]
+
+FACTS_A_CONVERSATION, PROJECTS, SAVED = 500, 200, 2_000
+QUESTIONS = 100
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``facts``."""
+    parser = commands.add_parser("facts", help="saving and finding facts in a large store")
+    parser.add_argument("store", help="a file, or a postgresql:// address")
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--words", type=Path, required=True, help="a folder of transcripts whose words are used")
+    parser.add_argument("--ask", action="store_true", help="ask once and say how long it took")
+    parser.set_defaults(run=_run)
+
+
+def _run(console: Console, options: argparse.Namespace) -> None:
+    words = [
+        word
+        for path in sorted(options.words.glob("*.json"))[:20]
+        for word in re.findall(r"[\w./-]{2,30}", path.read_text("utf-8")[:300_000])
+    ]
+    asked = _questions(words)
+    with open_store(options.store) as store:
+        if options.ask:
+            print(_seconds(partial(known_facts, store, words=next(asked))))
+            return
+        with store.backend.transaction():
+            first = len(store.backend.keys("history/"))
+        last, raw = options.count // FACTS_A_CONVERSATION, 0
+        for number in track(range(first, last - SAVED // FACTS_A_CONVERSATION), "filling", console=console):
+            raw += _put_in(store, *_made(store, number, words))
+        for number in range(max(first, last - SAVED // FACTS_A_CONVERSATION), last):
+            key, facts = _made(store, number, words)
+            taken = _seconds(partial(store.save_facts, facts, key))
+            console.print(f"saved {len(facts):,} facts: {len(facts) / taken:,.0f} a second")
+        console.print(f"about {raw / 1e6:.1f} MB of text more")
+        console.print(
+            f"the first question after that: {_seconds(partial(known_facts, store, words=next(asked))):.2f} s"
+        )
+        for name, project in (("all", ""), ("one project", "/code/p7")):
+            times = [
+                _seconds(partial(known_facts, store, words=next(asked), project=project)) for _ in range(QUESTIONS)
+            ]
+            cuts = quantiles(times, n=100)
+            console.print(f"{name}: p50 {cuts[49] * 1e3:.0f} ms, p99 {cuts[98] * 1e3:.0f} ms")
+        console.print(f"on disk: {store.size().file_bytes / 1e6:,.1f} MB")
+    command = [sys.executable, "-m", "tests.bench", "facts", options.store, "--words", str(options.words), "--ask"]
+    ran = [subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ) for _ in range(3)]
+    console.print(f"in a new process: {', '.join(f'{float(one.stdout):.2f} s' for one in ran)}")
+
+
+def _questions(words: list[str]) -> Iterator[str]:
+    chance, long = random.Random(7), [word for word in words if len(word) > 3]
+    while True:
+        yield " ".join(chance.sample(long, chance.randint(1, 3)))
+
+
+def _made(store: Store, number: int, words: list[str]) -> tuple[str, list[ExtractedFact]]:
+    """A conversation that was saved, and its facts, which were not."""
+    chance, kinds, at = random.Random(number), get_args(FactType), 1_790_000_000.0 + number
+    starts = [chance.randrange(len(words) - 24) for _ in range(FACTS_A_CONVERSATION)]
+    texts = [" ".join(words[start : start + chance.randint(8, 24)]) for start in starts]
+    key = store.save_history(read_history([{"role": "user", "content": f"Work on number {number}, please."}]))
+    store.note_origin(key, f"/code/p{number % PROJECTS}", at)
+    return key, [
+        ExtractedFact(type=kinds[nth % len(kinds)], content=text, source="t1", timestamp=at)
+        for nth, text in enumerate(texts)
+    ]
+
+
+def _put_in(store: Store, key: str, facts: list[ExtractedFact]) -> int:
+    """Store `facts` as `save_facts` does; how many characters they have."""
+    with store.backend.transaction(write=True):
+        history = find_history(store.backend, key)
+        first = int(next_order(store.backend, len(facts)))
+        contents = [encode(fact.model_dump(mode="json"), "fact") for fact in facts]
+        place = f"fact/{history.groups[-1]}/{history.says}"
+        store.backend.add({f"{place}/{order:012}": pack(content) for order, content in enumerate(contents, first)})
+    return sum(len(fact.content) for fact in facts)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
