@@ -127,15 +127,20 @@ def everything_is_stored(url, conversations):
 
 @pytest.mark.real
 def test_a_database_that_is_started_anew_costs_no_client_a_request(proxied, database):
-    def before_round(number):
-        if number == 15:
-            database.stop()
-        if number == 18:
-            database.start()
-
+    """Nor does one that is started meanwhile, and knows nothing of what the others have sent."""
     with MessagesServer(answering, window_tokens=20_000) as server:
         proxies = [proxied(server, store=database.url, session=SETTINGS) for _ in range(2)]
-        messages = talk([proxy.url for proxy in proxies], "auth", 40, before_round=before_round)
+        urls = [proxy.url for proxy in proxies]
+
+        def before_round(number):
+            if number == 15:
+                database.stop()
+                proxies.append(proxied(server, store=database.url, session=SETTINGS))
+                urls.append(proxies[-1].url)
+            if number == 18:
+                database.start()
+
+        messages = talk(urls, "auth", 40, before_round=before_round)
         assert server.violations == []
         assert all(proxy.metrics.value("requests", 'kind="failed"') == 0 for proxy in proxies)
         for proxy in proxies:

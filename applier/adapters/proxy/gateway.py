@@ -17,18 +17,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 from applier.adapters.proxy.compactions import Ask, asked, carried, opened, reply, standing, without_ask
 from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, observed
 from applier.session import Session
+from applier.session.frame import Frame, View
+from applier.session.history_tracker import HistoryTracker
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planned
+from applier.session.request import AgentCall
+from planner.errors import StoreError
+from planner.layout import without_thinking
 from planner.prices import billed_tokens
 from planner.proposal import Account
 from planner.reading.messages import blocks, message_digest
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["NAME_HEADER", "Conversations", "Gateway", "Metrics", "Passage"]
 
@@ -343,7 +349,12 @@ class Gateway:
             body = without_ask(body, ask)
         messages = (wire.messages(body) if isinstance(body, dict) else None) or []
         called = str(standing(body).get("by", "")) if wire is RESPONSES and messages else ""
-        session = self.conversations.session(messages, body, headers, account, called) if messages else None
+        try:
+            session = self.conversations.session(messages, body, headers, account, called) if messages else None
+        except StoreError:  # another proxy may have sent another list: what was thought behind that would be refused
+            bare = _without_thinking(messages, AgentCall(**wire.request(body)))
+            self.metrics.add("requests", 'kind="passed"')
+            return replace(passing, raw=_bytes(wire.with_messages(body, bare))) if bare != messages else passing
         if session is None:
             self.metrics.add("requests", 'kind="passed"')
             return passing
@@ -435,6 +446,16 @@ class Gateway:
         before = session.state.compactions
         yield
         self.metrics.add("compactions", amount=session.state.compactions - before)
+
+
+def _without_thinking(messages: list[Any], call: AgentCall) -> list[Any]:
+    """`messages` without thinking, where the model binds that to the list it was thought behind."""
+    if call.thinking_policy != "strip":
+        return messages
+    tracker = HistoryTracker(TokenCounter.for_model(call.model))
+    tracker.take(messages)
+    thinking = (at for at, plain in enumerate(tracker.plain) if without_thinking(plain) is not plain)
+    return View.of(Frame(unthinking=frozenset(thinking)), tracker).messages
 
 
 def _words_name(scope: str, words: str) -> str:
