@@ -124,12 +124,14 @@ class Sharing:
         self.known = standing
 
     def note(self, state: State) -> None:
-        """Tell what was learned between two calls, unless another process had one meanwhile."""
+        """Tell what was learned between two calls, unless another process had one meanwhile, or the last one here is
+        not told of: a list must not be told without what was in force."""
         known = self.known
+        if known is None or state.is_unsaved or known.at != state.last.at:
+            return
 
         def change(before: Standing) -> tuple[Standing | None, bool]:
-            is_newest = known is not None and before.saves == known.saves
-            return (self._standing(state, before) if is_newest else None), False
+            return (self._standing(state, before) if before.saves == known.saves else None), False
 
         try:
             self._change(state, change)
