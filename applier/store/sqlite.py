@@ -5,20 +5,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from hashlib import sha256
+from contextlib import suppress
 from pathlib import Path
 
 from applier.store.sql import VERSION_TABLE, SqlBackend
 from planner.errors import StoreDamaged, StoreError, StoreReplaced
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["SqliteBackend"]
 
@@ -40,11 +32,6 @@ _CURES = {
 }
 _NO_MEMORY = "it asks for more memory than there is; if that stays, it is damaged: restore it from a backup"
 _RETRY_SECONDS = 0.01
-_POLL_SECONDS = 0.02
-_HELD = "-hold"
-"""Ending of the file whose bytes stand for what processes `hold`; it stays empty."""
-_LOCK = "hhqqi4x"
-"""``struct flock`` of a 64-bit Linux: kind, from where, start, length, process."""
 _BESIDE = "-wal", "-shm", "-journal"
 """Endings of the files that SQLite makes beside a database, and writes to without looking."""
 _UNREADABLE = "Could not decode to UTF-8"
@@ -121,29 +108,6 @@ class SqliteBackend(SqlBackend):
             return StoreError(f"{self.place}: {_NO_MEMORY}")
         return StoreError(f"{self.place}: {_CURES.get(name, error)}")
 
-    @contextmanager
-    def hold(self, name: str, seconds: float) -> Iterator[bool]:
-        """See `Backend.hold`. By a lock of the open file (Linux), for one of the process would be gone with any file
-        that it closes, and hold off no other thread. Elsewhere nobody is held off.
-        """
-        command = getattr(fcntl, "F_OFD_SETLK", None)
-        if command is None:
-            yield True
-            return
-        byte = int.from_bytes(sha256(name.encode()).digest()[:7])
-        lock = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-        try:
-            file = os.open(f"{self._path}{_HELD}", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-        except OSError as error:
-            raise StoreError(f"{self.place}{_HELD}: it cannot be opened: {_cause_of(error)}") from error
-        try:
-            until = time.monotonic() + seconds
-            while not (is_held := _locked(file, command, lock)) and time.monotonic() < until:
-                time.sleep(_POLL_SECONDS)
-            yield is_held
-        finally:
-            os.close(file)
-
     def damages(self) -> list[str]:
         """What SQLite's own check finds."""
         problems = [str(row[0]) for row in self.rows("PRAGMA integrity_check")]
@@ -165,14 +129,6 @@ class SqliteBackend(SqlBackend):
                 "run `compactor store flush` when it has ended"
             )
         return left
-
-
-def _locked(file: int, command: int, lock: bytes) -> bool:
-    try:
-        fcntl.fcntl(file, command, lock)
-    except OSError:
-        return False
-    return True
 
 
 def _prepared(path: Path) -> Identity:

@@ -293,26 +293,9 @@ class Store:
 
     def get_state(self, name: str) -> Any:
         """What `set_state` stored under `name`, or None."""
-        return next(iter(self.get_states([name]).values()), None)
-
-    def get_states(self, names: Sequence[str]) -> dict[str, Any]:
-        """What `set_state` stored under those of `names` that are there, by name."""
-        keys = {f"state/{to_json(name)}": name for name in names}
         with self.backend.transaction():
-            contents = read(self.backend, list(keys))
-        return {keys[key]: json.loads(content) for key, content in contents.items()}
-
-    def change_states(self, name: str, change: Callable[[Any], Mapping[str, Any]]) -> None:
-        """Store as `set_state` does, and all at once, what `change` makes of what stands under `name`; nobody writes
-        between."""
-        with self.backend.transaction(write=True):
-            before = read(self.backend, [f"state/{to_json(name)}"])
-            values = change(next(map(json.loads, before.values()), None))
-            bodies = {
-                f"state/{to_json(one)}": pack(self.stored_form(value, f"state {one}")) for one, value in values.items()
-            }
-            self.backend.remove(bodies)
-            self.backend.add(bodies)
+            contents = read(self.backend, [f"state/{to_json(name)}"])
+        return next(map(json.loads, contents.values()), None)
 
     def states(self, prefix: str) -> dict[str, Any]:
         """All that `set_state` stored under names that begin with `prefix`, by name."""

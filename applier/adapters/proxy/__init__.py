@@ -39,7 +39,6 @@ from applier.serving import AppServer
 from applier.session import Session
 from applier.session.persistence import SessionStore
 from applier.session.presets import preset_named
-from applier.session.sharing import marks_of
 from applier.settings import load_settings
 from planner.errors import SettingsError, StoreError
 from planner.prices import register_prices
@@ -56,8 +55,6 @@ _STOP_SECONDS = 10
 """How long answers under way may still run after the proxy was told to stop, where no team's file says it."""
 _LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
 """How old what `/ready` says may be, for it is asked without a token; how long an upstream may take to be there."""
-_PATIENCE_SECONDS = 5.0
-"""After so long a store on a server is given up for the request that waits for it."""
 _BACKLOG = 512
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CONNECT_SECONDS = 10.0
@@ -106,10 +103,9 @@ class ProxyServer(AppServer):
         self._session_settings = file_session(team.session) if team else load_settings(**settings.session)
         register_prices(self._session_settings.prices)
         preset_named(self._session_settings.preset)
-        self._store = SessionStore(settings.store, _PATIENCE_SECONDS)
+        self._store = SessionStore(settings.store)
         self.people = People(self._store, team.limits.quota_of) if team and settings.has_people else None
-        conversations = Conversations(self._open_session, settings.own, marks=self._marks)
-        self.gateway = Gateway(conversations, self.metrics, self._store, self.people)
+        self.gateway = Gateway(Conversations(self._open_session, settings.own), self.metrics, self._store, self.people)
         cleaning = Cleaning(self._store, team.retention if team else RetentionTable())
         super().__init__(
             _app(self, cleaning),
@@ -143,22 +139,10 @@ class ProxyServer(AppServer):
             account = None
         elif account is None and planner != "rules":
             planner, self.rules_for_want_of_upstream = "rules", True
+        store = self.settings.store
         return Session(
-            settings=settings,
-            planner=planner,
-            client=account,
-            model=model,
-            store=self._store,
-            session_id=session_id,
-            is_shared=True,
+            settings=settings, planner=planner, client=account, model=model, store=store, session_id=session_id
         )
-
-    def _marks(self, session_ids: list[str]) -> dict[str, list[str]]:
-        """By what any proxy on the store knows those conversations; nothing where it does not say."""
-        try:
-            return self._store.use(lambda store: marks_of(store, session_ids))
-        except StoreError:
-            return {}
 
 
 def _listening(host: str, port: int) -> socket.socket:

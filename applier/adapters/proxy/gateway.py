@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,18 +28,12 @@ from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.people import People
 from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, observed
 from applier.session import Session
-from applier.session.frame import Frame, View
-from applier.session.history_tracker import HistoryTracker
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planned
-from applier.session.request import AgentCall
-from planner.errors import StoreError
-from planner.layout import without_thinking
 from planner.plan import Usage
 from planner.prices import billed_tokens, dollars
 from planner.proposal import Account
 from planner.reading.messages import blocks, message_digest
-from planner.reading.tokens import TokenCounter
 
 __all__ = ["CREDENTIALS", "NAME_HEADER", "PERSON_HEADER", "Conversations", "Gateway", "Passage"]
 
@@ -76,10 +70,8 @@ class Conversations:
         own: tuple[str, str] = ("", ""),
         limit: int = 200,
         clock: Callable[[], float] = time.monotonic,
-        marks: Callable[[list[str]], Mapping[str, list[str]]] = lambda _: {},
     ) -> None:
-        """`open_session` takes a session id, a model and whom to ask for plans; `limit` bounds how many are open;
-        `marks` says of session ids by which digests of its newest answer any proxy has known each last.
+        """`open_session` takes a session id, a model and whom to ask for plans; `limit` bounds how many are open.
 
         `own`: a secret, and the name of the conversations of who shows it in place of a name. They are his whatever
         key comes with them: that of a login is renewed every few hours.
@@ -87,7 +79,6 @@ class Conversations:
         conversation comes back.
         """
         self._open, self._limit, self._own, self._clock = open_session, limit, own, clock
-        self._marks = marks
         self._used: dict[str, float] = {}
         self._known: dict[str, Session] = {}
         """By id, the longest unused first."""
@@ -125,13 +116,10 @@ class Conversations:
             return None
         scope, model = self.scope(body, headers), str(body.get("model") or "")
         with self._lock:
-            key = self._find(scope, answers)
-            if key is None or self._is_elsewhere(key, answers):
-                key = self._new_key(scope, answers, self._name(headers), called)
+            key = self._find(scope, answers) or self._new_key(scope, answers, self._name(headers), called)
             session = self._known.pop(key, None) or self._open(key, model, account)
             self._known[key], self._used[key] = session, self._clock()
-            session.marks = [digest for digest in answers[-1] if digest]
-            self._places[key] = [(scope, digest) for digest in session.marks]
+            self._places[key] = [(scope, digest) for digest in answers[-1] if digest]
             while len(self._known) > self._limit or self._used[next(iter(self._known))] < self._clock() - IDLE_SECONDS:
                 self._close(next(iter(self._known)))
             return session
@@ -194,33 +182,21 @@ class Conversations:
         keys = (places.get((scope, digest)) for digest in (*wholes, *alones))
         return next(filter(None, keys), None)
 
-    def _is_elsewhere(self, key: str, answers: list[tuple[str, str]]) -> bool:
-        """True if another proxy has known the conversation `key` by an answer that this one does not hold."""
-        marks = self._marks([key]).get(key)
-        return bool(marks) and not {digest for pair in answers for digest in pair}.intersection(marks or ())
-
     def called(self, session: Session) -> str:
         """By what the conversation of `session` is known to who has the same key or name."""
         return self._called.get(session.session_id, "")
 
     def _new_key(self, scope: str, answers: list[tuple[str, str]], name: str, called: str) -> str:
-        """That by which another proxy knows it, or a new one.
+        """A new one is called by its first answer, so that a later process gives it the same id.
 
-        It is called by its first answer, so that a later process gives it the same id. One that goes another way from
-        there (rewound, or another client's) is called by its newest answer. Those of clients without a name have
-        nothing in common by which one could be asked for all.
+        One that goes another way from there (rewound, or another client's) is called by its newest answer. Those of
+        clients without a name have nothing in common by which one could be asked for all.
         """
         of = f"{name}." if name else "proxy-"
-        calls = {f"{of}{_short(scope + whole)}": whole for whole in [*(whole for whole, _ in answers), called] if whole}
-        marks = self._marks(list(calls))
-        standing = {digest for pair in answers for digest in pair if digest}
-        key = next((key for key in reversed(calls) if standing.intersection(marks.get(key, ()))), "")
         first, newest = answers[0][0], answers[-1][0]
-        if not key:
-            key = f"{of}{_short(scope + (called or first))}"
-            if not called and (key in self._known or key in marks):
-                key = f"{of}{_short(scope + newest)}"
-        self._called[key] = calls[key]
+        called = called or (newest if f"{of}{_short(scope + first)}" in self._known else first)
+        key = f"{of}{_short(scope + called)}"
+        self._called[key] = called
         return key
 
     def _close(self, key: str) -> None:
@@ -329,12 +305,7 @@ class Gateway:
             body = without_ask(body, ask)
         messages = (wire.messages(body) if isinstance(body, dict) else None) or []
         called = str(standing(body).get("by", "")) if wire is RESPONSES and messages else ""
-        try:
-            session = self.conversations.session(messages, body, headers, account, called) if messages else None
-        except StoreError:  # another proxy may have sent another list: what was thought behind that would be refused
-            bare = _without_thinking(messages, AgentCall(**wire.request(body)))
-            self.metrics.add("requests", 'kind="passed"')
-            return replace(passing, raw=_bytes(wire.with_messages(body, bare))) if bare != messages else passing
+        session = self.conversations.session(messages, body, headers, account, called) if messages else None
         if session is None:
             self.metrics.add("requests", 'kind="passed"')
             return passing
@@ -468,16 +439,6 @@ class Gateway:
         before = session.state.compactions
         yield
         self.metrics.add("compactions", amount=session.state.compactions - before)
-
-
-def _without_thinking(messages: list[Any], call: AgentCall) -> list[Any]:
-    """`messages` without thinking, where the model binds that to the list it was thought behind."""
-    if call.thinking_policy != "strip":
-        return messages
-    tracker = HistoryTracker(TokenCounter.for_model(call.model))
-    tracker.take(messages)
-    thinking = (at for at, plain in enumerate(tracker.plain) if without_thinking(plain) is not plain)
-    return View.of(Frame(unthinking=frozenset(thinking)), tracker).messages
 
 
 def _words_name(scope: str, words: str) -> str:
