@@ -369,7 +369,7 @@ def test_watch_opens_the_page_of_the_session_until_ctrl_c(command):
     process, page = command("watch", "run.json", "--window", "8000")
     (run,) = page.get("/api/report").json()["runs"]
     assert len(run["calls"]) > 10
-    assert run["happenings"]
+    assert run["compactions"]
     assert list(run["cost"]) == list(run["cost_without"]) == ["0.1", "0.05", "0.025"]
     assert max(call["sent_tokens"] for call in run["calls"]) <= run["limit_tokens"]
     process.send_signal(signal.SIGINT)
