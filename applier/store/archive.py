@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from applier.store.backend import Backend
 from applier.store.fact_index import notes_of_facts
 from applier.store.family import Kin
-from applier.store.forgetting import SESSION_STATE, events_of, naming
+from applier.store.forgetting import SESSION_STATE, events_of, naming, state_name
 from applier.store.opening import check_format, open_store
 from applier.store.records import (
     EMPTY_HISTORY,
@@ -88,7 +88,7 @@ def _keys_of(backend: Backend, history_key: str) -> list[str]:
     says = {node.says for node in nodes} | {kin.histories[name].says for name in family.histories}
     digests = says | {kin.histories[name].tip for name in family.histories} - {""}
     made = [key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in says]
-    states = [key for key in family.states if json.loads(key.partition("/")[2]).startswith(CARRIED)]
+    states = [key for key in family.states if state_name(key).startswith(CARRIED)]
     events = {*events_of(backend, states), *naming(backend, "event", digests)}
     histories, own = [f"history/{name}" for name in family.histories], [kin.keyed[digest][0] for digest in family.nodes]
     messages = {f"message/{node.message}" for node in nodes}
@@ -302,6 +302,6 @@ class _Import:
             backend.add({key: pack(content), **(notes_of_facts([key]) if key.startswith("fact/") else {})})
 
     def _state(self, key: str, content: bytes) -> None:
-        name, value = json.loads(key.partition("/")[2]), json.loads(content)
+        name, value = state_name(key), json.loads(content)
         if self.is_own_backup or name.startswith(CARRIED):
             self.store.backend.add({f"state/{to_json(name)}": pack(self.store.stored_form(value, key))})

@@ -19,6 +19,8 @@ __all__ = [
     "plans_of_nobody",
     "remove_histories",
     "remove_history",
+    "sessions_of",
+    "state_name",
     "upwards",
 ]
 
@@ -87,9 +89,19 @@ def remove_histories(backend: Backend, removed: Sequence[StoredHistory], keyed: 
 
 def events_of(backend: Backend, states: Iterable[str]) -> list[str]:
     """The keys of the events of the sessions that `states` are the keys of."""
-    names = [json.loads(key.partition("/")[2]) for key in states]
-    sessions = [name.removeprefix(SESSION_STATE) for name in names if name.startswith(SESSION_STATE)]
-    return [key for session in sessions for key in backend.keys(f"event/{json.dumps(session)}/")]
+    return [key for session in sessions_of(states) for key in backend.keys(f"event/{json.dumps(session)}/")]
+
+
+def sessions_of(states: Iterable[str]) -> list[str]:
+    """The ids of the sessions that `states` are the keys of; other states are of none."""
+    names = map(state_name, states)
+    return [name.removeprefix(SESSION_STATE) for name in names if name.startswith(SESSION_STATE)]
+
+
+def state_name(key: str) -> str:
+    """What the state with this key is called, see `Store.set_state`."""
+    name: str = json.loads(key.partition("/")[2])
+    return name
 
 
 def plans_of_nobody(backend: Backend) -> list[str]:

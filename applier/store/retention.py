@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from applier.store.backend import Backend
 from applier.store.family import Family, Kin
-from applier.store.forgetting import SESSION_STATE, names_in, remove_histories
+from applier.store.forgetting import names_in, remove_histories, sessions_of
 from applier.store.records import Node, StoredHistory, read, unpack
 from applier.store.store import Store
 from planner.errors import SettingsError
@@ -152,8 +152,7 @@ def _cost(kin: Kin, messages: _Messages, family: Family, paid: set[str] | None =
 
 def _old_events(kin: Kin, kept: Family, oldest: float) -> Iterator[str]:
     """The keys of the events from before `oldest` that are of nothing that is kept."""
-    names = [json.loads(key.partition("/")[2]) for key in kept.states]
-    sessions = {name.removeprefix(SESSION_STATE) for name in names if name.startswith(SESSION_STATE)}
+    sessions = set(sessions_of(kept.states))
     for key, content in read(kin.backend, kin.backend.keys("event/")).items():
         event = json.loads(content)
         if event["time"] < oldest and event.get("session") not in sessions:

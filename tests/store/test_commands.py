@@ -96,13 +96,13 @@ def test_the_list_says_when_how_large_where_and_what_for(run, filled):
     with open_store(filled) as store:
         store.clock = lambda: 86_400.0 * 3
         before = store.histories()[0].key
-        store.note_origin(before, "/work/site", 1.0)
+        store.note_origin(before, "/srv/site", 1.0)
         keys = [store.save_history(longer), store.save_history(other)]
         store.save_plan(plan_for(other, task="go\nthere"))
     data = json.loads(run("store", "list", "--sort", "project", "--json", "--store", filled)[1])
     assert [(one["key"], one["folder"], one["task"], one["used"]) for one in data] == [
         (keys[1], "", "go\nthere", 259_200.0),
-        (keys[0], "/work/site", "as in\nthe mock-up\nbelow", 259_200.0),
+        (keys[0], "/srv/site", "as in\nthe mock-up\nbelow", 259_200.0),
     ]
     assert data[1]["size_bytes"] == sum(len(to_json(message)) for message in longer.messages)
     code, out, _ = run("store", "list", "--sort", "size", "--store", filled)
