@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.conversations import Conversation
+from applier.learning.failures import is_stated, passes_again
 from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key
 from applier.learning.lessons import in_the_record, lessons_of
+from applier.learning.wishes import is_question
 from applier.settings import load_settings
 from planner.analysis import analyze_history
 from planner.api import asks_model
@@ -21,6 +23,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.plan import Usage
 from planner.prices import dollars
+from planner.reading.lines import join_lines
 from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
 
@@ -86,7 +89,7 @@ def _is_told(lesson: Lesson, written: Sequence[Lesson]) -> bool:
 
 def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     """What a model wrote as a lesson; None if its turn does not hold its words, or no other turn the names that the
-    turn does not."""
+    turn does not; of a wish if it asks; of an error if the record does not show its cause and that it passed."""
     text, words, turn = folded(written.text), folded(written.words), evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
@@ -95,11 +98,11 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     if missing and not also:
         return None
     if written.kind == "error":
-        subject, mended = _failure(words, turn), evidence.turns.get(written.mended)
-        is_after = mended is not None and mended.turn.number > turn.turn.number and not mended.failed_calls
-        after = written.mended if is_after else ""
+        subject = _failure(words, turn) if _is_shown_mended(written, turn, evidence) else ""
         shown = f"{text}: `{words.replace('`', '')}`"
-        lesson = Lesson("error", shown, words, written.turn, subject, after, lasting=bool(after), also=also)
+        lesson = Lesson("error", shown, words, written.turn, subject, written.mended, also=also)
+    elif written.kind == "wish" and is_question(words):
+        return None
     else:
         subject = sentence_key(written.about) or sentence_key(text)
         lesson = Lesson(cast("Kind", written.kind), f"{text}: “{words}”", words, written.turn, subject, also=also)
@@ -110,6 +113,15 @@ def _failure(words: str, turn: TurnEvidence) -> str:
     """The subject of an error; empty if the turn's failure does not say `words`."""
     failed = folded(" ".join(one.text for one in turn.statements_of(turn.failure_lines)))
     return error_subject(words) if words in failed else ""
+
+
+def _is_shown_mended(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
+    """True if the same check passes in the turn that is named, and the agent says before that what the cause was."""
+    mended, why = evidence.turns.get(written.mended), folded(written.why)
+    if mended is None or not why or not is_stated(why) or mended.failed_calls or not passes_again(turn, mended):
+        return False
+    till = (one for one in evidence.turns.values() if turn.turn.number <= one.turn.number <= mended.turn.number)
+    return any(why in folded(join_lines(tuple(one.lines.of_sources("user", "agent")))) for one in till)
 
 
 def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:

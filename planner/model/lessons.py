@@ -26,7 +26,7 @@ __all__ = ["LessonsModel", "WrittenLesson", "lessons_in", "lessons_question"]
 
 CARDS_TOKENS = 24_000
 """What is shown of a conversation at most: one call, whatever its length."""
-ANSWER_TOKENS = 1_500
+ANSWER_TOKENS = 2_000
 
 _OPENS = re.compile(r'\{\s*"lessons"')
 """Where an answer begins, with words or the marks of a code block before it."""
@@ -43,6 +43,7 @@ class WrittenLesson(BaseModel):
     turn: str = ""
     words: str = Field(default="", description="Copied from the turn, letter by letter")
     mended: str = ""
+    why: str = Field(default="", description="Of an error: what the agent says of its cause, letter by letter")
 
 
 class _Answer(BaseModel):

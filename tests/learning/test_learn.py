@@ -102,6 +102,20 @@ def test_lines_stand_between_marks_in_a_file_of_the_person(learn, say, folder):
     assert "nouns" in again
 
 
+def test_what_the_projects_instructions_say_is_not_proposed(learn, say, folder):
+    say("s1", WISH, "Always use the field's own nouns for names.")
+    (folder / "app" / "CLAUDE.md").write_text(f"# Rules\n\n- {WISH}\n")
+    (line,) = learn("--dry-run", "--json").json["lines"]
+    assert "nouns" in line
+
+
+def test_a_log_without_times_gives_no_date(learn, say):
+    path = say("s1", WISH)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**line, "timestamp": None}) + "\n" for line in lines))
+    assert learn("--dry-run", "--json").json["lines"] == [f"- “{WISH}” (s1:t1)"]
+
+
 def test_a_link_in_a_strangers_repository_leads_nowhere(learn, say, folder):
     say("s1", WISH)
     outside = folder / "outside.md"
@@ -233,6 +247,43 @@ def test_a_recorded_answer_is_read_and_checked_as_one_that_was_asked_for(asking,
         recorded = with_written(lessons_in(text), analysis.evidence)
         assert sorted(one.text for one in recorded) == sorted(line[2:].rpartition(" (")[0] for line in told)
     assert lessons_in("There is nothing.") == lessons_in('{"lessons": 3}') == []
+
+
+def evidence_of(log):
+    return analyze_history(read_history(read_transcript(log).messages), TokenCounter.for_model("")).evidence
+
+
+def failing(cause, mended, later=("make lint", "0 issues.", False)):
+    """A lint that failed and passed, and what a model says of it."""
+    words = "/bin/sh: line 3: golint: command not found"
+    steps = [("make lint", f"Exit code 127\n{words}", True), ("make install", "installed 3 tools", False), later]
+    every = tuple(({"name": "Bash", "input": {"command": run}}, out, bad) for run, out, bad in steps)
+    error = {"kind": "error", "about": "lint", "text": "`make lint` needs `make install`", "turn": "t3", "words": words}
+    return every, json.dumps({"lessons": [{**error, "why": cause, "mended": mended}]})
+
+
+@pytest.mark.parametrize(
+    ("cause", "mended", "later", "stands"),
+    [
+        ("The tools are not installed yet.", "t5", ("make lint", "0 issues.", False), True),
+        ("The tools are not there.", "t5", ("make lint", "0 issues.", False), False),  # nobody said so
+        ("The tools are not installed yet.", "t4", ("make lint", "0 issues.", False), False),  # another command
+        ("The tools are not installed yet.", "t5", ("make lint", "Exit code 1\n3 issues", True), False),
+        ("The tools are not installed yet.", "t5", ("ls", "a b", False), False),
+    ],
+)
+def test_a_models_error_stands_if_its_cause_was_said_and_the_same_check_passed(say, cause, mended, later, stands):
+    steps, answer = failing(cause, mended, later)
+    log = say("s1", "Lint it.", steps=steps, says="Look. The tools are not installed yet.")
+    told = with_written(lessons_in(answer), evidence_of(log))
+    assert any("needs `make install`" in one.text for one in told) == stands
+
+
+def test_a_models_wish_that_asks_is_none(asking, say):
+    say("s1", "Why do we never push to main?")
+    asks = ("wish", "pushing", "Push to main", "t1", "Why do we never push to main?")
+    with Loopback(lessons(asks)) as server:
+        assert asking(server, "--dry-run", "--json").json["lines"] == []
 
 
 def test_nothing_is_asked_over_the_cap_and_what_it_may_cost_is_said_first(asking, say):

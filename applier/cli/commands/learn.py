@@ -24,7 +24,7 @@ from applier.cli.files import make_folder, write_unchanged
 from applier.cli.options import agreed, as_json, change_options, store_option, with_store
 from applier.cli.screen import echo, print_json, print_table, progress, shorten
 from applier.learning.conversations import MANY, Conversation, Unread, conversations_in, stored_conversations
-from applier.learning.files import digest_of, file_of, learned_lines, merged
+from applier.learning.files import INSTRUCTIONS, digest_of, file_of, is_told, learned_lines, merged
 from applier.learning.kinds import KINDS
 from applier.learning.memory import Memory
 from applier.learning.opening import file_below
@@ -79,7 +79,8 @@ def learn_command(
             keys = {line: digest_of(line)[:16] for line in _all_lines(texts, into)}
         else:
             report = _read_all(memory, project, now, **reading)
-            lines = proposed_lines(memory.heard, today)
+            told = [file_below(project, name) or "" for name in INSTRUCTIONS]
+            lines = [line for line in proposed_lines(memory.heard, today) if not is_told(line, told)]
             report["lines"] = [line.line for line in lines]
             keys = {line.line: line.key for line in lines}
             changes = _changes(texts, lines, memory.approved, today, into)
