@@ -8,14 +8,16 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.analysis import Analysis
+from planner.errors import PlannerUnavailable
 from planner.model.answer import Scope, json_in
 from planner.model.asking import Conversation
 from planner.model.cards import turn_cards
-from planner.model.client import Endpoint
+from planner.model.client import Endpoint, unavailable
 from planner.model.prompts import Prompts
 from planner.model.question import Question
 from planner.plan import Usage
@@ -85,6 +87,18 @@ class LessonsModel:
             raise asked.unavailable(failure) from None
         return answer.lessons, asked.meter.usage
 
+    def body(self, analysis: Analysis, settings: PlanSettings) -> dict[str, Any]:
+        """What is sent of a conversation that is asked about with others, by a batch of Anthropic's."""
+        question = lessons_question(analysis, settings)
+        system, prompt = question.system(self.prompts), question.text(self.prompts)
+        body = {**self.endpoint.body(_Answer, system, prompt, ANSWER_TOKENS, 1.0)}
+        body.pop("timeout")
+        return body
+
+    def unavailable(self, error: Exception) -> PlannerUnavailable:
+        """`error` of the provider's SDK as ours."""
+        return unavailable(error, self.endpoint.model, self.endpoint.secrets, Usage())
+
 
 def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
     """What is asked about a conversation."""
@@ -93,14 +107,14 @@ def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
     return Question(Scope(turns, ()), {"cards": cards, "brief": ""}, "learn", entries=False)
 
 
-def lessons_in(text: str) -> list[WrittenLesson]:
-    """What a recorded answer notes, among words or cut off; nothing if it is no answer."""
+def lessons_in(text: str) -> list[WrittenLesson] | None:
+    """What an answer notes, among words or cut off; None if it is no answer."""
     match = _OPENS.search(text)
     fields = json_in(text[match.start() :]) if match else None
     try:
         return _Answer.model_validate(fields).lessons
     except ValidationError:
-        return []
+        return None
 
 
 def _request(analysis: Analysis, settings: PlanSettings) -> PlanRequest:

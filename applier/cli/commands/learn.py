@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from datetime import UTC, date, datetime
 from difflib import unified_diff
@@ -55,6 +55,7 @@ _PLACE = click.Path(exists=True, path_type=Path)
 @click.option("--model", help="The model that reads, or an instructor provider string.")
 @click.option("--prompts", metavar="DIR", type=_FOLDER, help="Your own folder of prompts.")
 @click.option("--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Dollars that it may cost.")
+@click.option("--batch", is_flag=True, help="Ask by Anthropic's batch API: half the price, within a day.")
 @click.option("--approve", is_flag=True, help="Only approve what stands in the files already: a colleague's lines.")
 @change_options
 @store_option
@@ -68,6 +69,8 @@ def learn_command(
     Decisions, lasting wishes and errors that came back become lines of .compactor/learned/decisions.md and errors.md,
     each with where it is from. The change is shown, and made after your yes; what you edit or delete there stays so.
     """
+    if dry_run and reading["batch"]:
+        raise click.UsageError("--batch keeps in the store what was sent: not with --dry-run.")
     now = time.time()
     today = datetime.fromtimestamp(now, UTC).date()
     report: dict[str, Any] = {"lines": []}
@@ -138,11 +141,12 @@ def _read_all(
     model: str | None,
     prompts: Path | None,
     cap: float,
+    batch: bool,
 ) -> dict[str, Any]:
     """Read the project's conversations that were not read yet; what that came to."""
     places = [str(project), *also]
     every = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
-    with open_reader(planner, model, prompts) as reader:
+    with open_reader(planner, model, prompts, by_batch=batch) as reader:
         apart = bool(logs) and reader.model is None
         report = _read_due([one for one in every if isinstance(one, Conversation)], memory, reader, cap, apart=apart)
     return {**report, "unread": [vars(one) for one in every if isinstance(one, Unread)]}
@@ -157,7 +161,8 @@ def _read_due(
         SettingsError: it might cost more than `cap`; nothing was asked.
     """
     due = [one for one in every if not memory.is_read(one, reader.name)]
-    reckoned = reader.reckoned(due)
+    sent = memory.batch[0] if memory.batch[1] == reader.name and reader.client is not None else ""
+    reckoned = 0.0 if sent else reader.reckoned(due)
     if reckoned > cap:
         raise SettingsError(
             f"{len(due)} conversations may cost {money(reckoned)} with {reader.name}, more than --cap {cap:g}: "
@@ -167,12 +172,17 @@ def _read_due(
         echo(f"{len(due)} conversations to read with {reader.name}: at most {money(reckoned)}", err=True)
     problems: list[str] = []
     usage, failures, read_now = Usage(), 0, 0
+    many: Generator[tuple[Conversation, Any]] | None
     many = in_processes(reader.read, due, all_cores()) if apart and len(due) >= MANY else None
+    if due and reader.client is not None:
+        many = _batched(reader, memory, due, sent)
     with progress("reading conversations", len(due)) as step, closing(many) if many else nullcontext():
         for one, made in many or ((one, None) for one in due):
             try:
                 if many and not made:
                     raise PlannerUnavailable("the process that read it died")
+                if isinstance(made, Exception):
+                    raise made
                 lessons, evidence, used = made or reader.read(one)
                 memory.keep(one, reader.name, lessons, evidence)
                 usage, failures, read_now = usage + used, 0, read_now + 1
@@ -181,11 +191,25 @@ def _read_due(
                 problems.append(f"{one.name}: {error}")
                 failures += 1
             step()
-            if failures >= MOST_FAILURES or reader.cost(usage) > cap:
+            if reader.client is None and (failures >= MOST_FAILURES or reader.cost(usage) > cap):
                 problems.append(f"stopped behind {one.name}: run it again to go on")
                 break
+    missing = len(due) - read_now - len(problems) if reader.client is not None else 0
+    if missing > 0:
+        problems.append(f"not in the batch: {missing}; run it again to ask about them")
     read = {"conversations": len(every), "read_now": read_now, "reader": reader.name, "dollars": reader.cost(usage)}
     return {**read, "problems": problems}
+
+
+def _batched(
+    reader: Reader, memory: Memory, due: Sequence[Conversation], sent: str
+) -> Generator[tuple[Conversation, Any]]:
+    """What each of `due` teaches by the batch that was `sent` before, or else by a new one of all that is due."""
+    batch = sent or reader.send(due)
+    memory.note_batch(batch, reader.name)
+    echo(f"{batch} is under way; if this is stopped, the same command fetches its answers", err=True)
+    yield from reader.answers(batch, due)
+    memory.note_batch("", "")
 
 
 def _texts(project: Path, into: str) -> dict[str, str]:
