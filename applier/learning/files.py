@@ -14,7 +14,7 @@ from hashlib import sha256
 from applier.learning.kinds import Kind, folded
 from applier.learning.propose import Line, is_over
 
-__all__ = ["INSTRUCTIONS", "approved_lines", "digest_of", "file_of", "is_told", "learned_lines", "merged"]
+__all__ = ["HEADINGS", "INSTRUCTIONS", "approved_lines", "digest_of", "file_of", "is_told", "learned_lines", "merged"]
 
 FOLDER = ".compactor/learned"
 """Below the project's folder."""

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from datetime import UTC, date, datetime
 from difflib import unified_diff
@@ -21,8 +21,8 @@ from typing import Any
 import click
 
 from applier.cli.files import make_folder, write_unchanged
-from applier.cli.options import agreed, as_json, change_options, store_option, with_store
-from applier.cli.screen import echo, print_json, print_table, progress, shorten
+from applier.cli.options import agreed, as_json, change_options, import_extra, store_option, with_store
+from applier.cli.screen import echo, print_json, print_table, progress, shorten, show_page
 from applier.learning.conversations import MANY, Conversation, Unread, conversations_in, stored_conversations
 from applier.learning.files import INSTRUCTIONS, digest_of, file_of, is_told, learned_lines, merged
 from applier.learning.kinds import KINDS
@@ -56,12 +56,21 @@ _PLACE = click.Path(exists=True, path_type=Path)
 @click.option("--prompts", metavar="DIR", type=_FOLDER, help="Your own folder of prompts.")
 @click.option("--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Dollars that it may cost.")
 @click.option("--batch", is_flag=True, help="Ask by Anthropic's batch API: half the price, within a day.")
+@click.option("--web", is_flag=True, help="Review the lines in a browser on this machine, and write them there.")
 @click.option("--approve", is_flag=True, help="Only approve what stands in the files already: a colleague's lines.")
 @change_options
 @store_option
 @as_json
 def learn_command(
-    project: Path, into: str, approve: bool, dry_run: bool, yes: bool, store: str | None, as_json: bool, **reading: Any
+    project: Path,
+    into: str,
+    approve: bool,
+    web: bool,
+    dry_run: bool,
+    yes: bool,
+    store: str | None,
+    as_json: bool,
+    **reading: Any,
 ) -> None:
     """Propose what finished conversations teach the next.
 
@@ -71,6 +80,8 @@ def learn_command(
     """
     if dry_run and reading["batch"]:
         raise click.UsageError("--batch keeps in the store what was sent: not with --dry-run.")
+    if web and (approve or dry_run or yes or as_json):
+        raise click.UsageError("--web asks in the browser: not with --approve, --dry-run, --yes or --json.")
     now = time.time()
     today = datetime.fromtimestamp(now, UTC).date()
     report: dict[str, Any] = {"lines": []}
@@ -87,27 +98,67 @@ def learn_command(
             report["lines"] = [line.line for line in lines]
             keys = {line.line: line.key for line in lines}
             changes = _changes(texts, lines, memory.approved, today, into)
+        if web:
+            _print(report)
+            _review(memory, project, texts, lines, today, into)
+            return
         new = [line for line in _all_lines(changes, into) if line in keys and not memory.knows(line)]
         shown = [f"{line}\n" for line in new] if approve else _difference(texts, changes)
         if as_json:
             print_json({**report, "change": "".join(shown)})
         else:
-            _print(report, shown)
+            _print(report)
+            echo("".join(shown) or "Nothing new to propose.\n", nl=False)
         if shown and not dry_run and agreed(yes=yes, as_json=as_json):
-            for name in (name for name in changes if changes[name] != texts[name]):
-                make_folder((project / name).parent)
-                write_unchanged(project / name, changes[name], sha256(texts[name].encode()).hexdigest())
-            gone = {*_all_lines(texts, into)}.difference(_all_lines(changes, into))
-            memory.approve({keys[line]: digest_of(line) for line in new}, ended=set(map(digest_of, gone)))
+            _write(memory, project, texts, changes, {keys[line]: digest_of(line) for line in new}, into)
 
 
-def _print(report: Mapping[str, Any], shown: Sequence[str]) -> None:
+def _write(
+    memory: Memory,
+    project: Path,
+    texts: Mapping[str, str],
+    changes: Mapping[str, str],
+    approved: Mapping[str, str],
+    into: str,
+) -> None:
+    for name in (name for name in changes if changes[name] != texts[name]):
+        make_folder((project / name).parent)
+        write_unchanged(project / name, changes[name], sha256(texts[name].encode()).hexdigest())
+    gone = {*_all_lines(texts, into)}.difference(_all_lines(changes, into))
+    memory.approve(approved, ended=set(map(digest_of, gone)))
+
+
+def _review(
+    memory: Memory, project: Path, texts: Mapping[str, str], lines: Sequence[Line], today: date, into: str
+) -> None:
+    """Have the lines that are new reviewed in a browser: what is refused there is kept as a line without a form."""
+    pages = import_extra("applier.web", "web")
+    told = _all_lines(_changes(texts, lines, memory.approved, today, into), into)
+    new = [line for line in lines if line.line in told and not memory.knows(line.line)]
+    standing = [line for line in lines if line not in new]
+
+    def write(agreed: Collection[str], refused: Collection[str]) -> str:
+        now = _texts(project, into)
+        chosen = [line for line in new if line.key in agreed]
+        changes = _changes(now, [*standing, *chosen], memory.approved, today, into)
+        approved = {line.key: digest_of(line.line) for line in chosen}
+        _write(memory, project, now, changes, {**approved, **dict.fromkeys(refused, "")}, into)
+        names = [name for name in changes if changes[name] != now[name]]
+        return f"Written: {len(chosen)} ({', '.join(names) or 'no file changed'}); refused: {len(refused)}"
+
+    change = "".join(_difference(texts, _changes(texts, standing, memory.approved, today, into)))
+    if not (new or change):
+        echo("Nothing new to propose.")
+    else:
+        show_page(pages.PageServer(pages.LineReview(project.resolve().name, new, change, write)))
+
+
+def _print(report: Mapping[str, Any]) -> None:
     for line in _report_lines(report) if "unread" in report else ():
         echo(line)
     bad = [f"{one['name']}: {shorten(one['why'], SHOWN_CHARACTERS)}" for one in report.get("unread", ()) if one["bad"]]
     for problem in (*report.get("problems", ()), *bad):
         echo(f"compactor: {problem}", err=True)
-    echo("".join(shown) or "Nothing new to propose.\n", nl=False)
 
 
 def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
