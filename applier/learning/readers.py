@@ -5,6 +5,7 @@ A model's line is untrusted: it stands only if the turn that it cites holds its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from applier.learning.conversations import Conversation
 from applier.learning.failures import is_stated, passes_again
 from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key
-from applier.learning.lessons import in_the_record, lessons_of
+from applier.learning.lessons import in_the_record, is_said, lessons_of
 from applier.learning.wishes import is_question
 from applier.settings import load_settings
 from planner.analysis import Analysis, analyze_history
@@ -36,6 +37,8 @@ __all__ = ["Reader", "checked", "open_reader", "with_written"]
 DEAREST = "fable-5-1"
 """By its price a model is reckoned whose own is not known."""
 WRITTEN_KINDS = frozenset({"decision", "wish", "error"})
+_FRAME = re.compile(r"^User (?:selected|responded): ")
+"""In which a host puts the user's answer."""
 MOST_CHARACTERS, MOST_LESSONS = 640, 10
 """Of one answer; a line of text and words together."""
 
@@ -155,17 +158,18 @@ def _is_told(lesson: Lesson, written: Sequence[Lesson]) -> bool:
 
 
 def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
-    """What a model wrote as a lesson; None if its turn does not hold its words, or no other turn the names that the
-    turn does not; of a wish if it asks; of an error if the record does not show its cause and that it passed."""
-    text, words, turn = folded(written.text), folded(written.words), evidence.turns.get(written.turn)
+    """What a model wrote as a lesson; None if its turn does not hold its words, or the conversation not all that it
+    names; of a wish if it asks; of an error if the record does not show its cause and that it passed."""
+    text, words = folded(written.text), _FRAME.sub("", folded(written.words))
+    turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
     missing = invented(text, turn.names)
-    also = _holder(missing, turn, evidence) if missing else ""
-    if missing and not also:
+    if not all(map(evidence.names.holds, missing)):
         return None
+    also = _holder(missing, turn, evidence) if missing else ""
     if written.kind == "error":
-        subject = _failure(words, turn) if _is_shown_mended(written, turn, evidence) else ""
+        subject = _failure(words, turn, evidence) if _is_shown_mended(written, turn, evidence) else ""
         shown = f"{text}: `{words.replace('`', '')}`"
         lesson = Lesson("error", shown, words, written.turn, subject, written.mended, also=also)
     elif written.kind == "wish" and is_question(words):
@@ -176,25 +180,25 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     return lesson if lesson.subject and in_the_record(lesson, evidence) else None
 
 
-def _failure(words: str, turn: TurnEvidence) -> str:
-    """The subject of an error; empty if the turn's failure does not say `words`."""
-    failed = folded(" ".join(one.text for one in turn.statements_of(turn.failure_lines)))
-    return error_subject(words) if words in failed else ""
+def _failure(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
+    """The subject of an error; empty if no call that failed in the turn says `words`."""
+    failed = "\n".join(call.text for call in turn.failed_calls)
+    return error_subject(words) if is_said(words, failed, evidence) else ""
 
 
 def _is_shown_mended(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
     """True if the same check passes in the turn that is named, and the agent says before that what the cause was."""
-    mended, why = evidence.turns.get(written.mended), folded(written.why)
-    if mended is None or not why or not is_stated(why) or mended.failed_calls or not passes_again(turn, mended):
+    mended, why = evidence.turns.get(written.mended), written.why
+    if mended is None or not why.strip() or not is_stated(why) or mended.failed_calls or not passes_again(turn, mended):
         return False
     till = (one for one in evidence.turns.values() if turn.turn.number <= one.turn.number <= mended.turn.number)
-    return any(why in folded(join_lines(tuple(one.lines.of_sources("user", "agent")))) for one in till)
+    return any(is_said(why, join_lines(tuple(one.lines.of_sources("user", "agent"))), evidence) for one in till)
 
 
 def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
-    """The turn nearest to `turn` that holds all `names`; empty if there is none."""
+    """The turn that holds most of `names`, of several the one that is nearest to `turn`."""
     nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
-    return next((one.turn.id for one in nearest if all(map(one.names.holds, names))), "")
+    return max(nearest, key=lambda one: sum(map(one.names.holds, names))).turn.id
 
 
 @contextmanager
