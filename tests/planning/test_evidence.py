@@ -333,6 +333,12 @@ def test_the_root_is_the_folder_most_paths_are_in():
     assert evidence.shown("in /srv/app/src/m1.ts and /etc/hosts") == "in m1.ts and /etc/hosts"
 
 
+def test_a_container_holds_its_repository_in_a_folder_of_the_file_systems_root():
+    paths = [f"/testbed/{folder}/m{n}.py" for folder in ("src", "tests", "docs") for n in range(4)]
+    reads = [m for n, path in enumerate(paths) for m in call("Read", f"def f{n}(): ...", n, file_path=path)]
+    assert evidence_of(*reads).root == "/testbed"
+
+
 def test_what_was_edited_in_part_is_not_superseded():
     edit = {"file_path": "a.py", "old_string": "x", "new_string": "y"}
     turns = evidence_of(*call("Read", "x", 1, file_path="a.py"), *call("Edit", "ok", 2, **edit)).turns
