@@ -10,8 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
-from operator import itemgetter
+from itertools import chain, takewhile
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -68,12 +68,14 @@ def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
     without the root of paths."""
     text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
     call = turn.once(_call_lines).get(line.number) if line.part == "call" else None
-    return evidence.shown(text if call is None else call_line(call, text, evidence.root))
+    return evidence.shown(text if call is None else call_line(call, f" {text}", evidence.root)[1:])
 
 
 def _call_lines(turn: TurnEvidence) -> Mapping[int, Call]:
-    """The line of each call's short arguments."""
-    return {turn.lines_of(call.block)[0].number: call for call in turn.calls}
+    """The line of each call's short arguments, with what continues it."""
+    placed = ((call, turn.lines_of(call.block)) for call in turn.calls)
+    first = ((call, [lines[0], *takewhile(attrgetter("continues"), lines[1:])]) for call, lines in placed)
+    return {line.number: call for call, lines in first for line in lines}
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
@@ -175,11 +177,15 @@ class _Choice:
         text = _unmarked(self.text(turn, line))
         if not text:
             return True
-        if line.part == "call" and not {*_KEYS.sub(" ", text).split()} - {*self.headers[turn.turn.id].split()}:
+        if line.part == "call" and not _words(_KEYS.sub(" ", text)) - _words(self.headers[turn.turn.id]):
             return True
         if (turn.turn.id, line.block) in self.done:
             return True
         return len(text) >= REPEAT_CHARACTERS and (text if line.part == "result" else (line.part, text)) in self._texts
+
+
+def _words(text: str) -> set[str]:
+    return set(text.replace(";", " ").split())
 
 
 def _unmarked(text: str) -> str:
