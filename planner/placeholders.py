@@ -128,7 +128,7 @@ def call_line(call: Call, text: str, root: str) -> str:
         plain = not isinstance(value, str | list | dict) and f"{key} " not in call.part
         if value == about:
             text = text.replace(f" {key}=", " ", 1)
-        elif plain or (call.command and key == "description"):
+        elif plain or (call.command and (key == "description" or value == root == call.folder)):
             before, found, behind = text.rpartition(argument)
             text = before + behind if found and behind[:1] in ("", " ") else text
     return text.replace(f" cd {root} && ", " ", 1)

@@ -6,16 +6,17 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
+from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence.calls import MOVING, Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
-from planner.evidence.names import common_root, file_paths, repository_root, without_root
+from planner.evidence.names import LEAST_USES, common_root, file_paths, repository_root, without_root
 from planner.evidence.outcomes import Outcome, is_refusal, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of
 from planner.reading.history import History, Turn
@@ -26,6 +27,8 @@ from planner.reading.tokens import TokenCounter
 
 __all__ = ["Evidence", "TurnEvidence", "call_head", "gather_evidence"]
 
+LEAST_DEPTH = 2
+"""``/srv/app`` may be the root of paths, ``/srv`` is not."""
 HEAD_CHARACTERS = 60
 """How much of a call's subject stands in its one-line head."""
 LATEST_CHARACTERS = 1_500
@@ -207,10 +210,18 @@ def gather_evidence(
     read = {turn.id: known.get(turn.digest) or _read_turn(history, turn, counter) for turn in history.turns}
     read = {turn.id: replace(read[turn.id], turn=turn) for turn in history.turns}
     turns = _beside_others(read)
-    written, others = zip(*(turn.once(_paths) for turn in read.values()), strict=True) if read else ((), ())
+    return Evidence(turns, _root(list(read.values())), {turn.turn.digest: turn for turn in read.values()})
+
+
+def _root(turns: Sequence[TurnEvidence]) -> str:
+    """The folder that paths are shown relative to: most calls say that they run there, or it saves most in paths."""
+    folders = Counter(call.folder for turn in turns for call in turn.calls if call.folder.count("/") >= LEAST_DEPTH)
+    folder, times = max(folders.items(), key=itemgetter(1), default=("", 0))
+    if times >= LEAST_USES:
+        return folder
+    written, others = zip(*(turn.once(_paths) for turn in turns), strict=True) if turns else ((), ())
     root = common_root(chain(*written)) or common_root(chain(*written, *others))
-    root = repository_root(root, (text.text for turn in read.values() for text in turn.lines.texts))
-    return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
+    return repository_root(root, (text.text for turn in turns for text in turn.lines.texts))
 
 
 def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:

@@ -17,6 +17,7 @@ from typing import Literal
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
+    "LEAST_USES",
     "SpecificKind",
     "common_root",
     "defines",

@@ -10,8 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
-from operator import itemgetter
+from itertools import chain, takewhile
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -68,12 +68,14 @@ def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
     without the root of paths."""
     text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
     call = turn.once(_call_lines).get(line.number) if line.part == "call" else None
-    return evidence.shown(text if call is None else call_line(call, text, evidence.root))
+    return evidence.shown(text if call is None else call_line(call, f" {text}", evidence.root)[1:])
 
 
 def _call_lines(turn: TurnEvidence) -> Mapping[int, Call]:
-    """The line of each call's short arguments."""
-    return {turn.lines_of(call.block)[0].number: call for call in turn.calls}
+    """The line of each call's short arguments, with what continues it."""
+    placed = ((call, turn.lines_of(call.block)) for call in turn.calls)
+    first = ((call, [lines[0], *takewhile(attrgetter("continues"), lines[1:])]) for call, lines in placed)
+    return {line.number: call for call, lines in first for line in lines}
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
@@ -175,11 +177,15 @@ class _Choice:
         text = _unmarked(self.text(turn, line))
         if not text:
             return True
-        if line.part == "call" and not {*_KEYS.sub(" ", text).split()} - {*self.headers[turn.turn.id].split()}:
+        if line.part == "call" and not _words(_KEYS.sub(" ", text)) - _words(self.headers[turn.turn.id]):
             return True
         if (turn.turn.id, line.block) in self.done:
             return True
         return len(text) >= REPEAT_CHARACTERS and (text if line.part == "result" else (line.part, text)) in self._texts
+
+
+def _words(text: str) -> set[str]:
+    return set(text.replace(";", " ").split())
 
 
 def _unmarked(text: str) -> str:
@@ -188,12 +194,21 @@ def _unmarked(text: str) -> str:
 
 
 def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
-    """True for a blank line, for encoded data, and for what a host always writes but what it demands."""
+    """True for a blank line, for encoded data, for all but the end of a run that passed, and for what a host always
+    writes but what it demands."""
     return (
         not line.text.strip()
         or is_encoded(line.text)
+        or line.number in turn.once(_on_the_way)
         or (line.number in turn.boilerplate_lines and not _is_demand(line))
     )
+
+
+def _on_the_way(turn: TurnEvidence) -> frozenset[int]:
+    """What runs that passed gave back before they said so: ``=== RUN TestA``, ``ok app/a 0.3s``."""
+    passed = [(call, outcome) for call, outcome in turn.ended_calls if (call.kind, outcome.status) == ("run", "passed")]
+    lines = {line.number for call, _ in passed for line in turn.lines_of(call.result_block)}
+    return frozenset(lines.difference(turn.obligations, *(outcome.lines for _, outcome in passed)))
 
 
 def _is_demand(line: Line) -> bool:
