@@ -167,6 +167,7 @@ FINE = {
     ),
     "an empty find": call("Bash", "Exit code 1", is_error=True, command="find lib -name 'x*' 2>/dev/null"),
     "a list of what is there": call("Bash", "Exit code 2\nutils.ts", is_error=True, command="ls a b 2>/dev/null"),
+    "records with a status": call("Bash", '[{"path": "/a", "status": 500}, {"path": "/b"}]', command="sift --where x"),
     "a null error": call("mcp__x__get", '{"error": null, "items": []}', id="3"),
 }
 
