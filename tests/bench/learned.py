@@ -90,7 +90,7 @@ def _lessons(path: Path, answers: Path | None) -> list[Lesson]:
     evidence = _analysis(path).evidence
     if answer is None:
         return lessons_of(evidence)
-    return with_written(lessons_in(answer.read_text("utf-8")), evidence) if answer.is_file() else []
+    return with_written(lessons_in(answer.read_text("utf-8")) or [], evidence) if answer.is_file() else []
 
 
 def _analysis(path: Path) -> Analysis:
