@@ -31,6 +31,9 @@ PROSE_HEAD_TOKENS = 4
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 STEM_CHARACTERS = 6
+MOST_COMPARED = 256
+"""Of the lines that hold a name, one is compared with so many of the last: what thousands of lines of a log name would
+take the square of their number."""
 ROUNDING = 1e-12
 """Sums of the same numbers differ by less than this."""
 
@@ -57,9 +60,8 @@ def rank_lines(
 
     `pinned` lines by turn id, and all lines of the turns that stand `whole`, are taken to stand already.
     """
-    standing, told = set[str](), Told()
-    """What lines that stand name: it adds nothing any more."""
-    turns = [_Turn(turn, relevance, standing, told) for turn in evidence.turns.values()]
+    told = Told()
+    turns = [_Turn(turn, relevance, told) for turn in evidence.turns.values()]
     for turn in turns:
         turn.stand(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
     waiting = [
@@ -94,19 +96,27 @@ class Told:
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self._lines: defaultdict[str, list[tuple[Collection[str], str]]] = defaultdict(list)
+        self.lines: defaultdict[str, list[tuple[Collection[str], str]]] = defaultdict(list)
         """By each name the lines that hold it, each with all that it names."""
 
     def add(self, names: Collection[str], text: str) -> None:
         """Note a line that has these names, each once."""
         for name in names:
-            self._lines[name].append((names, text))
+            self.lines[name].append((names, text))
 
     def says(self, names: Sequence[str], text: str) -> bool:
         """True for a line that names something, and all of whose names and words stand on one of these."""
-        rarest = min((self._lines.get(name, []) for name in names), key=len, default=[])
-        holding = [other for named, other in rarest if all(name in named for name in names)]
-        return bool(holding) and any(map(_words(text).issubset, map(_words, holding)))
+        rarest = min((self.lines.get(name, []) for name in names), key=len, default=[])
+        if not rarest:
+            return False
+        words = _words(text)
+        return any(_has_words(line, words) for named, line in rarest[-MOST_COMPARED:] if set(names).issubset(named))
+
+
+def _has_words(text: str, words: frozenset[str]) -> bool:
+    """True if all these are words of `text`."""
+    folded = text.casefold()
+    return all(word in folded for word in words) and words <= _words(text)  # the first is quick to say no
 
 
 def _words(text: str) -> frozenset[str]:
@@ -118,21 +128,20 @@ def _words(text: str) -> frozenset[str]:
 class _Turn:
     """One turn whose lines compete: what each is worth and costs, and which of them stand so far."""
 
-    def __init__(self, evidence: TurnEvidence, relevance: Relevance, standing_names: set[str], told: Told) -> None:
+    def __init__(self, evidence: TurnEvidence, relevance: Relevance, told: Told) -> None:
         self.id = turn_id = evidence.turn.id
         self.names, self.bases = relevance.names[turn_id], relevance.bases[turn_id]
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.costs = evidence.line_tokens
         self.standing: set[int] = set()
-        self._weights, self._standing_names, self.lines = relevance.weights, standing_names, evidence.lines
-        self._told = told
+        self.lines, self._weights, self._told = evidence.lines, relevance.weights, told
         self._head = HEAD_TOKENS if evidence.calls else PROSE_HEAD_TOKENS
         self.telling_lines = evidence.once(_telling_lines)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
         """What lines add together for each raw token, and how many tokens that is; never less than they come to in a
         note, which leaves out indentation and the root of paths."""
-        weights, standing, known = self._weights, self.standing, self._standing_names
+        weights, standing, known = self._weights, self.standing, self._told.lines
         gain, cost = 0.0, 0 if standing else self._head
         for number in numbers:
             if number not in standing:
@@ -148,17 +157,14 @@ class _Turn:
         return tuple(number for number in numbers if number in self.standing or not self._is_told(number))
 
     def _is_told(self, number: int) -> bool:
-        names = self.names[number - 1]
-        known = bool(names) and self._standing_names.issuperset(names)
-        return known and self._told.says(names, self.lines.text(number))
+        return self._told.says(self.names[number - 1], self.lines.text(number))
 
     def stand(self, numbers: Iterable[int]) -> None:
         """Note that lines stand: what they name and say adds nothing any more."""
         for number in numbers:
-            if self.names[number - 1] and number not in self.standing:
+            if number not in self.standing:
                 self._told.add(self.names[number - 1], self.lines.text(number))
             self.standing.add(number)
-            self._standing_names.update(self.names[number - 1])
 
 
 def _telling_lines(turn: TurnEvidence) -> list[int]:
