@@ -367,7 +367,7 @@ class _Selecting:
         page = " ".join(brief.split())
 
         def is_news(turn_id: str, number: int) -> bool:
-            text = self.turns[turn_id].lines[number - 1].text
+            text = self.turns[turn_id].lines.text(number)
             names = self.request.relevance.names[turn_id][number - 1]
             return " ".join(text.split()) not in page and not told.says(names, text)
 
