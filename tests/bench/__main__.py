@@ -1,8 +1,8 @@
 """``python -m tests.bench COMMAND``: what sessions cost and keep (``presets``, ``rounds``), how readers grade it
 (``exams``, ``labels``), what views tell twice (``twice``), what suites of others find (``compactbench``,
 ``side-constraints``), whether the task goes on (``continue``), what the mod does in the real client (``mod``,
-``mod-exam``), what teach (``learned``), what a million facts take (``facts``), how fast all of it is (``speed``), and how
-time and memory grow with an input made to hurt (``growth``).
+``mod-exam``), what conversations teach (``learned``), what a million facts take (``facts``), how fast all of it is
+(``speed``), and how time and memory grow with an input made to hurt (``growth``).
 
 Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
 """

@@ -147,7 +147,7 @@ def opened(
     seconds: float = SECONDS,
     **env: str,
 ) -> Iterator[Client]:
-    """A client at work in ``folder/work``, with the mod in `plugin` if there is one; `more` are words of its command."""
+    """A client at work in ``folder/work``, with the mod in `plugin`, if any; `more` are words of its command."""
     home, work = folder / "home", folder / "work"
     home.mkdir(exist_ok=True)
     work.mkdir(exist_ok=True)
