@@ -10,8 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain, takewhile
-from operator import attrgetter, itemgetter
+from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -19,7 +19,7 @@ from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.names import defines
 from planner.evidence.tasks import written_tasks
-from planner.placeholders import call_line
+from planner.placeholders import argument_lines, call_line
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line, is_encoded
 
@@ -67,15 +67,8 @@ def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
     """`line` of `turn` as a card shows it: without the number of a viewer, for cards number lines themselves, and
     without the root of paths."""
     text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
-    call = turn.once(_call_lines).get(line.number) if line.part == "call" else None
-    return evidence.shown(text if call is None else call_line(call, f" {text}", evidence.root)[1:])
-
-
-def _call_lines(turn: TurnEvidence) -> Mapping[int, Call]:
-    """The line of each call's short arguments, with what continues it."""
-    placed = ((call, turn.lines_of(call.block)) for call in turn.calls)
-    first = ((call, [lines[0], *takewhile(attrgetter("continues"), lines[1:])]) for call, lines in placed)
-    return {line.number: call for call, lines in first for line in lines}
+    call = turn.once(argument_lines).get(line.number) if line.part == "call" else None
+    return evidence.shown(text if call is None else call_line(call, text, evidence.root))
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
