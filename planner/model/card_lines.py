@@ -192,16 +192,9 @@ def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
     return (
         not line.text.strip()
         or is_encoded(line.text)
-        or line.number in turn.once(_on_the_way)
+        or line.number in turn.passing_lines
         or (line.number in turn.boilerplate_lines and not _is_demand(line))
     )
-
-
-def _on_the_way(turn: TurnEvidence) -> frozenset[int]:
-    """What runs that passed gave back before they said so: ``=== RUN TestA``, ``ok app/a 0.3s``."""
-    passed = [(call, outcome) for call, outcome in turn.ended_calls if (call.kind, outcome.status) == ("run", "passed")]
-    lines = {line.number for call, _ in passed for line in turn.lines_of(call.result_block)}
-    return frozenset(lines.difference(turn.obligations, *(outcome.lines for _, outcome in passed)))
 
 
 def _is_demand(line: Line) -> bool:
