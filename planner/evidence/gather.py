@@ -134,6 +134,11 @@ class TurnEvidence:
         return [call for call, outcome in self.ended_calls if outcome.status == "failed" and not outcome.refused]
 
     @property
+    def passing_lines(self) -> frozenset[int]:
+        """Numbers of what runs that passed gave back before they said so: ``=== RUN TestA``."""
+        return self.once(_passing_lines)
+
+    @property
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
         return frozenset((*self.decisive_lines, *self.pinned_lines))
@@ -141,6 +146,12 @@ class TurnEvidence:
 
 def _name_index(turn: TurnEvidence) -> NameIndex:
     return NameIndex([text.text for text in turn.lines.texts])
+
+
+def _passing_lines(turn: TurnEvidence) -> frozenset[int]:
+    passed = [(call, outcome) for call, outcome in turn.ended_calls if (call.kind, outcome.status) == ("run", "passed")]
+    lines = {line.number for call, _ in passed for line in turn.lines_of(call.result_block)}
+    return frozenset(lines.difference(turn.obligations, *(outcome.lines for _, outcome in passed)))
 
 
 def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:

@@ -10,8 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain, takewhile
-from operator import attrgetter, itemgetter
+from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -19,7 +19,7 @@ from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.names import defines
 from planner.evidence.tasks import written_tasks
-from planner.placeholders import call_line
+from planner.placeholders import argument_lines, call_line
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line, is_encoded
 
@@ -67,15 +67,8 @@ def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
     """`line` of `turn` as a card shows it: without the number of a viewer, for cards number lines themselves, and
     without the root of paths."""
     text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
-    call = turn.once(_call_lines).get(line.number) if line.part == "call" else None
-    return evidence.shown(text if call is None else call_line(call, f" {text}", evidence.root)[1:])
-
-
-def _call_lines(turn: TurnEvidence) -> Mapping[int, Call]:
-    """The line of each call's short arguments, with what continues it."""
-    placed = ((call, turn.lines_of(call.block)) for call in turn.calls)
-    first = ((call, [lines[0], *takewhile(attrgetter("continues"), lines[1:])]) for call, lines in placed)
-    return {line.number: call for call, lines in first for line in lines}
+    call = turn.once(argument_lines).get(line.number) if line.part == "call" else None
+    return evidence.shown(text if call is None else call_line(call, text, evidence.root))
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
@@ -199,16 +192,9 @@ def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
     return (
         not line.text.strip()
         or is_encoded(line.text)
-        or line.number in turn.once(_on_the_way)
+        or line.number in turn.passing_lines
         or (line.number in turn.boilerplate_lines and not _is_demand(line))
     )
-
-
-def _on_the_way(turn: TurnEvidence) -> frozenset[int]:
-    """What runs that passed gave back before they said so: ``=== RUN TestA``, ``ok app/a 0.3s``."""
-    passed = [(call, outcome) for call, outcome in turn.ended_calls if (call.kind, outcome.status) == ("run", "passed")]
-    lines = {line.number for call, _ in passed for line in turn.lines_of(call.result_block)}
-    return frozenset(lines.difference(turn.obligations, *(outcome.lines for _, outcome in passed)))
 
 
 def _is_demand(line: Line) -> bool:
