@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.conversations import Conversation
 from applier.learning.failures import is_stated, passes_again
-from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key
+from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key, stems
 from applier.learning.lessons import in_the_record, is_said, lessons_of
 from applier.learning.wishes import is_question
 from applier.settings import load_settings
@@ -41,6 +41,10 @@ _FRAME = re.compile(r"^User (?:selected|responded): ")
 """In which a host puts the user's answer."""
 MOST_CHARACTERS, MOST_LESSONS = 640, 10
 """Of one answer; a line of text and words together."""
+
+ALIKE, ALIKE_NEAR = 0.5, 0.25
+"""Of the words of a rules' line those that a model's has, too, when both say the same; less where both are from one
+turn."""
 
 Reading = tuple[list[Lesson], Evidence, Usage]
 """The lessons of a conversation, what they were read from, and what that used."""
@@ -152,9 +156,14 @@ def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Le
 
 
 def _is_told(lesson: Lesson, written: Sequence[Lesson]) -> bool:
-    """True if one of `written` is made of the same words."""
-    same_turn = (one.words for one in written if one.turn == lesson.turn)
-    return any(lesson.words in words or words in lesson.words for words in same_turn)
+    """True if one of `written` says it in other words: many of them, or some and from the same turn."""
+    own, turns = stems(lesson.text), {lesson.turn, lesson.also} - {""}
+    for one in written:
+        shared = len(own & stems(f"{one.text} {one.words}")) / max(1, len(own))
+        is_near = one.kind == lesson.kind and not turns.isdisjoint((one.turn, one.also))
+        if lesson.kind != "command" and shared >= (ALIKE_NEAR if is_near else ALIKE):
+            return True
+    return False
 
 
 def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:

@@ -180,7 +180,7 @@ def choices(evidence: Evidence) -> Iterator[Lesson]:
             words = folded(" ".join(line.text for line in typed_lines(turn.user_lines)))
             if question and not _is_of_course(question) and len(words) <= WORDS_CHARACTERS:
                 text = f"{question} → “{words}”: {shortened(choice.text, WORDS_CHARACTERS)}"
-                yield Lesson("decision", text, words, turn.turn.id, sentence_key(question))
+                yield Lesson("decision", text, words, turn.turn.id, sentence_key(question), also=choice.turn_id)
 
 
 def _is_of_course(question: str) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from datetime import date
 
 import pytest
@@ -356,6 +357,51 @@ def test_commits_and_conversations_are_known_by_each_other(learn, say, compactor
     assert compactor("commits", "s1", "--project", folder / "app", "--json").json == [row]
     assert compactor("commits", "s2", "--project", folder / "app", "--json").json == []
     assert compactor("commits", "--project", folder, "--json").json == []
+
+
+def test_commits_of_a_real_repository_are_known_by_their_whole_hashes(learn, say, compactor, folder):
+    """What git itself prints of a first commit, on a branch, amended, and on no branch, in a worktree."""
+    repository, tree = folder / "app", folder / "app" / "tree"
+    repository.mkdir()
+
+    def git(*arguments, place=repository):
+        identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        ran = subprocess.run(["git", *identity, *arguments], cwd=place, capture_output=True, text=True, check=True)
+        return ran.stdout + ran.stderr
+
+    def step(command, *arguments, place=repository):
+        return {"name": "Bash", "input": {"command": command}}, git(*arguments, place=place), False
+
+    git("init", "-b", "main")
+    commit = ("commit", "--allow-empty", "-m")
+    first = step("git commit -m 'Begin: read [all] lines'", *commit, "Begin: read [all] lines")
+    hashes = [git("rev-parse", "HEAD").strip()]
+    git("checkout", "-b", "fix/#12@race")
+    wrong = step("git commit -m 'Mend teh race'", *commit, "Mend teh race")
+    gone = git("rev-parse", "HEAD").strip()
+    amended = step("git commit --amend -m 'Mend the race'", "commit", "--allow-empty", "--amend", "-m", "Mend the race")
+    hashes.append(git("rev-parse", "HEAD").strip())
+    git("worktree", "add", "--detach", str(tree))
+    detached = step(f"cd {tree} && git commit -m 'Try it'", *commit, "Try it", place=tree)
+    hashes.append(git("rev-parse", "HEAD", place=tree).strip())
+    git("checkout", "-b", "other")
+    elsewhere = git("log", "--oneline"), git("rev-parse", "HEAD").strip()
+    say("s1", "Begin.", steps=(first, wrong, amended))
+    say("s2", "Try it.", steps=(detached, ({"name": "Bash", "input": {"command": "git log"}}, elsewhere[0], False)))
+    learn("--yes")
+
+    def made_by(what):
+        rows = compactor("commits", what, "--project", repository, "--json").json
+        return [(row["from"].partition(":")[0], row["subject"]) for row in rows]
+
+    assert [made_by(one) for one in hashes] == [
+        [("s1", "Begin: read [all] lines")],
+        [("s1", "Mend the race")],
+        [("s2", "Try it")],
+    ]
+    assert made_by(gone) == []
+    assert [subject for _, subject in made_by("s1")] == ["Begin: read [all] lines", "Mend the race"]
+    assert [subject for _, subject in made_by("s2")] == ["Try it"]
 
 
 def test_an_error_comes_back_in_another_conversation_not_in_one_that_was_resumed(learn, say, folder):
