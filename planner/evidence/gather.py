@@ -240,7 +240,7 @@ def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvide
     lines = attributed(turn_lines(history, turn), calls)
     read = lines.to_read()
     turn_statements = tuple(statements(read))
-    outcomes, failure_lines, decisive_lines = read_calls(turn_statements, calls)
+    outcomes, failure_lines, decisive_lines = read_calls(turn_statements, [*calls, *_unasked(lines, calls)])
     boilerplate = boilerplate_of(read)
     constraint_lines, pinned_lines = constraints_of(
         [one for one in turn_statements if one.lines[0].number not in boilerplate]
@@ -249,7 +249,7 @@ def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvide
         turn=turn,
         lines=lines,
         calls=calls,
-        outcomes=outcomes,
+        outcomes=outcomes[: len(calls)],
         tokens=tokens,
         line_tokens=_line_tokens(read, len(lines), counter),
         failure_lines=failure_lines,
@@ -258,6 +258,14 @@ def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvide
         pinned_lines=pinned_lines,
         boilerplate_lines=boilerplate,
     )
+
+
+def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
+    """What tools gave back to an agent that acts in text, as results of calls of which nothing is known."""
+    answered = {call.result_block for call in calls}
+    for text in lines.texts:
+        if text.part == "result" and text.block not in answered:
+            yield Call("", {}, text.block, text.block, {"type": "tool_result", "content": text.text})
 
 
 def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> list[int]:
