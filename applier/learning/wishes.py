@@ -26,19 +26,19 @@ _LASTING = re.compile(
     r"|^(?:please )?(?:in (?:the )?future|next time|remember (?:to|that))\b"
     r"|^(?:every time|whenever|each time) (?:you|we)\b"
     r"|(?:^|[.;,:!]\s*|\b(?:please|must|should|shall|we|you|to|and|but|also) )"
-    r"(?:always|never) (?!(?:been|was|were|is|are|had|has|did|got|seen|happens?|gets?)\b)(?!\w+ed\b)\w+"
+    r"(?:always|never) (?!(?:been|was|were|is|are|had|has|did|got|seen|happens?|gets?)\b)(?!\w+ed\b)(?!\w*[^\Ws]s\b)\w+"
     r"|\bwe (?:really )?(?:don'?t|do not) (?:want|use|do|allow|support|ship|write|accept|merge|mock)\b"
     r"|\bwe (?:want|prefer|have|need|try) to avoid\b"
     r"|\bwe (?:always |strongly )?prefer\b|\bwe only (?:use|support|ship)\b"
     r"|(?:^|[.;!]\s*|\bwe )no longer (?:need|use|want|support|ship)\b"
     r"|(?:^|[.;,:!]\s*|\band )no (?!idea|clue|problem)[\w ,-]{3,60}\b(?:at all|anywhere)\b"
     r"|\bthe (?:\w+ )?(?:directive|rule|principle|policy|convention) is\b"
-    r"|\bwe(?:['’]re| are) (?:going to |now )?(?:adopt|archiv|deprecat|drop|mov|switch)\w* "
-    r"|\bno need for\b|\bshould(?:n'?t| not)? be (?:the )?default\b|\bmust (?:stay|remain)\b",
+    r"|\bwe(?:['’]re| are) (?:going to |now )?(?:adopt\w*|archiv\w*|deprecat\w*|standardi[sz]\w*|switch\w* to) "
+    r"|\bshould(?:n'?t| not)? be (?:the )?default\b|\bmust (?:stay|remain)\b",
     re.I,
 )
-"""What binds beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``, ``no need for
-compatibility``; not ``it never returns``, ``this always failed``, ``I don't want that one``, ``no idea at all``."""
+"""What binds beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``; not ``it never
+returns``, ``this always failed``, ``I don't want that one``, ``no idea at all``."""
 _QUESTION = re.compile(
     r"^\W*(?:what|why|h?y|how|where|when|which|who|is|are|was|do|does|did|can|could|should|would|will|shall|have|has|"
     r"isn'?t|aren'?t|don'?t (?:we|you)|didn'?t)\b(?!.*[.!;]\s+\S)|\?\W*$",
@@ -57,6 +57,12 @@ _DECIDES = re.compile(
     r"|we'?ll|keep|replace|drop)\b",
     re.I,
 )
+_ONE_ACT = re.compile(
+    r"\b(?:let'?s|we (?:should|must)|we'?ll|must) (?:(?:also|first|just|now|then) )*"
+    r"(?:fix|mend|add|check|look|try|run|rerun|update|revert|commit|push|merge|wait|see|go|start|continue|leave)\b",
+    re.I,
+)
+"""What is done once: ``we should fix the login, because …``; not ``we should keep the queue, because …``."""
 _POINTING = re.compile(
     r"^\W*(?:(?:ok|okay|yes|no|yeah|and|but|so|also|then|just|please|can you|let'?s|don'?t|do not)[\s,]+)*"
     r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
@@ -163,7 +169,7 @@ def is_question(text: str) -> bool:
 
 def _is_reasoned(text: str) -> bool:
     """True for a decision of the user that says why."""
-    return bool(_REASON.search(text) and _DECIDES.search(text))
+    return bool(_REASON.search(text) and _DECIDES.search(text)) and not _ONE_ACT.search(text)
 
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:
