@@ -41,10 +41,10 @@ __all__ = [
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """From the most a turn can get to the least."""
-BRIEF_SHARE = 0.9
+BRIEF_SHARE = 0.8
 """Of the room beside what stands in any case a planner is told that the brief may take so much, and where there is room
-it takes more: a writer cannot count its tokens. On six sessions a page in its own words answered more than twice its
-size in lines."""
+it takes more: a writer cannot count its tokens. The rest is for exact lines: on six sessions a page in its own words
+answered more than twice its size in lines, and on two of 220,000 tokens 11,000 tokens more of lines answered .03."""
 LEAST_ROOM_SHARE = 0.5
 """Brief and fill together always have this share of the target, however large the live tail is: a view that holds no
 more than the last results is no memory."""

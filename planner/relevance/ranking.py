@@ -169,7 +169,7 @@ class _Turn:
 
 def _telling_lines(turn: TurnEvidence) -> list[int]:
     """Numbers of the lines that say something."""
-    idle = turn.boilerplate_lines | unchanged_lines(turn)
+    idle = turn.boilerplate_lines | turn.passing_lines | unchanged_lines(turn)
     telling = (line for line in turn.lines.to_read() if line.text.strip() and not is_encoded(line.text))
     return [line.number for line in telling if line.number not in idle]
 
