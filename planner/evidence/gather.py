@@ -27,8 +27,6 @@ from planner.reading.tokens import TokenCounter
 
 __all__ = ["Evidence", "TurnEvidence", "call_head", "gather_evidence"]
 
-LEAST_DEPTH = 2
-"""``/srv/app`` may be the root of paths, ``/srv`` is not."""
 HEAD_CHARACTERS = 60
 """How much of a call's subject stands in its one-line head."""
 LATEST_CHARACTERS = 1_500
@@ -226,7 +224,7 @@ def gather_evidence(
 
 def _root(turns: Sequence[TurnEvidence]) -> str:
     """The folder that paths are shown relative to: most calls say that they run there, or it saves most in paths."""
-    folders = Counter(call.folder for turn in turns for call in turn.calls if call.folder.count("/") >= LEAST_DEPTH)
+    folders = Counter(call.folder for turn in turns for call in turn.calls if call.folder)
     folder, times = max(folders.items(), key=itemgetter(1), default=("", 0))
     if times >= LEAST_USES:
         return folder

@@ -107,11 +107,11 @@ _TOOL_ERROR = lazy_pattern(
 "denied"}``; not ``{"error": null}``."""
 _HTTP_ERROR = lazy_pattern(
     r"\s*(?:<\s*)?HTTP/[\d.]+ [45]\d\d\b|curl: \(\d+\)"
-    r"|.{0,120}(?:\bstatus(?: ?code)?[\"']?\s*[:=]?\s*|\(HTTP )[45]\d\d\b(?! tokens)",
+    r"|(?!\s*\[\s*\{).{0,120}(?:\bstatus(?: ?code)?[\"']?\s*[:=]?\s*|\(HTTP )[45]\d\d\b(?! tokens)",
     re.I,
 )
-"""A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``.
-"""
+"""A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``,
+nor records that have a status: ``[{"status": 500}, …]``."""
 _RAISED = lazy_pattern(
     r"\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt)\b(?::.*)?$|E {3,}\S)"
     r"|\s*(?:[\w./-]+: )+.*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown"
