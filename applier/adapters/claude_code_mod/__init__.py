@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Literal, TypeVar
 
@@ -48,8 +48,6 @@ PREFIX = "mcp__compactor__"
 MARGIN_SECONDS = 15
 """A prefix that goes cold while the question is under way is cold already."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
-REMINDER = "<system-reminder>"
-"""How a block begins that the client itself puts into a user's message: each request gets it anew."""
 
 
 class _Call(BaseModel):
@@ -111,8 +109,6 @@ class PreviewCall(CompactCall):
     """What a person typed behind the command that shows what a compaction would do."""
 
     arguments: str = ""
-    messages: tuple[Row, ...] = ()
-    """None: only the API's form is there, with what the client itself says in it."""
 
 
 class ToolCall(_Call):
@@ -259,34 +255,31 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
     return {"receipt": told}
 
 
-def preview(data: object, log_of: Callable[[str], str]) -> dict[str, str]:
-    """``{"text"}``: what a compaction now would do. Planned by rules: asks no model and stores nothing.
+def preview(data: object, store: Store | None, log_of: Callable[[str], str]) -> dict[str, str]:
+    """``{"text"}``: what a compaction now would do. Planned by rules: asks no model and writes nothing.
 
-    `log_of` names the file of a session that `compactor plan` reads; empty: there is none.
+    `store`: None if there is none yet. `log_of` names the file of a session that `compactor plan` reads; empty: there
+    is none.
 
     Raises:
-        CompactorError: the call or the settings cannot be read.
+        CompactorError: the call, the settings or the store cannot be read.
     """
     call = read_call(PreviewCall, data)
     first, _, focus = call.arguments.strip().partition(" ")
     if first not in ("", "preview"):
         return {"text": USAGE}
-    messages = read_rows(call.messages, call.api).messages if call.messages else list(_said(call.api))
-    with Session(settings=_settings(call), planner="rules", model=call.model) as session:
+    messages = read_rows(call.messages, call.api).messages
+    known: dict[str, Any] = {}
+    if store is not None:
+        known = {"store": store, "session_id": conversation_id(call)}
+        messages = _behind_head(messages, **known)
+    with Session(settings=_settings(call), planner="rules", model=call.model, **known) as session:
         done = session.compact(messages, focus, dry_run=True)
     if done.plan is None or not done.tier:
         return {"text": f"A compaction now would change nothing: all {done.tokens_before:,} tokens stay"}
     log = log_of(call.session_id)
     review = f"compactor plan {shlex.quote(log)} --planner rules --web" if log else ""
     return {"text": forecast(done.plan, review, tokens=(done.tokens_before, done.tokens_after), dollars=done.dollars)}
-
-
-def _said(api: Sequence[Message]) -> Iterator[Message]:
-    """`api` as a compaction gets it, without reminders."""
-    for message in api:
-        content = [block for block in blocks(message) if not str(block.get("text", "")).startswith(REMINDER)]
-        if content or message.get("role") != "user":
-            yield {**message, "content": content} if message.get("role") == "user" else message
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:
@@ -342,10 +335,10 @@ def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str,
     return asked
 
 
-def _behind_head(messages: Sequence[Message], store: Store, name: str) -> list[Message]:
+def _behind_head(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
     """`messages`, with what follows the compacted part of the conversation's last view apart from it, though it is the
     user's as well: the client puts what he types next behind it."""
-    saved = load_session(store, name)
+    saved = load_session(store, session_id)
     head = saved.frame.head if saved is not None else []
     at = len(head) - 1
     if not head or len(messages) < len(head) or messages[at]["role"] != head[at]["role"]:

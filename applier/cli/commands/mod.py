@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from applier.adapters import claude_code_mod as mod
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.cli.options import existing_store, naming_store
 from applier.store.opening import open_store
-from planner.errors import SettingsError
+from planner.errors import SettingsError, StoreError
 
 __all__ = ["mod_command"]
 
@@ -76,7 +77,11 @@ def _look_up(project: str) -> None:
 def _preview() -> None:
     """What a compaction now would do."""
     logs = list(CLAUDE_CODE.logs("", os.environ))
-    _answer(mod.preview(_given(), lambda session: next((str(log) for log in logs if log.stem == session), "")))
+    with ExitStack() as opened:
+        store = None
+        with suppress(StoreError):  # nothing was compacted yet
+            store = opened.enter_context(existing_store(None))
+        _answer(mod.preview(_given(), store, lambda name: next((str(log) for log in logs if log.stem == name), "")))
 
 
 def _given() -> Any:

@@ -66,7 +66,8 @@ export const register = (on) => {
       const api = await $.session.messages({ as: 'api' })
       const { context } = await $.session.usage()
       const of = { session_id: await $.session.id(), model: await $.session.model(), window_tokens: context.window ?? 0 }
-      const call = { ...of, arguments: e.args ?? '', api }
+      const messages = (await $.session.messages()).map(shown)
+      const call = { ...of, arguments: e.args ?? '', messages, api: Array.isArray(api) ? api : [] }
       const [argv, init] = command('preview')
       const { text } = reply(await $.process.run(argv, { ...init, stdin: JSON.stringify(call) }))
       return { text }
