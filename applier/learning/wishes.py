@@ -15,7 +15,7 @@ from planner.evidence.state import shortened
 from planner.evidence.user_words import TYPED_CHARACTERS, typed_lines
 from planner.reading.lines import Statement, statements
 
-__all__ = ["choices", "is_question", "wishes"]
+__all__ = ["choices", "is_lasting", "is_question", "wishes"]
 
 WORDS_CHARACTERS = 320
 """A longer statement is a text of its own: of it the sentence that binds is taken, if that is shorter."""
@@ -26,7 +26,7 @@ _LASTING = re.compile(
     r"|^(?:please )?(?:in (?:the )?future|next time|remember (?:to|that))\b"
     r"|^(?:every time|whenever|each time) (?:you|we)\b"
     r"|(?:^|[.;,:!]\s*|\b(?:please|must|should|shall|we|you|to|and|but|also) )"
-    r"(?:always|never) (?!(?:been|was|were|is|are|had|has|did|got|seen|happens?|gets?)\b)(?!\w+ed\b)(?!\w*[^\Ws]s\b)\w+"
+    r"(?:always|never) (?!(?:been|was|were|is|are|had|has|did|got|seen|happens?|gets?)\b)(?!\w+ed\b)(?!\w{2,}[^\Ws]s\b)\w+"
     r"|\bwe (?:really )?(?:don'?t|do not) (?:want|use|do|allow|support|ship|write|accept|merge|mock)\b"
     r"|\bwe (?:want|prefer|have|need|try) to avoid\b"
     r"|\bwe (?:always |strongly )?prefer\b|\bwe only (?:use|support|ship)\b"
@@ -111,7 +111,7 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
             continue  # the description of a task: what it forbids, it forbids there
         for one in statements(typed_lines(own)):
             words = _binding_words(one)
-            decides, lasts = _is_reasoned(words), bool(_LASTING.search(words))
+            decides, lasts = _is_reasoned(words), is_lasting(words)
             if lasts or decides or _FORBIDS.search(words):
                 kind: Kind = "wish" if lasts or not decides else "decision"
                 yield Lesson(kind, f"“{words}”", words, turn.turn.id, sentence_key(words), lasting=lasts or decides)
@@ -128,7 +128,7 @@ def _conventions(evidence: Evidence) -> Iterator[Lesson]:
                 below = bool(_CONVENTIONS.search(text))
             item = _ITEM.sub("", text)
             if below and item != text and _is_clear(item) and not _OF_THIS_TASK.search(item):
-                lasts, key = bool(_LASTING.search(item)), sentence_key(item)
+                lasts, key = is_lasting(item), sentence_key(item)
                 yield Lesson("wish", f"“{item}”", item, turn.turn.id, key, lasting=lasts, is_long=True)
 
 
@@ -165,6 +165,11 @@ def _is_clear(text: str) -> bool:
 def is_question(text: str) -> bool:
     """True for what asks, and decides nothing."""
     return bool(_QUESTION.search(text))
+
+
+def is_lasting(text: str) -> bool:
+    """True for what says by itself that it binds beyond the task, in English."""
+    return bool(_LASTING.search(text))
 
 
 def _is_reasoned(text: str) -> bool:
