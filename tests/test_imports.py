@@ -167,7 +167,7 @@ FOLDERS = {
     "applier.processes": (),
     "applier.fleet": ("planner", "applier.adapters.transcripts", "applier.store", "applier.view"),
     "applier.fleet_ray": ("planner", "applier.fleet"),
-    "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),
+    "applier.web": ("planner", "applier.store", "applier.view", "applier.learning", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
     "applier.learning": (
         "planner",

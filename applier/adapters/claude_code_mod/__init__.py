@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.adapters.claude_code_mod.rows import Row, Transcript, read_rows, rows_of, without_tail
-from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, LOOK_UPS, Answer, answer_call
+from applier.adapters.frameworks.agent_tools import PROJECT_TOOLS, Answer, answer_call, definitions
 from applier.adapters.visible import Visible
 from applier.receipt import forecast, receipt, receipt_of_foreign
 from applier.session import Session
@@ -29,7 +29,7 @@ from applier.store.store import Store
 from applier.store.views import originals_behind
 from applier.view import view_text
 from planner.api import PlannerChoice
-from planner.errors import CompactorError, SettingsError
+from planner.errors import SettingsError
 from planner.layout import thinking_policy
 from planner.model.relay import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
 from planner.plan import MOST_TOKENS, Usage
@@ -167,32 +167,29 @@ def read_call(kind: type[Of], data: object) -> Of:
 def describe() -> dict[str, Any]:
     """The tools to register, as `$.tool.register` takes them, and from how many characters on a result is to be
     shortened; 0: never."""
-    looks = [tool for tool in AGENT_TOOLS if tool["name"] in LOOK_UPS]
     return {
         "tools": [
             {"name": tool["name"], "description": tool["description"], "inputSchema": tool["input_schema"]}
-            for tool in looks
+            for tool in definitions(PROJECT_TOOLS)
         ],
         "shorten_over_characters": load_settings().shorten_over_tokens,  # no text has more tokens than characters
     }
 
 
-def look_up(data: object, open_store: Callable[[], Store]) -> dict[str, Answer]:
-    """What the agent reads after calling one of the tools, of its own conversation alone.
+def look_up(data: object, open_store: Callable[[], Store], project: str = "") -> dict[str, Answer]:
+    """What the agent reads after calling one of the tools, of its own conversation alone; of the folder `project` it
+    sees the facts, too.
 
     Raises:
         CompactorError: it could not be done; the text says what to do instead.
     """
     call = read_call(ToolCall, data)
-    name = call.name.removeprefix(PREFIX)
-    if name not in LOOK_UPS:
-        raise CompactorError(f"{name}: no such tool; there are {', '.join(LOOK_UPS)}")
-    with closing(Visible(open_store, session=conversation_id(call))) as visible:
-        return {"content": answer_call(visible, name, call.arguments)}
+    with closing(Visible(open_store, session=conversation_id(call), project=project)) as visible:
+        return {"content": answer_call(visible, call.name.removeprefix(PREFIX), call.arguments, PROJECT_TOOLS)}
 
 
-def compact(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
-    """What becomes of the transcript; `command` is how a person calls this program.
+def compact(data: object, store: Store, now: float, command: str = "compactor", project: str = "") -> dict[str, Any]:
+    """What becomes of the transcript; `command` is how a person calls this program, `project` the folder of the work.
 
     ``{"messages", "receipt"}``: rows in its place. ``{"summary", "kept", "receipt"}``: a text in place of what stands
     before the row that is kept first, or of all. ``{"ask"}``: questions to be answered first. ``{"pass"}``: why the
@@ -202,7 +199,7 @@ def compact(data: object, store: Store, now: float, command: str = "compactor") 
         CompactorError: the call, the settings or the store cannot be read.
     """
     call = read_call(CompactCall, data)
-    settings, name = _settings(call), conversation_id(call)
+    settings, name = _settings(call).changed(project=project), conversation_id(call)
     transcript = read_rows(call.messages, call.api)
     messages = _behind_head(transcript.messages, store, name)
     if not messages:

@@ -22,11 +22,16 @@ __all__ = ["mod_command"]
 
 
 @click.group
-def mod_command() -> None:
+@click.pass_context
+def mod_command(context: click.Context) -> None:
     """Called from inside Claude Code and Pi: JSON on standard input, JSON on standard output.
 
     The client runs it in the project's folder, whose settings are a stranger's: it leaves that first.
     """
+    try:
+        context.obj = os.getcwd()
+    except OSError:  # it was taken away
+        context.obj = ""
     try:
         os.chdir(Path.home())
     except (OSError, RuntimeError):  # some containers name a home that is not there
@@ -40,10 +45,11 @@ def _describe() -> None:
 
 
 @mod_command.command("compact")
-def _compact() -> None:
+@click.pass_obj
+def _compact(project: str) -> None:
     """What stands in place of a transcript."""
     with open_store() as store:
-        _answer(mod.compact(_given(), store, time.time(), naming_store("compactor")))
+        _answer(mod.compact(_given(), store, time.time(), naming_store("compactor"), project))
 
 
 @mod_command.command("receipt")
@@ -61,9 +67,10 @@ def _shorten() -> None:
 
 
 @mod_command.command("look-up")
-def _look_up() -> None:
+@click.pass_obj
+def _look_up(project: str) -> None:
     """Answer a tool of the agent."""
-    _answer(mod.look_up(_given(), lambda: existing_store(None)))
+    _answer(mod.look_up(_given(), lambda: existing_store(None), project))
 
 
 @mod_command.command("preview")

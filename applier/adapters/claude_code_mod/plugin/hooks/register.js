@@ -2,7 +2,7 @@
 // and answers and decides nothing. Whatever goes wrong, the client compacts by itself, and a line says so.
 // `$` may only be spelled `$.noun.event(…)` inside a hook, so each hook runs the program itself.
 
-const TOOLS = ['restore_context', 'search_context']
+const TOOLS = ['restore_context', 'search_context', 'facts']
 const PREVIEW = {
   name: 'compactor',
   description: 'What a compaction now would take out of sight',
