@@ -121,13 +121,13 @@ def test_sessions_are_held_out_whole_and_none_that_has_an_exam():
 @pytest.mark.real
 def test_a_task_goes_on_from_the_tree_at_its_cut(tmp_path):
     """Nothing is done yet: no request is fulfilled, and of the demands those stand that stood."""
-    render("tidy", tmp_path, "rules", 0.1)
+    render("command", tmp_path, "rules", 0.1)
     found = judge(tmp_path)
     assert not all(one.holds for one in found if one.kind == "accepted")
     demands = [one for one in found if one.kind == "demand"]
     assert len(demands) >= 5
     assert all(one.holds for one in demands)
-    assert "what reads files from what reads lines" in (tmp_path / "prompt.txt").read_text("utf-8")
+    assert "Column widths must be right" in (tmp_path / "prompt.txt").read_text("utf-8")
     assert show_turn(tmp_path, "t1")
 
 
