@@ -30,7 +30,7 @@ MOST_CALLS, MOST_TOKENS = 5, 1_500
 _TOOLS = """
 Where it does not say, you may look into the record that it was made of, by these commands, run in {here}:
 
-python -m tests.bench look-up {folder} {view_id} search_context text="a text or several words"
+python -m tests.bench look-up {folder} {view_id} search_context text="a text or several words" limit=1
 python -m tests.bench look-up {folder} {view_id} restore_context reference=t12 search="words"
 python -m tests.bench look-up {folder} {view_id} restore_context reference=t12 first_line=5 last_line=9
 

@@ -203,6 +203,10 @@ def lessons(*written):
     )
 
 
+REFUSAL = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
+    "new_string was NOT written to the file). To tell you how to proceed, the user said:\n"
+)
 SOUND = ("wish", "pushing", "Ask before a push to main", "t3", "Never push to main without asking me first.")
 BESIDE = ("decision", "module", "parser.py is never pushed to main unasked", "t3", "Never push to main")
 INVENTED = ("decision", "queue", "Refreshes go through RefreshQueue.push()", "t3", "Never push to main")
@@ -293,6 +297,17 @@ def test_what_a_model_cites_stands_as_its_card_shows_it(say, folder):
     for cited, stands in ((words, True), ("See c.py, the only reader.", False)):
         told = ("decision", "reader", "Only a.py reads, by Queue.push()", "t3", cited)
         assert bool(with_written(lessons_in(lessons(told)), evidence)) == stands
+
+
+@pytest.mark.parametrize(
+    ("said", "lasts"), [("not as a comment, as a page", False), ("never as a comment, please", True)]
+)
+def test_what_the_user_says_to_one_call_is_no_wish_unless_it_says_that_it_lasts(say, said, lasts):
+    refused = f"{REFUSAL}{said}"
+    log = say("s1", "Note it.", steps=(({"name": "Bash", "input": {"command": "note it"}}, refused, True),))
+    told = ("wish", "notes", "Notes are no comments", "t3", said)
+    (lesson,) = with_written(lessons_in(lessons(told)), evidence_of(log))
+    assert lesson.lasting == lasts
 
 
 def test_a_line_of_the_rules_gives_way_to_a_models_that_says_the_same(say):

@@ -56,6 +56,7 @@ class _Call(BaseModel):
     session_id: str = Field(min_length=1, max_length=200)
     agent_id: str = Field(default="", max_length=500)
     """Of a subagent."""
+    client: str = Field(default="Claude Code", max_length=40)
 
 
 class Answered(BaseModel):
@@ -121,7 +122,6 @@ class ToolCall(_Call):
 class OwnCompaction(_Call):
     """The client compacted by itself."""
 
-    client: str = Field(default="Claude Code", max_length=40)
     model: str = ""
     why: str = ""
     """What stood in our way."""
@@ -213,7 +213,7 @@ def compact(data: object, store: Store, now: float, command: str = "compactor", 
         shown, why = _shown(done.messages, transcript, call) if done.applied else ({}, done.reason)
         if done.applied and why:
             session.undo()
-    _note(store, name, now, "passed" if why else "compacted", why or call.trigger)
+    _note(store, call, now, "passed" if why else "compacted", why or call.trigger)
     if why:
         return {"pass": why}
     tokens = done.tokens_before, done.tokens_after
@@ -230,9 +230,9 @@ def _shown(view: Sequence[Message], transcript: Transcript, call: CompactCall) -
     return {"messages": rows}, _broken_rule(rows, call)
 
 
-def _note(store: Store, name: str, now: float, did: str, why: str) -> None:
-    said = {"did": did, "why": why, "message": f"{did}: {why}"}
-    store.record_event({"kind": "mod", "session": name, "time": now, **said})
+def _note(store: Store, call: _Call, now: float, did: str, why: str) -> None:
+    said = {"client": call.client, "did": did, "why": why, "message": f"{did}: {why}"}
+    store.record_event({"kind": "mod", "session": conversation_id(call), "time": now, **said})
 
 
 def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
@@ -247,7 +247,7 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
     earlier = originals_behind(store, before, name)
     whole = earlier.messages if earlier else before
     store.save_history(read_history(whole))
-    _note(store, name, now, "passed", call.why)
+    _note(store, call, now, "passed", call.why)
     after, usage = read_rows(call.after).messages, _usage(call.usage)
     told = receipt_of_foreign(
         whole, after, stood=before, model=call.model, usage=usage, by=call.client, command=command

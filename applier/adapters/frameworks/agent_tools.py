@@ -229,15 +229,18 @@ AGENT_TOOLS = definitions(_TOOLS)
 """Definitions for the ``tools`` of a request; keep them in the same place every time, for the cache."""
 
 
-def answer_call(record: Session | _Record, name: str, arguments: Mapping[str, Any], tools: _Tools = _TOOLS) -> Answer:
-    """What the model is to read after calling `name`, one of `tools`, with `arguments`.
+def answer_call(
+    record: Session | _Record, name: str, arguments: Mapping[str, Any], tools: _Tools | None = None
+) -> Answer:
+    """What the model is to read after calling `name`, one of `tools` or else of an agent's, with `arguments`.
 
     Raises:
         CompactorError: it could not be done; the text says what to do instead.
     """
-    if name not in tools:
-        raise CompactorError(f"{name}: no such tool; there are {', '.join(tools)}")
-    model, run = tools[name]
+    known = tools or _TOOLS
+    if name not in known:
+        raise CompactorError(f"{name}: no such tool; there are {', '.join(known)}")
+    model, run = known[name]
     try:
         return run(record, model.model_validate(arguments))
     except ValidationError as error:
