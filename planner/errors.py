@@ -77,7 +77,12 @@ class StoreError(CompactorError):
 
 
 class ReferenceNotFound(StoreError):  # noqa: N818
-    """No such reference in this store."""
+    """No such reference in this store; `elsewhere` has other turns that match, each with its best line."""
+
+    def __init__(self, message: str, elsewhere: Sequence[str] = ()) -> None:
+        """Keep `elsewhere`, lines like ``t12 4: text``, beside the one-line message."""
+        super().__init__(message)
+        self.elsewhere = tuple(elsewhere)
 
 
 class StoreDamaged(StoreError):  # noqa: N818

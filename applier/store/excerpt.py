@@ -33,8 +33,9 @@ NEAR_LINES = 1
 """Around each line that a search of all turns shows."""
 HIT_CHARACTERS, NEAR_CHARACTERS = 240, 100
 """Of a line that matches an excerpt shows so much, around the match; of a line beside it so much."""
-SHOWN_LINES = 3
-"""Matching lines of one turn that are worth showing beside other turns: it is to be recognised, not read."""
+SHOWN_LINES, EXCERPT_CHARACTERS = 3, 400
+"""So many matching lines of one turn are worth showing beside other turns, with those around them; fewer where that is
+longer than so many characters: what was found goes on in the next line, and bare lines are asked for again."""
 RESULT_OF = "result of "
 """How a line begins that says whose result stands below; lines of the result begin with their numbers."""
 MOST_NAMED = 5
@@ -74,6 +75,8 @@ class Match:
     excerpt: str
     """The best of these, numbered, best first, with the line before and behind each, long ones cut around the match;
     names others that match and, where calls ran at once, the call of a result and the result of a call."""
+    best: str
+    """The best of these alone, with its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,12 +308,19 @@ def find_matches(
 
 
 def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
-    best = hits.best[:SHOWN_LINES]
+    excerpts = (_excerpt(turn, hits, count) for count in range(SHOWN_LINES, 1, -1))
+    fitting = next((text for text in excerpts if len(text) <= EXCERPT_CHARACTERS), None)
+    best = _shown(turn.lines[hits.best[0] - 1], True, hits.match)
+    return Match(turn_id, hits.lines, fitting or _excerpt(turn, hits, 1), best)
+
+
+def _excerpt(turn: Searched, hits: Hits, count: int) -> str:
+    best = hits.best[:count]
     runs = _runs(turn, best, _near(turn, best, NEAR_LINES, 2 * NEAR_LINES), hits.match)
     rank = {number: at for at, number in enumerate(best)}
     runs.sort(key=lambda run: min(rank.get(number, len(rank)) for number, _ in run))
     shown = _joined(runs)
-    return Match(turn_id, hits.lines, "\n".join(text for _, text in (*shown, *_others(hits, shown))))
+    return "\n".join(text for _, text in (*shown, *_others(hits, shown)))
 
 
 def _filtered(history: History, turn: Turn, searched: Searched, part: Part | None, tool: str | None) -> Sequence[Line]:

@@ -13,6 +13,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from math import log
 from typing import NamedTuple
 
 import regex
@@ -31,6 +32,8 @@ WORTH_SHOWING = 0.5
 """Of the lines that hold words those are shown that rank higher than so much of the best of their turn."""
 _PROSE: tuple[Part, ...] = ("user", "assistant", "call")
 """What people and the model wrote themselves; shown before what tools printed."""
+
+_RANKED = "SELECT rowid, -rank FROM texts WHERE texts MATCH ? ORDER BY rank, rowid DESC"
 
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+")
 """Words without spaces between them, or glued together: ``大阪城は``; not ``Osaka``. Read by pairs of characters, as
@@ -136,13 +139,13 @@ def _compiled(pattern: str) -> regex.Pattern[str] | None:
 
 
 def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> tuple[dict[str, Hits], int]:
-    """The turns by the rank of their whole text, and in each its lines by theirs among those of all turns shown."""
+    """The turns by the rank of their whole text, and in each its lines by the words that stand together in them."""
     ids = list(turns)
     ranks = ranked([join_lines(lines) for lines in turns.values()], search)
     shown = [ids[at] for at, _ in ranks[:limit]]
     lines = [(turn_id, line) for turn_id in shown for line in turns[turn_id]]
     scores: dict[str, list[tuple[float, Line]]] = {turn_id: [] for turn_id in shown}
-    for at, score in ranked([line.text for _, line in lines], search):
+    for at, score in _together([line.text for _, line in lines], search):
         turn_id, line = lines[at]
         scores[turn_id].append((score, line))
     words = sorted(set(_WORD.findall(search)), key=len, reverse=True)
@@ -162,12 +165,30 @@ def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
     terms = asked_terms(search)
     if not terms:
         return []
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as index:
-        word_table(index)
-        index.execute("BEGIN")
-        index.executemany("INSERT INTO texts (rowid, words) VALUES (?, ?)", enumerate(map(spaced, texts)))
-        sql = "SELECT rowid, -rank FROM texts WHERE texts MATCH ? ORDER BY rank, rowid DESC"
-        return index.execute(sql, (terms,)).fetchall()
+    with closing(_index(texts)) as index:
+        return index.execute(_RANKED, (terms,)).fetchall()
+
+
+def _together(texts: Sequence[str], search: str) -> list[tuple[int, float]]:
+    """As `ranked`, but by the most and rarest words of `search` that stand in each, however long it is; then as there.
+
+    Rarity is BM25's, as Lucene has it: of a word that stands in most texts it is near zero, and not below.
+    """
+    with closing(_index(texts)) as index:
+        scores = {at: 0.0 for at, _ in index.execute(_RANKED, (asked_terms(search),))}
+        for term in dict.fromkeys(_terms(search)):
+            holding = [at for (at,) in index.execute("SELECT rowid FROM texts WHERE texts MATCH ?", (term,))]
+            for at in holding:
+                scores[at] += log(1 + (len(texts) - len(holding) + 0.5) / (len(holding) + 0.5))
+    return sorted(scores.items(), key=lambda score: -score[1])
+
+
+def _index(texts: Iterable[str]) -> sqlite3.Connection:
+    index = sqlite3.connect(":memory:", isolation_level=None)
+    word_table(index)
+    index.execute("BEGIN")
+    index.executemany("INSERT INTO texts (rowid, words) VALUES (?, ?)", enumerate(map(spaced, texts)))
+    return index
 
 
 def word_table(index: sqlite3.Connection) -> None:

@@ -59,6 +59,17 @@ def test_a_search_that_matches_nothing_names_the_turns_that_match(store, saved):
         store.restore(f"{saved}:t1", search="zebra giraffe")
 
 
+def test_a_search_that_matches_nothing_has_the_best_line_of_the_turns_that_match(store):
+    texts = ["noon", "the tide\nand the moon", "a tide turns at noon\nthe tide again"]
+    key = store.save_history(read_history([user(text) for text in texts]))
+    with pytest.raises(ReferenceNotFound) as raised:
+        store.restore(f"{key}:t1", search="the tide")
+    assert raised.value.elsewhere == ("t3 2: the tide again", "t2 1: the tide")
+    with pytest.raises(ReferenceNotFound) as raised:
+        store.restore(f"{key}:t1", search="turns the tide")
+    assert raised.value.elsewhere[0] == "t3 1: a tide turns at noon"
+
+
 def test_what_stands_elsewhere_is_not_looked_for_by_its_words(store):
     key = store.save_history(read_history([user("the tide turns at noon"), user("noon comes early")]))
     with pytest.raises(ReferenceNotFound, match=f"no line matches 'tide turns'; {key}:t1 match"):
@@ -80,7 +91,7 @@ def test_text_is_found_as_it_stands_before_it_is_read_as_a_pattern_or_as_words(s
     assert store.restore(f"{key}:t1", search="f(x)").matches == (1,)
     assert store.restore(f"{key}:t1", search="A.B").matches == (3,)
     assert store.restore(f"{key}:t1", search="red fox").matches == (5,)
-    assert store.restore(f"{key}:t1", search="fox RED hen").matches == (6, 7)
+    assert store.restore(f"{key}:t1", search="fox RED hen").matches == (5, 6, 7)
 
 
 def test_a_pattern_that_never_ends_and_one_that_is_too_long_are_told(store, monkeypatch):
@@ -267,6 +278,23 @@ def test_what_stands_in_a_turn_is_found_there(messages, data):
     assert part.lower().rstrip("\n") in join_lines(lines[first - 1 : last]).lower()
     assert f"{first}: {without_numbers(lines[first - 1].text)}" in restored.text
     assert turn.id in [match.turn_id for match in find_matches(history, part).matches]
+
+
+WORDS = ("tide", "noon", "heron", "valve", "quill", "ochre")
+LINES = st.lists(st.sampled_from((*WORDS, "", "x" * 300)), max_size=6).map(" ".join)
+
+
+@given(texts=st.lists(LINES, min_size=1, max_size=12), asked=st.sets(st.sampled_from(WORDS), min_size=1))
+def test_an_excerpt_shows_each_hit_between_its_neighbours(texts, asked):
+    history = read_history([user("\n".join(["begin", *texts]))])
+    for match in find_matches(history, f"zebra {' '.join(sorted(asked))}").matches:
+        lines = {line.number: line.text for line in turn_lines(history, history.turns[0])}
+        shown = {int(line.split("-")[0].split(":")[0]) for line in match.excerpt.split("\n") if line[0].isdigit()}
+        for hit in shown_lines(match.excerpt):
+            beside = {n for n in (hit - 1, hit + 1) if lines.get(n, "").strip()}
+            assert beside <= shown
+        best = asked & set(lines[shown_lines(match.best)[0]].split())
+        assert not any(best < asked & set(text.split()) for text in lines.values()), "no line holds more of the words"
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

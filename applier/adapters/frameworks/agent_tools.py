@@ -34,22 +34,19 @@ __all__ = [
 
 Answer = str | list[Block]
 """Content of a tool result: text, or blocks where images or documents belong to it."""
-SEARCH_TURNS, TURN_CHARACTERS = 5, 400
-"""So many turns are shown if the agent names no number, with so much of each on average: seven look-ups of a reader
-took 2,000 tokens and less."""
+SEARCH_TURNS, TURN_CHARACTERS = 3, 400
+"""So many turns are shown if the agent names no number, with so much of each on average: 400 tokens and less."""
 MATCHES_CHARACTERS = 3_000
 """Of the lines of one turn that match so much is shown at once."""
 ELSEWHERE_TURNS = 2
 """So many are shown where nothing matches as it was filtered, but something would."""
-MOST_NAMED = 12
+MOST_NAMED = 3
 """Of the turns that are not shown so many are named."""
 LAST_LINE = 10**9
 """No turn has so many lines."""
 
 _HIT = re.compile(r"^\d+: \s*(.*)$", re.MULTILINE)
 """A line that matches, without its number: ``12: return None``; not ``11- near``."""
-_NEAR = re.compile(r"^\d+- .*\n?", re.MULTILINE)
-"""A line beside one that matches: ``11- near``; not ``12: return None``."""
 
 
 class _Record(Protocol):
@@ -124,7 +121,12 @@ def _restored(record: _Record, asked: RestoreContext) -> Answer:
     """The turn of `record` that was asked for, or a page of it."""
     lines = (asked.first_line or 1, asked.last_line or LAST_LINE) if asked.first_line or asked.last_line else None
     page = record.page_characters if asked.search is None else min(record.page_characters, MATCHES_CHARACTERS)
-    restored = record.restore(asked.reference.strip(), lines=lines, search=asked.search, max_characters=page)
+    try:
+        restored = record.restore(asked.reference.strip(), lines=lines, search=asked.search, max_characters=page)
+    except ReferenceNotFound as error:
+        if not error.elsewhere:
+            raise
+        return "\n".join((str(error), *error.elsewhere))
     (first, last), total = restored.lines, restored.total_lines
     head = restored.reference + (
         f" lines {first} to {last} of {total}" if total and (first, last) != (1, total) else ""
@@ -141,35 +143,34 @@ def _matching(record: _Record, asked: SearchContext) -> str:
 
     Where nothing matches as it was filtered, what matches without the filter.
     """
-    room = record.page_characters
-    result = record.search(asked.text, part=asked.part, tool=asked.tool, limit=asked.limit)
+    limit = asked.limit + MOST_NAMED
+    result = record.search(asked.text, part=asked.part, tool=asked.tool, limit=limit)
     if result.matches:
-        return _shown(result, min(room, asked.limit * TURN_CHARACTERS))
+        return _shown(result, asked.limit, record.page_characters)
     filters = " ".join(f"{name}={value}" for name, value in (("part", asked.part), ("tool", asked.tool)) if value)
-    elsewhere = record.search(asked.text, part=None, tool=None, limit=asked.limit) if filters else result
+    elsewhere = record.search(asked.text, part=None, tool=None, limit=limit) if filters else result
     if not elsewhere.matches:
         raise ReferenceNotFound(f"nothing in this conversation matches {asked.text!r}: try fewer words")
-    shown = _shown(elsewhere, min(room, ELSEWHERE_TURNS * TURN_CHARACTERS))
+    shown = _shown(elsewhere, ELSEWHERE_TURNS, record.page_characters)
     return f"nothing with {filters}; without it:\n{shown}"
 
 
-def _shown(result: SearchResult, room: int) -> str:
-    """The matches within about `room` characters; one that does not fit beside the next is shown by its hits alone.
+def _shown(result: SearchResult, most: int, page: int) -> str:
+    """The first match and those after it that fit, at most so many; the next ones are only named.
 
-    One that says the same as those above, a file that was read again, is only named.
+    So is one that says the same as those above, a file that was read again.
     """
+    room = min(page, most * TURN_CHARACTERS)
     shown: list[str] = []
     named: list[str] = []
     known: set[str] = set()
     for match in result.matches:
         hits, entry = set(_HIT.findall(match.excerpt)), f"{match.turn_id}\n{match.excerpt}"
-        if len(entry) > room - (TURN_CHARACTERS // 2 if match is not result.matches[-1] else 0):
-            entry = _NEAR.sub("", entry).rstrip("\n")
-        if shown and (hits <= known or len(entry) > room):
+        if shown and (hits <= known or len(entry) > room or len(shown) == most):
             named.append(match.turn_id)
             continue
         known |= hits
-        shown.append(entry if len(entry) <= room else f"{entry[:room]}…")
+        shown.append(entry)
         room -= len(entry) + 1
     if others := result.turns - len(shown):
         names = f" ({', '.join(named[:MOST_NAMED])})" if named else ""
