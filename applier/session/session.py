@@ -302,7 +302,8 @@ class Session:
             except ReferenceNotFound as error:
                 if state.last.at is not None or not known:
                     raise
-                raise ReferenceNotFound(f"{error}; later turns are known once `prepare` was called") from None
+                unknown = f"{error}; later turns are known once `prepare` was called"
+                raise ReferenceNotFound(unknown, error.elsewhere) from None
 
     def search(
         self, text: str, *, part: Part | None = None, tool: str | None = None, limit: int | None = 20
