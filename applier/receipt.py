@@ -126,22 +126,30 @@ def in_sight(plan: CompactionPlan) -> str:
     return _printable((*_counts(account), *_gone(account, "Out of")))
 
 
-def forecast(plan: CompactionPlan, review: str) -> str:
-    """What the receipt would say if `plan` were applied; `review` is the command that shows all of it.
+def forecast(
+    plan: CompactionPlan,
+    review: str,
+    *,
+    tokens: tuple[int, int] | None = None,
+    dollars: Mapping[str, float] | None = None,
+) -> str:
+    """What the receipt would say if `plan` were applied; `review` is the command that shows all of it, if there is one.
+
+    `tokens` and `dollars` as in `receipt`.
 
     Raises:
         StalePlan: the plan does not hold the history that it was made from.
     """
     shown = preview(plan)
-    before, after, account = shown.tokens_before, shown.tokens_after, _account_of(shown)
+    (before, after), account = tokens or (shown.tokens_before, shown.tokens_after), _account_of(shown)
     if shown.first_changed_message is None:
         return f"A compaction now would change nothing: all {before:,} tokens stay"
     lines = [
-        _verdict("A compaction now", before, after, shown.dollars),
+        _verdict("A compaction now", before, after, shown.dollars if dollars is None else dollars),
         *_counts(account),
         *_gone(account, "Would leave"),
     ]
-    return _printable((*lines, f"All of it, to change in a browser: {review}"))
+    return _printable((*lines, *([f"All of it, to change in a browser: {review}"] if review else [])))
 
 
 def receipt_of_foreign(

@@ -284,9 +284,9 @@ def shares_client(choice: PlannerChoice, model: str | None = None, client: Any =
 
 
 def name_of_planner(choice: PlannerChoice, model: str | None = None) -> str:
-    """Who is asked: the model, ``rules``, or the class of a planner object."""
+    """Who is asked: the model, ``rules``, or a planner object's ``name``, else its class."""
     if choice == "rules" or not isinstance(choice, str):
-        return choice if isinstance(choice, str) else type(choice).__name__
+        return choice if isinstance(choice, str) else str(getattr(choice, "name", "") or type(choice).__name__)
     from planner.model import DEFAULT_MODEL
 
     return (model or DEFAULT_MODEL).removeprefix("anthropic/")

@@ -11,7 +11,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
+from operator import attrgetter
 from types import MappingProxyType
 
 from planner.evidence import Evidence, TurnEvidence
@@ -26,6 +27,7 @@ from planner.reading.messages import Message, blocks, media_mark, to_json
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
+    "argument_lines",
     "call_line",
     "clean",
     "entry_text",
@@ -122,16 +124,23 @@ def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
 def call_line(call: Call, text: str, root: str) -> str:
     """`text`, a line of the arguments of `call`, without what only says how a file or command is reached: the name of
     the argument that it is about, numbers and switches, the description of a command, and that it runs in `root`."""
-    about = call.sought or call.path or call.command
+    text, about = f" {text}", call.sought or call.path or call.command
     for key, value in call.input.items() if about else ():
         argument = f" {key}={value if isinstance(value, str) else to_json(value)}"
         plain = not isinstance(value, str | list | dict) and f"{key} " not in call.part
         if value == about:
             text = text.replace(f" {key}=", " ", 1)
-        elif plain or (call.command and key == "description"):
+        elif plain or (call.command and (key == "description" or value == root == call.folder)):
             before, found, behind = text.rpartition(argument)
             text = before + behind if found and behind[:1] in ("", " ") else text
-    return text.replace(f" cd {root} && ", " ", 1)
+    return text.replace(f" cd {root} && ", " ", 1)[1:]
+
+
+def argument_lines(turn: TurnEvidence) -> Mapping[int, Call]:
+    """The lines of each call's short arguments, which a long one takes more than one of, by their numbers."""
+    placed = ((call, turn.lines_of(call.block)) for call in turn.calls)
+    first = ((call, [lines[0], *takewhile(attrgetter("continues"), lines[1:])]) for call, lines in placed)
+    return {line.number: call for call, lines in first for line in lines}
 
 
 def media_marks(history: History, turn: TurnEvidence) -> tuple[str, ...]:
@@ -230,13 +239,19 @@ class _Entry:
                 own = self.turn.lines_of(call.block)
                 whole = named[0] if named and named[0].number == own[0].number else None
                 yield self.called_as(call, whole, result)
-                yield self.quoted(named[whole is not None :], edit_sides(call, own))
+                rest = [self.plain(call, line) for line in named[whole is not None :]]
+                yield self.quoted([line for line in rest if line.text], edit_sides(call, own))
                 outcome = self.turn.outcome_of(call)
                 beside = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
                 rest = [line for line in result if line.source != "user" and " ".join(line.text.split()) != beside]
                 yield self.quoted(rest, {}, viewed=not call.command)
                 answers = [line for line in result if line.source == "user"]
                 yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
+
+    def plain(self, call: Call, line: Line) -> Line:
+        """A line of the arguments of `call`, without how it is reached if it goes on with the short ones."""
+        short = line.number in self.turn.once(argument_lines)
+        return line._replace(text=call_line(call, line.text, self.evidence.root)) if short else line
 
     def user_words(self, lines: Sequence[Line], said: Callable[[str], str] = str) -> str:
         """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand.

@@ -113,9 +113,9 @@ class PlanSettings(CheckedSettings):
     (The issue on planning asks for 30 %.)"""
     piece_tokens: int = Field(default=60_000, ge=2_000)
     """Cards over this many tokens are planned in parallel pieces of at most this size."""
-    max_output_tokens: int = Field(default=8_192, ge=256)
-    """The planner model's output limit for one piece."""
-    timeout_seconds: float = Field(default=120.0, gt=0)
+    max_output_tokens: int = Field(default=16_384, ge=256)
+    """The planner model's output limit for one piece: a brief of what 230,000 tokens need takes six tenths of it."""
+    timeout_seconds: float = Field(default=180.0, gt=0)
     """For a planning call by a model, its requests, re-asks, retries and pieces included."""
     max_reasks: int = Field(default=2, ge=0, le=10)
     """How often an answer that is not a valid plan goes back to the model."""

@@ -167,7 +167,7 @@ FOLDERS = {
     "applier.processes": (),
     "applier.fleet": ("planner", "applier.adapters.transcripts", "applier.store", "applier.view"),
     "applier.fleet_ray": ("planner", "applier.fleet"),
-    "applier.web": ("planner", "applier.store", "applier.view", "applier.sheet", "applier.serving"),
+    "applier.web": ("planner", "applier.store", "applier.view", "applier.learning", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
     "applier.learning": (
         "planner",
@@ -216,6 +216,7 @@ def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_bel
             "applier.eval",
             "applier.cli",
             "applier.adapters.claude_code_mod",
+            "applier.adapters.proxy.responses_planner",
             "applier.learning.readers",
         ),
         "applier.eval": ("applier.eval", "applier.cli"),

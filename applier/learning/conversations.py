@@ -46,7 +46,7 @@ class Conversation:
     time: float
     """When something was said last, in seconds since the epoch; 0 if it does not say."""
     day: str
-    """On which that was, or the file was written."""
+    """On which that was; empty if it does not say."""
     load: Callable[[], History]
 
 
@@ -78,7 +78,7 @@ def _logged(path: Path, projects: Sequence[str]) -> Conversation | Unread:
         read = read_transcript(path)
         history, end = read_history(read.messages), _end(read)
         name = re.sub(r"[^\w.-]+", "-", path.stem)  # it stands in the lines
-        here = _conversation(name, history, end, end or path.stat().st_mtime, partial(_load, path))
+        here = _conversation(name, history, end, partial(_load, path))
         return _elsewhere(path.name, read.working_folder or _root(history), projects) or here
     except (CompactorError, OSError) as error:
         return Unread(path.name, str(error), bad=True)
@@ -96,13 +96,13 @@ def _stored(store: Store, key: str, projects: Sequence[str]) -> Conversation | U
         history = store.load_history(key)
     except CompactorError as error:
         return Unread(key, str(error), bad=True)
-    here = _conversation(key, history, end, end, partial(store.load_history, key))
+    here = _conversation(key, history, end, partial(store.load_history, key))
     return _elsewhere(key, folder or _root(history), projects) or here
 
 
-def _conversation(name: str, history: History, end: float, written: float, load: Callable[[], History]) -> Conversation:
+def _conversation(name: str, history: History, end: float, load: Callable[[], History]) -> Conversation:
     tokens = int(TOKENS_A_CHARACTER * sum(len(str(message["content"])) for message in history.messages))
-    day = datetime.fromtimestamp(written, UTC).strftime("%Y-%m-%d")
+    day = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d") if end else ""
     return Conversation(name, tuple(history.digests), history.digest, tokens, end, day, load)
 
 

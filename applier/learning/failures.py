@@ -7,8 +7,8 @@ failure that was wanted, and a slip of the pen, teach nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Collection, Iterator
+from itertools import islice, product
 
 from applier.learning.kinds import Lesson, error_subject, folded, sentence_key, sentences
 from planner.evidence import Evidence, TurnEvidence
@@ -17,10 +17,10 @@ from planner.evidence.changes import changed_paths
 from planner.evidence.state import check_kinds, recoveries, shortened
 from planner.reading.lines import Statement, statements
 
-__all__ = ["failures"]
+__all__ = ["failures", "is_stated", "passes_again"]
 
 MOST_REMEDIES = 3
-"""More changes between a failure and the success are not what mended it."""
+"""Of more that was done between a failure and the success nobody knows what mended it."""
 CAUSE_TURNS = 2
 """So soon behind a failure the agent says what caused it."""
 CAUSE_WORDS, CAUSE_CHARACTERS, COMMAND_CHARACTERS = 6, 280, 80
@@ -38,6 +38,13 @@ _CAUSE = re.compile(
 _DOUBT = re.compile(
     r"\b(?:seems?|probably|possibly|perhaps|maybe|might|likely|looks like|if needed|wonder|I think)\b|\?", re.I
 )
+_RULE = re.compile(
+    r"\b(?:must|requires?|needs? to be|only|until|unless|concurrent\w*|parallel|shared?|at the same time)\b"
+    r"|\bcan(?:['’]t|not)\b|\bnot (?:configured|installed|set|available)\b|\bdoes(?:n['’]t| not) have\b",
+    re.I,
+)
+"""What will make another test fail, too: ``the ID needs to be 12 characters``; not ``it failed because of the sum``,
+which the change of the code has mended for everybody."""
 _WANTED = re.compile(r"\bas expected\b|\bfails? first\b|\bdemonstrat|\breproduc|\bexpected (?:to fail|failure)", re.I)
 """A test that was to fail until the work is done."""
 _SLIP = re.compile(
@@ -56,7 +63,7 @@ def failures(evidence: Evidence) -> Iterator[Lesson]:
         if outcome.status != "failed" or outcome.refused or call.kind != "run":
             continue
         mended = passed.get(turn.turn.id) or _passed_later(evidence, turn, call)
-        why, where = (_cause(evidence, turn) if mended else None) or ("", "")
+        why, where = (_cause(evidence, turn, check_kinds(call)) if mended else None) or ("", "")
         remedy = _remedy(evidence, turn, call, mended)
         if not (check_kinds(call) or remedy):
             continue
@@ -70,6 +77,24 @@ def failures(evidence: Evidence) -> Iterator[Lesson]:
             told.add(why)
             text = f"{', '.join(_shown(evidence, one) for one in turn.failed_calls)} failed{behind}"
             yield Lesson("error", text, why, where, sentence_key(why), mended, also=turn.turn.id)
+
+
+def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
+    """True if a check that fails in `failed` passes in `later`, or of what is no check its program or tool does not
+    fail."""
+    ended = [call for call, outcome in later.ended_calls if outcome.status in ("passed", "done")]
+    return later.turn.number > failed.turn.number and any(map(_is_same, product(failed.failed_calls, ended)))
+
+
+def _is_same(pair: tuple[Call, Call]) -> bool:
+    kinds, others = map(set, map(check_kinds, pair))
+    programs, also = ({one.words[0] for one in call.commands} or {call.name} for call in pair)
+    return bool(kinds & others or (not kinds and programs & also))
+
+
+def is_stated(sentence: str) -> bool:
+    """False if it doubts, or asks."""
+    return not _DOUBT.search(sentence)
 
 
 def _shown(evidence: Evidence, call: Call) -> str:
@@ -102,9 +127,9 @@ def _passed_later(evidence: Evidence, failed: TurnEvidence, call: Call) -> str:
     return soon
 
 
-def _cause(evidence: Evidence, failed: TurnEvidence) -> tuple[str, str] | None:
+def _cause(evidence: Evidence, failed: TurnEvidence, kinds: Collection[str]) -> tuple[str, str] | None:
     """What the agent says right behind the failure that caused it, and in which turn; None for what was wanted, for a
-    slip, and where it only guesses."""
+    slip, and where it only guesses; of a test for what no other test will meet."""
     if _SLIP.search(" ".join(one.text for one in failed.statements_of(failed.decisive_lines))):
         return None
     behind = (one for one in evidence.turns.values() if one.turn.number > failed.turn.number)
@@ -114,24 +139,27 @@ def _cause(evidence: Evidence, failed: TurnEvidence) -> tuple[str, str] | None:
             return None
         for sentence in (one for text in spoken for one in sentences(text)):
             is_read = len(sentence.split()) >= CAUSE_WORDS and len(sentence) <= CAUSE_CHARACTERS
-            if is_read and _CAUSE.search(sentence) and not (_DOUBT.search(sentence) or sentence.endswith(":")):
+            if not is_read or not _CAUSE.search(sentence) or not is_stated(sentence) or sentence.endswith(":"):
+                continue
+            if "test" not in kinds or _RULE.search(sentence):
                 return sentence.rstrip(";"), turn.turn.id
     return None
 
 
 def _remedy(evidence: Evidence, failed: TurnEvidence, failing: Call, passed: str) -> str:
-    """What was done between the two turns, as far as it is little enough to be the remedy."""
+    """What was run between the two turns, if it is little enough to be the remedy and no file was changed, too."""
     if not passed:
         return ""
     first, last = failed.turn.number, evidence.turns[passed].turn.number
     done: dict[str, None] = {}
     for turn, call, outcome in evidence.ended_calls():
         if first <= turn.turn.number <= last and outcome.status not in ("failed", "unanswered"):
-            done |= dict.fromkeys(f"a change of {evidence.shown(path)}" for path in changed_paths(call))
+            done |= dict.fromkeys(changed_paths(call))
             done |= {f"`{' '.join(one.words)}`": None for one in call.commands if _PROVIDES.intersection(one.words[:3])}
             if turn.turn.number > first and call.kind in ("run", "read") and not check_kinds(failing):
                 done[_shown(evidence, call)] = None
-    how = f" after {', '.join(done)}" if 0 < len(done) <= MOST_REMEDIES else ""
+    is_run = all(one.startswith("`") for one in done)
+    how = f" after {', '.join(done)}" if is_run and 0 < len(done) <= MOST_REMEDIES else ""
     if check_kinds(failing):
         return f"; passed{how} at {passed}"
     return f"; then{how.removeprefix(' after')} at {passed}" if how else ""

@@ -11,13 +11,15 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from hashlib import sha256
 
-from applier.learning.kinds import Kind
+from applier.learning.kinds import Kind, folded
 from applier.learning.propose import Line, is_over
 
-__all__ = ["approved_lines", "digest_of", "file_of", "learned_lines", "merged"]
+__all__ = ["HEADINGS", "INSTRUCTIONS", "approved_lines", "digest_of", "file_of", "is_told", "learned_lines", "merged"]
 
 FOLDER = ".compactor/learned"
 """Below the project's folder."""
+INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md")
+"""Which everybody who works on the project reads anyway."""
 HEADINGS: Mapping[Kind, str] = {
     "decision": "## What was decided",
     "wish": "## What is wanted throughout",
@@ -55,6 +57,14 @@ def approved_lines(text: str, approved: Collection[str], today: date) -> list[st
     """Of these those that the person approved, by their digests, and that are not over."""
     ended = _ended(text.splitlines(), today)
     return [line for line in learned_lines(text) if digest_of(line) in approved and line not in ended]
+
+
+def is_told(line: Line, instructions: Sequence[str]) -> bool:
+    """True for a wish or a command that stands to the letter in the project's instructions, outside of our marks."""
+    words = line.sources[0].lesson.words
+    apart = (part for text in instructions for part in _parts(text, shared=True)[::2])
+    whole = re.compile(rf"(?<!\w){re.escape(words.strip('.'))}(?![\w:/-])", re.I)
+    return line.kind in ("wish", "command") and any(whole.search(folded(part)) for part in apart)
 
 
 def merged(text: str, lines: Sequence[Line], approved: Mapping[str, str], today: date, *, shared: bool = False) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["KINDS", "Kind", "Lesson", "error_subject", "folded", "sentence_key", "sentences"]
+__all__ = ["KINDS", "Kind", "Lesson", "error_subject", "folded", "sentence_key", "sentences", "stems"]
 
 Kind = Literal["decision", "wish", "command", "error"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -15,6 +15,13 @@ LEAST_ERROR_WORDS = 3
 """Of an error without names and numbers: ``exit code 1`` is everybody's."""
 ERROR_CHARACTERS = 240
 
+_WORD = re.compile(r"[^\W\d_]{4,}")
+_STEM_CHARACTERS = 6
+_COMMON_TEXT = (
+    "about after also before code does error file from have into just like make more must need only please should some "
+    "test tests than that them then there these this using want what when where which will with without would"
+)
+_COMMON = frozenset(word[:_STEM_CHARACTERS] for word in _COMMON_TEXT.split())
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 _PLACE = re.compile(r"^\s*(?:\[[\w:.-]+\] )?(?:[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)*\)?:? *)?")
 """Where an error stands: ``[lint] a/b.go:12:3: ``."""
@@ -60,6 +67,11 @@ def sentence_key(text: str) -> str:
 def sentences(text: str) -> list[str]:
     """Those of a text in one line."""
     return _SENTENCE.split(text)
+
+
+def stems(text: str) -> set[str]:
+    """The beginnings of the words of `text` that are not everybody's."""
+    return {word[:_STEM_CHARACTERS].casefold() for word in _WORD.findall(text)} - _COMMON
 
 
 def folded(text: str) -> str:

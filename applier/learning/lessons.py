@@ -15,7 +15,7 @@ from applier.store.secrets import redact
 from planner.evidence import Evidence
 from planner.reading.lines import join_lines
 
-__all__ = ["in_the_record", "lessons_of"]
+__all__ = ["in_the_record", "is_said", "lessons_of"]
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
@@ -34,4 +34,9 @@ def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
         return False
     spoken = tuple(turn.lines.of_sources("user", "agent"))  # what a page or a tool says decides nothing
     own = {"wish": turn.user_lines, "decision": spoken, "command": spoken, "error": turn.lines}[lesson.kind]
-    return folded(lesson.words) in folded(redact(join_lines(own)))
+    return is_said(lesson.words, redact(join_lines(own)), evidence)
+
+
+def is_said(words: str, text: str, evidence: Evidence) -> bool:
+    """True if `words` stand in `text` to the letter, or as a card shows it: paths below the root without it."""
+    return folded(words) in folded(text) or folded(words) in folded(evidence.shown(text))

@@ -84,6 +84,16 @@ class Memory:
         if self.writes:
             self.store.set_state(f"lessons:{self._project}:{conversation.name}", read)
 
+    @property
+    def batch(self) -> tuple[str, str]:
+        """The batch that was sent and not read yet, and the reader that sent it; empty if there is none."""
+        kept = self.store.get_state(f"lessons-batch:{self._project}") or {}
+        return str(kept.get("id", "")), str(kept.get("reader", ""))
+
+    def note_batch(self, batch: str, reader: str) -> None:
+        """Keep that `batch` was sent; an empty one was read."""
+        self.store.set_state(f"lessons-batch:{self._project}", {"id": batch, "reader": reader})
+
     def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
         """Keep that the person approved `lines`: digests by key; and forget the `ended`, which may come back."""
         standing = {key: digest for key, digest in self.approved.items() if digest not in ended}

@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 
 from applier.learning.files import approved_lines, file_of
-from applier.learning.kinds import KINDS
+from applier.learning.kinds import KINDS, stems
 from applier.store.search import ranked
 from planner.evidence.names import specifics_of
 from planner.placeholders import clean
@@ -29,22 +29,16 @@ MAX_FILE_BYTES = 2_000_000
 SHARED_WORDS = 2
 """A line that shares no name with the task matters by so many words of it."""
 _WORD = re.compile(r"[^\W\d_]{4,}")
-_STEM_CHARACTERS = 6
-_COMMON_TEXT = (
-    "about after also before code does error file from have into just like make more must need only please should some "
-    "test tests than that them then there these this using want what when where which will with without would"
-)
-_COMMON = frozenset(word[:_STEM_CHARACTERS] for word in _COMMON_TEXT.split())
 
 
 def lines_for(task: str, project: Path, approved: Collection[str], today: date) -> list[str]:
     """The approved lines in the folder `project` that matter to `task`, the nearest first."""
     texts = (file_below(project, name) or "" for name in dict.fromkeys(map(file_of, KINDS)))
     lines = [line for text in texts for line in approved_lines(text, approved, today)]
-    specifics, stems = specifics_of(task), _stems(task)
+    specifics, own = specifics_of(task), stems(task)
     names = [name for name, kind in specifics.items() if kind != "number"]
     mattering = [
-        line for line in lines if any(name in line for name in names) or len(_stems(line) & stems) >= SHARED_WORDS
+        line for line in lines if any(name in line for name in names) or len(stems(line) & own) >= SHARED_WORDS
     ]
     return [mattering[at] for at, _ in ranked(mattering, " ".join([*_WORD.findall(task), *specifics]))]
 
@@ -93,7 +87,3 @@ def opening_text(lines: Collection[str], counter: TokenCounter, most_tokens: int
         if counter.text(longer) <= most_tokens:
             told, text = [*told, line], longer
     return text, len(told)
-
-
-def _stems(text: str) -> set[str]:
-    return {word[:_STEM_CHARACTERS].casefold() for word in _WORD.findall(text)} - _COMMON

@@ -54,6 +54,7 @@ class Heard:
     lesson: Lesson
     conversation: str
     day: str
+    """On which the conversation ended; empty if it does not say."""
     place: str = ""
     """The same in all conversations that go on from that turn."""
 
@@ -88,7 +89,11 @@ class Line:
     def line(self) -> str:
         """As it stands in a file."""
         cited = ", ".join(dict.fromkeys(source for one in self.sources[:MOST_SOURCES] for source in one.sources))
-        return f"- {self.text} ({cited}, {max(one.day for one in self.sources)})"
+        return f"- {self.text} ({_dated(cited, max(one.day for one in self.sources))})"
+
+
+def _dated(source: str, day: str) -> str:
+    return f"{source}, {day}" if day else source
 
 
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[Line]:
@@ -130,12 +135,17 @@ def _line(kind: str, same: Sequence[Heard]) -> Line:
     sources = (told, *reversed(others.values()))
     text = told.lesson.text
     if kind == "decision" and (older := next((one for one in same if one.lesson.text != text), None)):
-        text += _replacing(older)
+        is_newer = older.conversation == told.conversation or (told.day and older.day)
+        text += _replacing(older) if is_newer else _against(older)
     return Line(told.lesson.kind, text, sources)
 
 
 def _replacing(older: Heard) -> str:
-    return f"; replaces “{shortened(older.lesson.words, REPLACED_CHARACTERS)}” ({older.source}, {older.day})"
+    return f"; replaces “{shortened(older.lesson.words, REPLACED_CHARACTERS)}” ({_dated(older.source, older.day)})"
+
+
+def _against(other: Heard) -> str:
+    return f"; CONTRADICTS “{shortened(other.lesson.words, REPLACED_CHARACTERS)}” ({_dated(other.source, other.day)})"
 
 
 def _beside_each_other(wishes: Sequence[Line]) -> list[Line]:
@@ -146,13 +156,12 @@ def _beside_each_other(wishes: Sequence[Line]) -> list[Line]:
         if new not in lines or old not in lines or not _are_opposed(wishes[new], wishes[old]):
             continue
         newer, older = wishes[new].sources[0], wishes[old].sources[0]
-        if _CHANGES.search(newer.lesson.words) and newer.day > older.day:
+        if _CHANGES.search(newer.lesson.words) and newer.day > older.day > "":
             lines[new] = replace(lines[new], text=lines[new].text + _replacing(older), replaced=wishes[old].key)
             del lines[old]
         else:
             for at, other in ((new, older), (old, newer)):
-                text = f"{lines[at].text}; CONTRADICTS “{shortened(other.lesson.words, REPLACED_CHARACTERS)}”"
-                lines[at] = replace(lines[at], text=f"{text} ({other.source}, {other.day})")
+                lines[at] = replace(lines[at], text=lines[at].text + _against(other))
     return list(lines.values())
 
 
@@ -165,7 +174,7 @@ def _are_opposed(one: Line, other: Line) -> bool:
 
 
 def is_over(line: str, today: date) -> bool:
-    """True for the line of an error that has not been seen for so long that it may no longer hold."""
+    """True for the line of an error that has not been seen for so long that it may no longer hold, or without a day."""
     match = _DAY.search(line)
     days = ENVIRONMENT_DAYS if _ENVIRONMENT.search(line) else FAILURE_DAYS
-    return match is not None and date.fromisoformat(match[1]) + timedelta(days=days) < today
+    return match is None or date.fromisoformat(match[1]) + timedelta(days=days) < today

@@ -5,22 +5,27 @@ A model's line is untrusted: it stands only if the turn that it cites holds its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.conversations import Conversation
-from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key
-from applier.learning.lessons import in_the_record, lessons_of
+from applier.learning.failures import is_stated, passes_again
+from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key, stems
+from applier.learning.lessons import in_the_record, is_said, lessons_of
+from applier.learning.wishes import is_question
 from applier.settings import load_settings
-from planner.analysis import analyze_history
+from planner.analysis import Analysis, analyze_history
 from planner.api import asks_model
+from planner.errors import PlannerUnavailable, SettingsError
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.plan import Usage
 from planner.prices import dollars
+from planner.reading.lines import join_lines
 from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
 
@@ -32,8 +37,17 @@ __all__ = ["Reader", "checked", "open_reader", "with_written"]
 DEAREST = "fable-5-1"
 """By its price a model is reckoned whose own is not known."""
 WRITTEN_KINDS = frozenset({"decision", "wish", "error"})
+_FRAME = re.compile(r"^User (?:selected|responded): ")
+"""In which a host puts the user's answer."""
 MOST_CHARACTERS, MOST_LESSONS = 640, 10
 """Of one answer; a line of text and words together."""
+
+ALIKE, ALIKE_NEAR = 0.5, 0.25
+"""Of the words of a rules' line those that a model's has, too, when both say the same; less where both are from one
+turn."""
+
+Reading = tuple[list[Lesson], Evidence, Usage]
+"""The lessons of a conversation, what they were read from, and what that used."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,8 @@ class Reader:
     model: LessonsModel | None = None
     """None: the rules read alone."""
     settings: PlanSettings = field(default_factory=PlanSettings)
+    client: Any = None
+    """Anthropic's, where the model is asked about all conversations at once, by a batch."""
 
     @property
     def name(self) -> str:
@@ -56,20 +72,81 @@ class Reader:
     def cost(self, usage: Usage) -> float:
         """The dollars that `usage` cost; by the dearest price if that of the model is not known."""
         known = dollars(self.model.endpoint.model, usage) if self.model is not None else 0.0
-        return (dollars(DEAREST, usage) or 0.0) if known is None else known
+        return ((dollars(DEAREST, usage) or 0.0) if known is None else known) * self._price_share
 
-    def read(self, conversation: Conversation) -> tuple[list[Lesson], Evidence, Usage]:
+    @property
+    def _price_share(self) -> float:
+        if self.client is None:
+            return 1.0
+        from planner.model.batches import PRICE_SHARE
+
+        return PRICE_SHARE
+
+    def read(self, conversation: Conversation) -> Reading:
         """Its lessons, what they were read from, and what that used.
 
         Raises:
             PlannerUnavailable: the model gave no answer; it carries what was spent.
         """
-        analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
+        analysis = _analysis(conversation)
         evidence = analysis.evidence
         if self.model is None:
             return lessons_of(evidence), evidence, Usage()
         answer, usage = self.model.ask(analysis, self.settings)
         return with_written(answer, evidence), evidence, usage
+
+    def send(self, due: Sequence[Conversation]) -> str:
+        """Ask about the first of `due`, as many as one batch takes; its id.
+
+        Raises:
+            PlannerUnavailable: it was not taken.
+        """
+        from planner.model.batches import MOST_REQUESTS, send_batch
+
+        model = cast("LessonsModel", self.model)
+        bodies = {_request_name(one): model.body(_analysis(one), self.settings) for one in due[:MOST_REQUESTS]}
+        try:
+            return send_batch(self.client, bodies)
+        except Exception as error:  # noqa: BLE001 - any of the SDK's
+            raise model.unavailable(error) from None
+
+    def answers(self, batch: str, due: Sequence[Conversation]) -> Iterator[tuple[Conversation, Reading | Exception]]:
+        """What each of `due` teaches that is in `batch`, once that has ended, or why it was not read; none if it is no
+        longer known.
+
+        Raises:
+            PlannerUnavailable: it cannot be reached.
+        """
+        from planner.model.batches import answers_of
+
+        model = cast("LessonsModel", self.model)
+        asked = {_request_name(one): one for one in due}
+        try:
+            for name, message in answers_of(self.client, batch):
+                if name in asked:
+                    yield asked[name], self._answered(asked[name], message)
+        except Exception as error:  # noqa: BLE001 - any of the SDK's
+            raise model.unavailable(error) from None
+
+    def _answered(self, conversation: Conversation, message: Any) -> Reading | Exception:
+        from planner.model.client import response_text, response_usage
+        from planner.model.lessons import lessons_in
+
+        usage = Usage() if isinstance(message, str) else response_usage(message)
+        answer = lessons_in(response_text(message))
+        if answer is None:
+            return PlannerUnavailable(f"no answer in the batch{f': {message}' * isinstance(message, str)}", usage)
+        evidence = _analysis(conversation).evidence
+        return with_written(answer, evidence), evidence, usage
+
+
+def _analysis(conversation: Conversation) -> Analysis:
+    return analyze_history(conversation.load(), TokenCounter.for_model(""))
+
+
+def _request_name(conversation: Conversation) -> str:
+    """By which a batch knows it as it is now."""
+    return conversation.digest[7:71]
 
 
 def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
@@ -79,61 +156,82 @@ def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Le
 
 
 def _is_told(lesson: Lesson, written: Sequence[Lesson]) -> bool:
-    """True if one of `written` is made of the same words."""
-    same_turn = (one.words for one in written if one.turn == lesson.turn)
-    return any(lesson.words in words or words in lesson.words for words in same_turn)
+    """True if one of `written` says it in other words: many of them, or some and from the same turn."""
+    own, turns = stems(lesson.text), {lesson.turn, lesson.also} - {""}
+    for one in written:
+        shared = len(own & stems(f"{one.text} {one.words}")) / max(1, len(own))
+        is_near = one.kind == lesson.kind and not turns.isdisjoint((one.turn, one.also))
+        if lesson.kind != "command" and shared >= (ALIKE_NEAR if is_near else ALIKE):
+            return True
+    return False
 
 
 def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
-    """What a model wrote as a lesson; None if its turn does not hold its words, or no other turn the names that the
-    turn does not."""
-    text, words, turn = folded(written.text), folded(written.words), evidence.turns.get(written.turn)
+    """What a model wrote as a lesson; None if its turn does not hold its words, or the conversation not all that it
+    names; of a wish if it asks; of an error if the record does not show its cause and that it passed."""
+    text, words = folded(written.text), _FRAME.sub("", folded(written.words))
+    turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
     missing = invented(text, turn.names)
-    also = _holder(missing, turn, evidence) if missing else ""
-    if missing and not also:
+    if not all(map(evidence.names.holds, missing)):
         return None
+    also = _holder(missing, turn, evidence) if missing else ""
     if written.kind == "error":
-        subject, mended = _failure(words, turn), evidence.turns.get(written.mended)
-        is_after = mended is not None and mended.turn.number > turn.turn.number and not mended.failed_calls
-        after = written.mended if is_after else ""
+        subject = _failure(words, turn, evidence) if _is_shown_mended(written, turn, evidence) else ""
         shown = f"{text}: `{words.replace('`', '')}`"
-        lesson = Lesson("error", shown, words, written.turn, subject, after, lasting=bool(after), also=also)
+        lesson = Lesson("error", shown, words, written.turn, subject, written.mended, also=also)
+    elif written.kind == "wish" and is_question(words):
+        return None
     else:
         subject = sentence_key(written.about) or sentence_key(text)
         lesson = Lesson(cast("Kind", written.kind), f"{text}: “{words}”", words, written.turn, subject, also=also)
     return lesson if lesson.subject and in_the_record(lesson, evidence) else None
 
 
-def _failure(words: str, turn: TurnEvidence) -> str:
-    """The subject of an error; empty if the turn's failure does not say `words`."""
-    failed = folded(" ".join(one.text for one in turn.statements_of(turn.failure_lines)))
-    return error_subject(words) if words in failed else ""
+def _failure(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
+    """The subject of an error; empty if no call that failed in the turn says `words`."""
+    failed = "\n".join(call.text for call in turn.failed_calls)
+    return error_subject(words) if is_said(words, failed, evidence) else ""
+
+
+def _is_shown_mended(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
+    """True if the same check passes in the turn that is named, and the agent says before that what the cause was."""
+    mended, why = evidence.turns.get(written.mended), written.why
+    if mended is None or not why.strip() or not is_stated(why) or mended.failed_calls or not passes_again(turn, mended):
+        return False
+    till = (one for one in evidence.turns.values() if turn.turn.number <= one.turn.number <= mended.turn.number)
+    return any(is_said(why, join_lines(tuple(one.lines.of_sources("user", "agent"))), evidence) for one in till)
 
 
 def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
-    """The turn nearest to `turn` that holds all `names`; empty if there is none."""
+    """The turn that holds most of `names`, of several the one that is nearest to `turn`."""
     nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
-    return next((one.turn.id for one in nearest if all(map(one.names.holds, names))), "")
+    return max(nearest, key=lambda one: sum(map(one.names.holds, names))).turn.id
 
 
 @contextmanager
-def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
+def open_reader(planner: Any, model: str | None, prompts: Path | None, *, by_batch: bool = False) -> Iterator[Reader]:
     """The reader that the options, or else the settings, name; closed again.
 
     Raises:
-        SettingsError: the prompts cannot be used.
+        SettingsError: the prompts cannot be used, or a batch is asked for, and no model of Anthropic's.
         PlannerUnavailable: a model was asked for, and there is no key.
     """
     own = load_settings()
     planner, model = planner or own.planner, model or own.planner_model or None
     if not asks_model(planner, model):
+        if by_batch:
+            raise SettingsError("--batch: no model is asked: set ANTHROPIC_API_KEY")
         yield Reader()
         return
-    from planner.model.client import open_endpoint
+    from planner.model.client import open_client, open_endpoint
     from planner.model.lessons import LessonsModel
     from planner.model.prompts import load_prompts
 
-    with open_endpoint(None, model) as endpoint:
-        yield Reader(LessonsModel(endpoint, load_prompts(prompts)), own.plan)
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(open_endpoint(None, model))
+        if by_batch and not endpoint.speaks_anthropic:
+            raise SettingsError(f"--batch: {endpoint.model} is not of Anthropic, whose batches are used: leave it out")
+        client = stack.enter_context(open_client(None)) if by_batch else None
+        yield Reader(LessonsModel(endpoint, load_prompts(prompts)), own.plan, client)

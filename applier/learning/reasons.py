@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from applier.learning.kinds import Lesson, folded, sentence_key, sentences
 from planner.evidence import Evidence
 from planner.evidence.calls import Call
+from planner.evidence.names import specifics_of
 from planner.evidence.shell import Command
 
 __all__ = ["reasons"]
@@ -30,7 +31,8 @@ _GROUNDS = re.compile(
 """``…, so we log and continue rather than …``; not ``Add a test``."""
 _PASSING = re.compile(
     r"\b(?:this (?:PR|branch|commit)|follow-up|interim|for now|TODO|just (?:been )?(?:merged|added)|today|superseded"
-    r"|fixed in|added in|already addressed|stale|(?:good|valid) catch|(?:good|fair) point)\b|#\d+|merge conflict",
+    r"|fixed in|added in|already|stale|(?:good|valid) catch|(?:good|fair) point"
+    r"|(?:we|it|this|they|which) now)\b|#\d+|merge conflict",
     re.I,
 )
 _PAST = re.compile(r"\b(?:was|were|caused|produced|passed|failed|didn't)\b", re.I)
@@ -73,12 +75,13 @@ def _comments(command: Command) -> bool:
 
 
 def _reasoned(message: tuple[bool, str]) -> tuple[str, str] | None:
-    """Title and first sentence that gives a reason; None if there is none that can be understood."""
+    """Title and first sentence that gives a reason; None if there is none that can be understood: an answer to a review
+    has to name what it is about."""
     is_commit, text = message
     title, _, body = text.partition("\n") if is_commit else ("", "", text)
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
         for sentence in filter(_is_lasting, sentences(folded(paragraph))):
-            if title or not _POINTING.match(sentence):
+            if title or (not _POINTING.match(sentence) and specifics_of(sentence)):
                 return folded(title), sentence.removeprefix("- ")
     return None
 

@@ -15,7 +15,7 @@ from planner.evidence.state import shortened
 from planner.evidence.user_words import TYPED_CHARACTERS, typed_lines
 from planner.reading.lines import Statement, statements
 
-__all__ = ["choices", "wishes"]
+__all__ = ["choices", "is_question", "wishes"]
 
 WORDS_CHARACTERS = 320
 """A longer statement is a text of its own: of it the sentence that binds is taken, if that is shorter."""
@@ -34,7 +34,7 @@ _LASTING = re.compile(
     r"|(?:^|[.;,:!]\s*|\band )no (?!idea|clue|problem)[\w ,-]{3,60}\b(?:at all|anywhere)\b"
     r"|\bthe (?:\w+ )?(?:directive|rule|principle|policy|convention) is\b"
     r"|\bwe(?:['’]re| are) (?:going to |now )?(?:adopt|archiv|deprecat|drop|mov|switch)\w* "
-    r"|\bno need for\b|\bshould(?:n'?t| not)? be (?:the )?default\b",
+    r"|\bno need for\b|\bshould(?:n'?t| not)? be (?:the )?default\b|\bmust (?:stay|remain)\b",
     re.I,
 )
 """What binds beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``, ``no need for
@@ -51,9 +51,7 @@ _HEDGED = re.compile(
 _AFTERTHOUGHT = re.compile(r",? but (?:i think|i guess|not sure|maybe|perhaps)\b.*$", re.I | re.S)
 """What is doubted behind what is not: ``never block the user, but I think we should warn``."""
 _ASSENT = re.compile(r"^(?:yes|ok|okay|yeah|sure)[.,!]? +", re.I)
-_REASON = re.compile(
-    r"\b(?:because|otherwise|so that|so no need|the risk|so it['’]?s|we (?:don['’]?t|do not) have an?)\b", re.I
-)
+_REASON = re.compile(r"\b(?:because|otherwise|so that|so no need|the risk|we (?:don['’]?t|do not) have an?)\b", re.I)
 _DECIDES = re.compile(
     r"\b(?:let'?s|we should|should(?:n'?t| not)|must|don'?t|do not|no need|instead of|rather than|avoid|we want"
     r"|we'?ll|keep|replace|drop)\b",
@@ -103,19 +101,19 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
     for turn in _standing_turns(evidence):
         answers = any(call.kind == "ask" for call in turn.calls)  # whose words the host frames
         own = [line for line in turn.user_lines if line.part == "user" or not answers]
-        is_long = sum(len(line.text) for line in own) > TYPED_CHARACTERS
+        if sum(len(line.text) for line in own) > TYPED_CHARACTERS:
+            continue  # the description of a task: what it forbids, it forbids there
         for one in statements(typed_lines(own)):
             words = _binding_words(one)
-            decides = _is_reasoned(words)
-            lasts = bool(_LASTING.search(words)) and (decides or _REASON.search(words) is not None or not is_long)
-            if lasts or decides or (_FORBIDS.search(words) and not is_long):
+            decides, lasts = _is_reasoned(words), bool(_LASTING.search(words))
+            if lasts or decides or _FORBIDS.search(words):
                 kind: Kind = "wish" if lasts or not decides else "decision"
-                subject, counts = sentence_key(words), lasts or decides
-                yield Lesson(kind, f"“{words}”", words, turn.turn.id, subject, lasting=counts, is_long=is_long)
+                yield Lesson(kind, f"“{words}”", words, turn.turn.id, sentence_key(words), lasting=lasts or decides)
 
 
 def _conventions(evidence: Evidence) -> Iterator[Lesson]:
-    """The items of a list that the user himself calls constraints or conventions; none that is of this task alone."""
+    """The items of a list that the user himself calls constraints or conventions; none that is of this task alone. One
+    that does not say that it lasts counts if he lists it again in another conversation."""
     for turn in evidence.turns.values():
         below = False
         for one in statements(line for line in turn.user_lines if line.part == "user"):
@@ -124,7 +122,8 @@ def _conventions(evidence: Evidence) -> Iterator[Lesson]:
                 below = bool(_CONVENTIONS.search(text))
             item = _ITEM.sub("", text)
             if below and item != text and _is_clear(item) and not _OF_THIS_TASK.search(item):
-                yield Lesson("wish", f"“{item}”", item, turn.turn.id, sentence_key(item), is_long=True)
+                lasts, key = bool(_LASTING.search(item)), sentence_key(item)
+                yield Lesson("wish", f"“{item}”", item, turn.turn.id, key, lasting=lasts, is_long=True)
 
 
 def _standing_turns(evidence: Evidence) -> list[TurnEvidence]:
@@ -141,7 +140,7 @@ def _standing_turns(evidence: Evidence) -> list[TurnEvidence]:
 def _binding_words(statement: Statement) -> str:
     """What of a statement may bind, in one line, without what it asks for behind that; empty if it asks a question or
     doubts, or nobody would understand it alone."""
-    parts = sentences(folded(statement.text))
+    parts = sentences(_ITEM.sub("", folded(statement.text)))
     binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
     behind = parts[binding[-1] + 1 :] if binding else []
     text = " ".join([*parts[: len(parts) - len(behind)], *takewhile(lambda one: not _ASKS.match(one), behind)])
@@ -154,7 +153,12 @@ def _binding_words(statement: Statement) -> str:
 def _is_clear(text: str) -> bool:
     """True if it can be understood alone, and neither asks nor doubts."""
     is_read = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS and not _POINTING.match(text)
-    return is_read and not (_QUESTION.search(text) or _HEDGED.search(text))
+    return is_read and not (is_question(text) or _HEDGED.search(text))
+
+
+def is_question(text: str) -> bool:
+    """True for what asks, and decides nothing."""
+    return bool(_QUESTION.search(text))
 
 
 def _is_reasoned(text: str) -> bool:
@@ -164,7 +168,6 @@ def _is_reasoned(text: str) -> bool:
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:
     """What the user chose of what he was offered."""
-    before: dict[str, TurnEvidence] = {}
     for turn in _standing_turns(evidence):
         for call in turn.calls if turn.turn.kind != "user" else ():
             for question, answer in _answers(call) if call.kind == "ask" else ():
@@ -173,12 +176,11 @@ def choices(evidence: Evidence) -> Iterator[Lesson]:
                     yield Lesson("decision", text, answer, turn.turn.id, sentence_key(question))
         choice = turn.choice
         if choice is not None and _OPTION.match(choice.text) and "\n" not in choice.text:
-            question = _question_of(evidence.turns[choice.turn_id], choice.lines, before.get("user"))
+            question = _question_of(evidence.turns[choice.turn_id], choice.lines)
             words = folded(" ".join(line.text for line in typed_lines(turn.user_lines)))
             if question and not _is_of_course(question) and len(words) <= WORDS_CHARACTERS:
                 text = f"{question} → “{words}”: {shortened(choice.text, WORDS_CHARACTERS)}"
-                yield Lesson("decision", text, words, turn.turn.id, sentence_key(question))
-        before["user"] = turn
+                yield Lesson("decision", text, words, turn.turn.id, sentence_key(question), also=choice.turn_id)
 
 
 def _is_of_course(question: str) -> bool:
@@ -200,16 +202,15 @@ def _answers(call: Call) -> Iterator[tuple[str, str]]:
         free = re.search("^User responded: (.+)|" + re.escape(f'"{question}"="') + '([^"]+)"', call.text, re.S)
         for label in taken:
             yield folded(question), folded(label).removesuffix(" (Recommended)")
-        if free and not taken and _is_clear(answer := folded(free[1] or free[2])):
+        answer = folded(free[1] or free[2]) if free and not taken else ""
+        if _is_clear(answer) and (_DECIDES.search(answer) or _LASTING.search(answer) or _FORBIDS.search(answer)):
             yield folded(question), answer
 
 
-def _question_of(turn: TurnEvidence, chosen: Sequence[int], asker: TurnEvidence | None) -> str:
-    """What the options of `turn` were about: the statement before the first of them, or what the user had asked."""
+def _question_of(turn: TurnEvidence, chosen: Sequence[int]) -> str:
+    """What the options of `turn` were about: the statement before the first of them; empty if that does not say."""
     spoken = [one for one in statements(turn.lines.of_part("assistant")) if one.text.strip()]
     options = [at for at, one in enumerate(spoken) if _OPTION.match(one.text)]
     first = next((at for at in reversed(options) if at - 1 not in options and spoken[at].numbers[0] <= chosen[0]), 0)
     lead = folded(spoken[first - 1].text).strip("*:# ") if first else ""
-    asked = folded(" ".join(line.text for line in typed_lines(asker.user_lines))) if asker else ""
-    clear = (one for one in (lead, asked) if len(one.split()) >= LEAST_WORDS and not _OFFERING.match(one))
-    return shortened(next(clear, ""))
+    return shortened(lead) if len(lead.split()) >= LEAST_WORDS and not _OFFERING.match(lead) else ""

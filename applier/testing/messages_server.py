@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from applier.testing.api_request import Block, Request, Violation, blocks_of
+from applier.testing.batches import Batches
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
 from applier.testing.prompt_cache import PromptCache, Usage, request_tokens, text_tokens
 from applier.testing.responses_api import ItemCache, is_for_responses, judge_items, response, response_events
@@ -84,6 +85,8 @@ class MessagesServer:
         self._cache, self._items = PromptCache(), ItemCache()
         self._issued: dict[str, list[list[str]]] = {}
         self._lock = threading.Lock()
+        self.batches = Batches(self.reply)
+        """The batches that were sent."""
 
     def __enter__(self) -> Self:
         """Listen."""
@@ -265,8 +268,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def do_GET(self) -> None:
-        self.server.api.paths.append(("GET", self.path))
-        self._send(200, {"type": "list", "data": []})
+        api, path = self.server.api, self.path.split("?")[0]
+        api.paths.append(("GET", self.path))
+        if api.batches.handles(path):
+            self._send(*api.batches.find(path, api.url))
+        else:
+            self._send(200, {"type": "list", "data": []})
 
     do_HEAD = do_GET  # noqa: N815 - the name is http.server's
 
@@ -280,6 +287,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(body.status, body.as_json())
         elif path.endswith("/count_tokens"):
             self._send(*api.count(Request(body, headers, raw)))
+        elif api.batches.handles(path):
+            self._send(*api.batches.create(body, headers))
         else:
             answer = api.complete if path.endswith(_CHAT) else api.respond if is_for_responses(path) else api.reply
             self._answer(*answer(Request(body, headers, raw)), streamed=bool(body.get("stream")))
@@ -313,9 +322,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(line.encode())
             self.wfile.flush()
 
-    def _send(self, status: int, data: Block, headers: Sequence[tuple[str, str]] = (), share: float = 1) -> None:
+    def _send(self, status: int, data: Block | str, headers: Sequence[tuple[str, str]] = (), share: float = 1) -> None:
         """An answer as JSON, or so large a `share` of it."""
-        content = json.dumps(data).encode()
+        content = (data if isinstance(data, str) else json.dumps(data)).encode()
         self._head(status, "application/json", (("content-length", str(len(content))), *headers))
         if self.command != "HEAD":
             self.wfile.write(content[: int(len(content) * share)])
@@ -338,7 +347,7 @@ def _lines(answer: Block) -> list[str]:
 
 def _read(path: str, headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
     """The body of a request; or what is answered to one that is none of the endpoints', has no key, or is no JSON."""
-    if path not in ("/v1/messages", "/v1/messages/count_tokens") and not (
+    if path not in ("/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches") and not (
         path.endswith(_CHAT) or is_for_responses(path)
     ):
         return Failure(404, "not_found_error", f"{path}: not found")

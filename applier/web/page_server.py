@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from applier.serving import AppServer
+from applier.web.line_review import Decided, LineReview
 from applier.web.plan_review import Replan, Review, Revision, Search
 from planner.errors import CompactorError
 
@@ -56,19 +57,21 @@ _HEADERS = {
     "x-frame-options": "DENY",
 }
 
+_PAGES = {Review: "review", LineReview: "lines"}
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class PageServer(AppServer):
     """One page; it can end the server itself."""
 
-    def __init__(self, content: Review | Mapping[str, Any]) -> None:
+    def __init__(self, content: Review | LineReview | Mapping[str, Any]) -> None:
         """Open a port that is free; nothing is answered yet. What is no review is a session's, as JSON data."""
         listening = socket.create_server((HOST, 0))
         self.port: int = listening.getsockname()[1]
         self._token, self._key = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self._is_opened = False
-        name = "review" if isinstance(content, Review) else "session"
+        name = _PAGES.get(type(content), "session")
         own = [
             Route(path, end, methods=["POST"]) for path, end in ((OPENING, self._open), ("/api/finish", self._finish))
         ]
@@ -140,7 +143,11 @@ def _file_routes(page: str) -> Iterator[Route]:
     yield Route("/static/{name}", file)
 
 
-def _content_routes(content: Review | Mapping[str, Any]) -> Iterator[Route]:
+def _content_routes(content: Review | LineReview | Mapping[str, Any]) -> Iterator[Route]:
+    if isinstance(content, LineReview):
+        yield Route("/api/lines", _shows(content.page))
+        yield Route("/api/decide", _with_body(Decided, content.decide), methods=["POST"])
+        return
     if not isinstance(content, Review):
         yield Route("/api/report", _shows(lambda: content))
         return

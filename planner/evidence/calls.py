@@ -22,6 +22,7 @@ CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
 _PATH_KEYS = ("file_path", "path", "filename", "file", "notebook_path", "filePath", "target_file", "uri")
 _COMMAND_KEYS = ("command", "cmd", "script", "code", "input")
+_FOLDER_KEYS = ("workdir", "cwd", "working_directory", "working_dir")
 _QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "question", "name", "id")
 
 ARGUMENT_CHARACTERS = 120
@@ -101,6 +102,12 @@ class Call:
     def commands(self) -> tuple[Command, ...]:
         """What its command runs, if it is one of a shell."""
         return commands_of(self.command) if self.command and _RUN_NAME.search(self.name) else ()
+
+    @property
+    def folder(self) -> str:
+        """The folder that it runs in, as its arguments say; empty where they don't, or by a relative path."""
+        folder = self._first(_FOLDER_KEYS)
+        return folder.rstrip("/") if folder.startswith("/") else ""
 
     @property
     def is_report(self) -> bool:

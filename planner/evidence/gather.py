@@ -6,16 +6,17 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
+from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence.calls import MOVING, Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
-from planner.evidence.names import common_root, file_paths, repository_root, without_root
+from planner.evidence.names import LEAST_USES, common_root, file_paths, repository_root, without_root
 from planner.evidence.outcomes import Outcome, is_refusal, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of
 from planner.reading.history import History, Turn
@@ -133,6 +134,11 @@ class TurnEvidence:
         return [call for call, outcome in self.ended_calls if outcome.status == "failed" and not outcome.refused]
 
     @property
+    def passing_lines(self) -> frozenset[int]:
+        """Numbers of what runs that passed gave back before they said so: ``=== RUN TestA``."""
+        return self.once(_passing_lines)
+
+    @property
     def obligations(self) -> frozenset[int]:
         """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
         return frozenset((*self.decisive_lines, *self.pinned_lines))
@@ -140,6 +146,12 @@ class TurnEvidence:
 
 def _name_index(turn: TurnEvidence) -> NameIndex:
     return NameIndex([text.text for text in turn.lines.texts])
+
+
+def _passing_lines(turn: TurnEvidence) -> frozenset[int]:
+    passed = [(call, outcome) for call, outcome in turn.ended_calls if (call.kind, outcome.status) == ("run", "passed")]
+    lines = {line.number for call, _ in passed for line in turn.lines_of(call.result_block)}
+    return frozenset(lines.difference(turn.obligations, *(outcome.lines for _, outcome in passed)))
 
 
 def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
@@ -207,10 +219,18 @@ def gather_evidence(
     read = {turn.id: known.get(turn.digest) or _read_turn(history, turn, counter) for turn in history.turns}
     read = {turn.id: replace(read[turn.id], turn=turn) for turn in history.turns}
     turns = _beside_others(read)
-    written, others = zip(*(turn.once(_paths) for turn in read.values()), strict=True) if read else ((), ())
+    return Evidence(turns, _root(list(read.values())), {turn.turn.digest: turn for turn in read.values()})
+
+
+def _root(turns: Sequence[TurnEvidence]) -> str:
+    """The folder that paths are shown relative to: most calls say that they run there, or it saves most in paths."""
+    folders = Counter(call.folder for turn in turns for call in turn.calls if call.folder)
+    folder, times = max(folders.items(), key=itemgetter(1), default=("", 0))
+    if times >= LEAST_USES:
+        return folder
+    written, others = zip(*(turn.once(_paths) for turn in turns), strict=True) if turns else ((), ())
     root = common_root(chain(*written)) or common_root(chain(*written, *others))
-    root = repository_root(root, (text.text for turn in read.values() for text in turn.lines.texts))
-    return Evidence(turns, root, {turn.turn.digest: turn for turn in read.values()})
+    return repository_root(root, (text.text for turn in turns for text in turn.lines.texts))
 
 
 def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:
@@ -220,7 +240,7 @@ def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvide
     lines = attributed(turn_lines(history, turn), calls)
     read = lines.to_read()
     turn_statements = tuple(statements(read))
-    outcomes, failure_lines, decisive_lines = read_calls(turn_statements, calls)
+    outcomes, failure_lines, decisive_lines = read_calls(turn_statements, [*calls, *_unasked(lines, calls)])
     boilerplate = boilerplate_of(read)
     constraint_lines, pinned_lines = constraints_of(
         [one for one in turn_statements if one.lines[0].number not in boilerplate]
@@ -229,7 +249,7 @@ def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvide
         turn=turn,
         lines=lines,
         calls=calls,
-        outcomes=outcomes,
+        outcomes=outcomes[: len(calls)],
         tokens=tokens,
         line_tokens=_line_tokens(read, len(lines), counter),
         failure_lines=failure_lines,
@@ -238,6 +258,14 @@ def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvide
         pinned_lines=pinned_lines,
         boilerplate_lines=boilerplate,
     )
+
+
+def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
+    """What tools gave back to an agent that acts in text, as results of calls of which nothing is known."""
+    answered = {call.result_block for call in calls}
+    for text in lines.texts:
+        if text.part == "result" and text.block not in answered:
+            yield Call("", {}, text.block, text.block, {"type": "tool_result", "content": text.text})
 
 
 def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> list[int]:

@@ -43,6 +43,9 @@ class Host:
     """How it opens what an earlier compaction wrote, in a planner's words."""
     blocks: tuple[str, ...] = ()
     """How a block begins that is its own to the end."""
+    results: tuple[str, ...] = ()
+    """How a block of the user's message begins that is what a tool gave back, to its end: agents without calls of the
+    API let their programs answer in the user's place."""
     contents: tuple[str, ...] = ()
     """How a block of its own begins that says something: project rules, the environment."""
     notes: tuple[str, ...] = ()
@@ -144,6 +147,7 @@ HOSTS = (
     ),
     Host(
         "Cline and its kin",
+        results=(r"\[\w+(?: for '[^\n]{0,400})?\] Result:",),
         refusals={"The user denied this operation and provided the following feedback:\n": ()},
         answers={"ask_followup_question": ("<answer>",)},
     ),
@@ -154,11 +158,13 @@ HOSTS = (
     ),
     Host(
         "OpenHands",
+        results=(r"EXECUTION RESULT of \[\w+\]:",),
         wrapping=(r"\[(?:The command|Command|Current|Python)[ :]",),
         silent=(r"\[The command completed with exit code 0\.\]",),
     ),
     Host(
         "SWE-agent",
+        results=("OBSERVATION:\n", r"<returncode>-?\d+</returncode>"),
         sentences=(
             r"Please review the changes and make sure they are correct"
             r"(?: \(correct indentation, no duplicate lines, etc\))?[.:]",
@@ -166,6 +172,14 @@ HOSTS = (
         ),
     ),
     Host("aider", blocks=(r"\[aider output\]\n",), contents=(r"\[aider output\]",)),
+    Host(
+        "AutoGen and other agents that act in text",
+        results=(
+            r"exitcode: -?\d+ \(execution (?:succeeded|failed)\)\n",
+            r"(?:Observation|Tool result):[ \t]*\n",
+            r"(?s:<tool_response>.*</tool_response>\s*\Z|<tool_result>.*</tool_result>\s*\Z)",
+        ),
+    ),
     Host("this project", summaries=("<summary>", "<compacted ")),
 )
 """A table each; who adds a host adds one. Patterns and texts are to the letter: hosts write these the same every time.
@@ -183,6 +197,8 @@ _NOTE = lazy_pattern(rf"^[ \t]*(?:{_any(host.notes for host in HOSTS)})", re.M)
 _SUMMARY = lazy_pattern(rf"\s*(?:{_any(host.summaries for host in HOSTS)})")
 _WHOLE = lazy_pattern(rf"\s*(?:{_any(host.blocks for host in HOSTS)})")
 """``# AGENTS.md instructions for /app``; not ``The AGENTS.md instructions for``."""
+_RESULT = lazy_pattern(rf"\s*(?:{_any(host.results for host in HOSTS)})")
+"""``EXECUTION RESULT of [bash]:``, ``Observation:`` on a line alone; not ``Observation: the button is too small``."""
 _CONTENT = lazy_pattern(rf"\s*(?:{_any(host.contents for host in HOSTS)})")
 _SENTENCES = lazy_pattern(_any(host.sentences for host in HOSTS))
 _WRAPPING = lazy_pattern(rf"\s*(?:{_any(host.wrapping for host in HOSTS)})")
@@ -224,8 +240,12 @@ def is_host_text(text: str) -> bool:
 
 
 def attributed(lines: Lines, calls: Sequence[Call]) -> Lines:
-    """The `lines` of one turn, each with its source."""
-    return replace(lines, sources=dict(_attributed(lines, calls)))
+    """The `lines` of one turn, each with its source; what a tool gave back in the user's place as a result."""
+    texts = tuple(
+        text._replace(part="result", source="tool") if text.source == "user" and _RESULT.match(text.text) else text
+        for text in lines.texts
+    )
+    return replace(lines, texts=texts, sources=dict(_attributed(replace(lines, texts=texts), calls)))
 
 
 def _attributed(lines: Lines, calls: Sequence[Call]) -> Iterator[tuple[int, Source]]:

@@ -17,6 +17,7 @@ from typing import Literal
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
+    "LEAST_USES",
     "SpecificKind",
     "common_root",
     "defines",
@@ -144,7 +145,7 @@ def common_root(paths: Iterable[str]) -> str:
     uses: Counter[str] = Counter()
     for path, times in Counter(paths).items():
         parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
-        uses.update({"/".join(parts[:end]): times for end in range(3, len(parts))})
+        uses.update({"/".join(parts[:end]): times for end in range(2, len(parts))})
     worth = {folder: len(folder) * times for folder, times in uses.items() if times >= LEAST_USES}
     root = max(worth, key=lambda folder: (worth[folder], folder), default="")
     while _parent(root) and uses[_parent(root)] > PARENT_SHARE * uses[root]:
@@ -167,9 +168,8 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
 
 
 def _parent(folder: str) -> str:
-    """The folder above, if it is two components deep or more."""
-    above = folder.rpartition("/")[0]
-    return above if above.count("/") >= 2 else ""
+    """The folder above, empty for one of the file system's root."""
+    return folder.rpartition("/")[0]
 
 
 @lru_cache(maxsize=64)

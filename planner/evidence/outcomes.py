@@ -38,10 +38,11 @@ NO_OF_SOME = 123
 
 _EXIT_CODE = lazy_pattern(
     r"^\s*(?:[\[<]?(?:Process|Error:|(?:The )?Command|shellId:) .{0,160}?)?\[?exit(?:ed)?(?: with)?(?: code| status)"
-    r":? *(-?\d{1,10})\b|\"exit_?code\": ?(-?\d{1,10})\b",
+    r":? *(-?\d{1,10})\b|\"exit_?code\": ?(-?\d{1,10})\b|^(?:<returncode>|exitcode: )(-?\d{1,10})\b",
     re.I,
 )
-"""``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``; not ``# exit code 2 means usage``."""
+"""``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``, ``<returncode>1</returncode>``;
+not ``# exit code 2 means usage``."""
 _NONE = lazy_pattern(r"\W*no (?:[\w'-]+ ){1,4}?(?:(?:were )?found|reported|match(?:ed|es)?|exists?)\b", re.I)
 """How a command that looks says that there is none: ``no pull requests found for branch "x"``; not ``no such file``."""
 _QUIET = lazy_pattern(r"(?:\b2|&)> ?/dev/null")
@@ -106,11 +107,11 @@ _TOOL_ERROR = lazy_pattern(
 "denied"}``; not ``{"error": null}``."""
 _HTTP_ERROR = lazy_pattern(
     r"\s*(?:<\s*)?HTTP/[\d.]+ [45]\d\d\b|curl: \(\d+\)"
-    r"|.{0,120}(?:\bstatus(?: ?code)?[\"']?\s*[:=]?\s*|\(HTTP )[45]\d\d\b(?! tokens)",
+    r"|(?!\s*\[\s*\{).{0,120}(?:\bstatus(?: ?code)?[\"']?\s*[:=]?\s*|\(HTTP )[45]\d\d\b(?! tokens)",
     re.I,
 )
-"""A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``.
-"""
+"""A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``,
+nor records that have a status: ``[{"status": 500}, …]``."""
 _RAISED = lazy_pattern(
     r"\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt)\b(?::.*)?$|E {3,}\S)"
     r"|\s*(?:[\w./-]+: )+.*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown"
@@ -286,7 +287,7 @@ def _asking(command: Command, code: int) -> str:
 def _exit_code(result: Sequence[Statement]) -> int | None:
     for statement in (*result[:HEAD_LINES], *result[HEAD_LINES:][-TAIL_LINES:]):
         if match := _EXIT_CODE.search(statement.text):
-            return int(match[1] or match[2])
+            return int(match[1] or match[2] or match[3])
     return None
 
 

@@ -276,8 +276,8 @@ def pending_changes(evidence: Evidence) -> list[RecordLine]:
     ]
 
 
-_COMMIT = lazy_pattern(r"^\[[\w./-]{1,120} (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
-"""What git says of a commit: ``[main a1b2c3d] Fix the race``; not ``[main] Fix``."""
+_COMMIT = lazy_pattern(r"^\[(?:[^\s\[\]]{1,120}|detached HEAD) (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
+"""What git says of a commit: ``[main a1b2c3d] Fix the race``, ``[detached HEAD a1b2c3d] Try``; not ``[main] Fix``."""
 _CONFLICT = lazy_pattern(
     r"^CONFLICT \([^)\n]{1,60}\): Merge conflict in (\S.{0,250})$|^\s{0,8}both (?:modified|added): +(\S.{0,250})$"
     r"|^(?:UU|AA) (\S.{0,250})$",

@@ -19,7 +19,7 @@ from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.names import defines
 from planner.evidence.tasks import written_tasks
-from planner.placeholders import call_line
+from planner.placeholders import argument_lines, call_line
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line, is_encoded
 
@@ -67,13 +67,8 @@ def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
     """`line` of `turn` as a card shows it: without the number of a viewer, for cards number lines themselves, and
     without the root of paths."""
     text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
-    call = turn.once(_call_lines).get(line.number) if line.part == "call" else None
+    call = turn.once(argument_lines).get(line.number) if line.part == "call" else None
     return evidence.shown(text if call is None else call_line(call, text, evidence.root))
-
-
-def _call_lines(turn: TurnEvidence) -> Mapping[int, Call]:
-    """The line of each call's short arguments."""
-    return {turn.lines_of(call.block)[0].number: call for call in turn.calls}
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
@@ -175,11 +170,15 @@ class _Choice:
         text = _unmarked(self.text(turn, line))
         if not text:
             return True
-        if line.part == "call" and not {*_KEYS.sub(" ", text).split()} - {*self.headers[turn.turn.id].split()}:
+        if line.part == "call" and not _words(_KEYS.sub(" ", text)) - _words(self.headers[turn.turn.id]):
             return True
         if (turn.turn.id, line.block) in self.done:
             return True
         return len(text) >= REPEAT_CHARACTERS and (text if line.part == "result" else (line.part, text)) in self._texts
+
+
+def _words(text: str) -> set[str]:
+    return set(text.replace(";", " ").split())
 
 
 def _unmarked(text: str) -> str:
@@ -188,10 +187,12 @@ def _unmarked(text: str) -> str:
 
 
 def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
-    """True for a blank line, for encoded data, and for what a host always writes but what it demands."""
+    """True for a blank line, for encoded data, for all but the end of a run that passed, and for what a host always
+    writes but what it demands."""
     return (
         not line.text.strip()
         or is_encoded(line.text)
+        or line.number in turn.passing_lines
         or (line.number in turn.boilerplate_lines and not _is_demand(line))
     )
 

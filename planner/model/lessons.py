@@ -8,14 +8,16 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.analysis import Analysis
+from planner.errors import PlannerUnavailable
 from planner.model.answer import Scope, json_in
 from planner.model.asking import Conversation
 from planner.model.cards import turn_cards
-from planner.model.client import Endpoint
+from planner.model.client import Endpoint, unavailable
 from planner.model.prompts import Prompts
 from planner.model.question import Question
 from planner.plan import Usage
@@ -26,7 +28,7 @@ __all__ = ["LessonsModel", "WrittenLesson", "lessons_in", "lessons_question"]
 
 CARDS_TOKENS = 24_000
 """What is shown of a conversation at most: one call, whatever its length."""
-ANSWER_TOKENS = 1_500
+ANSWER_TOKENS = 2_000
 
 _OPENS = re.compile(r'\{\s*"lessons"')
 """Where an answer begins, with words or the marks of a code block before it."""
@@ -43,6 +45,7 @@ class WrittenLesson(BaseModel):
     turn: str = ""
     words: str = Field(default="", description="Copied from the turn, letter by letter")
     mended: str = ""
+    why: str = Field(default="", description="Of an error: what the agent says of its cause, letter by letter")
 
 
 class _Answer(BaseModel):
@@ -84,6 +87,18 @@ class LessonsModel:
             raise asked.unavailable(failure) from None
         return answer.lessons, asked.meter.usage
 
+    def body(self, analysis: Analysis, settings: PlanSettings) -> dict[str, Any]:
+        """What is sent of a conversation that is asked about with others, by a batch of Anthropic's."""
+        question = lessons_question(analysis, settings)
+        system, prompt = question.system(self.prompts), question.text(self.prompts)
+        body = {**self.endpoint.body(_Answer, system, prompt, ANSWER_TOKENS, 1.0)}
+        body.pop("timeout")
+        return body
+
+    def unavailable(self, error: Exception) -> PlannerUnavailable:
+        """`error` of the provider's SDK as ours."""
+        return unavailable(error, self.endpoint.model, self.endpoint.secrets, Usage())
+
 
 def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
     """What is asked about a conversation."""
@@ -92,14 +107,14 @@ def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
     return Question(Scope(turns, ()), {"cards": cards, "brief": ""}, "learn", entries=False)
 
 
-def lessons_in(text: str) -> list[WrittenLesson]:
-    """What a recorded answer notes, among words or cut off; nothing if it is no answer."""
+def lessons_in(text: str) -> list[WrittenLesson] | None:
+    """What an answer notes, among words or cut off; None if it is no answer."""
     match = _OPENS.search(text)
     fields = json_in(text[match.start() :]) if match else None
     try:
         return _Answer.model_validate(fields).lessons
     except ValidationError:
-        return []
+        return None
 
 
 def _request(analysis: Analysis, settings: PlanSettings) -> PlanRequest:

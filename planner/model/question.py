@@ -35,12 +35,9 @@ REQUEST_CHARACTERS = 600
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
 WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
-TARGET_SHARE = 0.5
-"""The brief takes at most this share of the target: on six sessions a page in its own words answered more than twice
-its size in lines."""
 WORDS_NEED, SENTENCES_NEED, LINES_NEED = 0.12, 0.07, 0.025
-"""And so much of what is said, of documents that were read, and of other lines, for there is no more to tell: together
-3 to 4 % of agent sessions, half as much again as at a target of a twentieth."""
+"""The brief takes so much of what is said, of documents that were read, and of other lines, for there is no more to
+tell: together 3 to 4 % of agent sessions."""
 SENTENCE_WORDS = 8
 """A line of so many words without the marks of code is one of a document."""
 ENTRIES_RATIO = 0.004
@@ -301,14 +298,14 @@ def choice_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
 
 
 def brief_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
-    """How long the brief of an answer about `turns` may be: it grows with the target until it tells what is needed."""
+    """How long the brief of an answer about `turns` may be: what it needs to tell, as far as the target has room for it
+    and an answer holds it."""
     request, here = situation.request, _tokens(turns)
     whole = max(1, request.evidence.tokens)
     target = min(whole, request.target_tokens) * here // whole
     room = brief_limit(target, situation.least_tokens * here // whole)
     need = sum(turn.once(_need) for turn in turns if not turn.superseded_by) * request.counter.scale
-    wanted = max(min(TARGET_SHARE * target, need), BRIEF_FLOOR_TOKENS)
-    return int(min(wanted, room, _most_brief(request)))
+    return int(min(max(need, BRIEF_FLOOR_TOKENS), room, _most_brief(request)))
 
 
 def _need(turn: TurnEvidence) -> float:

@@ -167,6 +167,10 @@ class Lines(Sequence[Line]):
             raise IndexError(f"no line {at} of {len(self)}")
         return next(self._at(self.text_at(index), (index,)))
 
+    def text(self, number: int) -> str:
+        """What the line with this number says."""
+        return self.text_at(number - 1).words(number - 1)
+
     def text_at(self, index: int) -> BlockText:
         """The text that the line at this index is cut from."""
         return self.texts[bisect_right(self.texts, index, key=attrgetter("first")) - 1]

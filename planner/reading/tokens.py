@@ -29,8 +29,6 @@ PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
 """A PDF costs 1,500 to 3,000 tokens a page (Anthropic); unseen ones are guessed from the size."""
 SEALED_CHARACTERS_PER_TOKEN = 5
 """Of base64, for reasoning that only its signature or redacted data carries: 4 characters of text a token."""
-MIN_SCALE, MAX_SCALE = 1.0, 2.5
-"""Bounds of calibration: no tokenizer measured is outside, so a stray count cannot ruin every later one."""
 
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""

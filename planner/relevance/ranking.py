@@ -31,6 +31,9 @@ PROSE_HEAD_TOKENS = 4
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 STEM_CHARACTERS = 6
+MOST_COMPARED = 256
+"""Of the lines that hold a name, one is compared with so many of the last: what thousands of lines of a log name would
+take the square of their number."""
 ROUNDING = 1e-12
 """Sums of the same numbers differ by less than this."""
 
@@ -57,9 +60,8 @@ def rank_lines(
 
     `pinned` lines by turn id, and all lines of the turns that stand `whole`, are taken to stand already.
     """
-    standing, told = set[str](), Told()
-    """What lines that stand name: it adds nothing any more."""
-    turns = [_Turn(turn, relevance, standing, told) for turn in evidence.turns.values()]
+    told = Told()
+    turns = [_Turn(turn, relevance, told) for turn in evidence.turns.values()]
     for turn in turns:
         turn.stand(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
     waiting = [
@@ -73,7 +75,7 @@ def rank_lines(
     while waiting and spent < budget_tokens:
         _, place, number = heappop(waiting)
         turn = turns[place]
-        numbers = turn.understood(number)
+        numbers = with_neighbours(turn.lines, number)
         worth, cost = turn.worth(numbers)
         if worth <= 0:
             continue
@@ -94,20 +96,27 @@ class Told:
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self._lines: defaultdict[str, list[tuple[frozenset[str], frozenset[str]]]] = defaultdict(list)
-        """By each name what the lines that hold it name, and their words."""
+        self.lines: defaultdict[str, list[tuple[Collection[str], str]]] = defaultdict(list)
+        """By each name the lines that hold it, each with all that it names."""
 
-    def add(self, names: Iterable[str], text: str) -> None:
-        """Note a line that names this."""
-        line = frozenset(names), _words(text)
-        for name in line[0]:
-            self._lines[name].append(line)
+    def add(self, names: Collection[str], text: str) -> None:
+        """Note a line that has these names, each once."""
+        for name in names:
+            self.lines[name].append((names, text))
 
     def says(self, names: Sequence[str], text: str) -> bool:
         """True for a line that names something, and all of whose names and words stand on one of these."""
-        wanted, words = frozenset(names), _words(text)
-        rarest = min((self._lines.get(name, []) for name in names), key=len, default=[])
-        return any(wanted <= named and words <= other for named, other in rarest)
+        rarest = min((self.lines.get(name, []) for name in names), key=len, default=[])
+        if not rarest:
+            return False
+        words = _words(text)
+        return any(_has_words(line, words) for named, line in rarest[-MOST_COMPARED:] if set(names).issubset(named))
+
+
+def _has_words(text: str, words: frozenset[str]) -> bool:
+    """True if all these are words of `text`."""
+    folded = text.casefold()
+    return all(word in folded for word in words) and words <= _words(text)  # the first is quick to say no
 
 
 def _words(text: str) -> frozenset[str]:
@@ -119,22 +128,20 @@ def _words(text: str) -> frozenset[str]:
 class _Turn:
     """One turn whose lines compete: what each is worth and costs, and which of them stand so far."""
 
-    def __init__(self, evidence: TurnEvidence, relevance: Relevance, standing_names: set[str], told: Told) -> None:
+    def __init__(self, evidence: TurnEvidence, relevance: Relevance, told: Told) -> None:
         self.id = turn_id = evidence.turn.id
         self.names, self.bases = relevance.names[turn_id], relevance.bases[turn_id]
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.costs = evidence.line_tokens
         self.standing: set[int] = set()
-        self._weights, self._standing_names, self._evidence = relevance.weights, standing_names, evidence
-        self._told = told
+        self.lines, self._weights, self._told = evidence.lines, relevance.weights, told
         self._head = HEAD_TOKENS if evidence.calls else PROSE_HEAD_TOKENS
-        self._understood = evidence.once(_looked_for)
         self.telling_lines = evidence.once(_telling_lines)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
         """What lines add together for each raw token, and how many tokens that is; never less than they come to in a
         note, which leaves out indentation and the root of paths."""
-        weights, standing, known = self._weights, self.standing, self._standing_names
+        weights, standing, known = self._weights, self.standing, self._told.lines
         gain, cost = 0.0, 0 if standing else self._head
         for number in numbers:
             if number not in standing:
@@ -145,40 +152,26 @@ class _Turn:
                         gain += weights[name]
         return gain * self.weight / (cost or 1), cost
 
-    def understood(self, number: int) -> tuple[int, ...]:
-        """A line and those that must stand too for it to be understood."""
-        if number not in self._understood:
-            self._understood[number] = with_neighbours(self._evidence.lines, number)
-        return self._understood[number]
-
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Those of the lines that say what no line that stands does, and those that stand."""
         return tuple(number for number in numbers if number in self.standing or not self._is_told(number))
 
     def _is_told(self, number: int) -> bool:
-        names = self.names[number - 1]
-        known = bool(names) and self._standing_names.issuperset(names)
-        return known and self._told.says(names, self._evidence.lines[number - 1].text)
+        return self._told.says(self.names[number - 1], self.lines.text(number))
 
     def stand(self, numbers: Iterable[int]) -> None:
         """Note that lines stand: what they name and say adds nothing any more."""
         for number in numbers:
-            if self.names[number - 1] and number not in self.standing:
-                self._told.add(self.names[number - 1], self._evidence.lines[number - 1].text)
+            if number not in self.standing:
+                self._told.add(self.names[number - 1], self.lines.text(number))
             self.standing.add(number)
-            self._standing_names.update(self.names[number - 1])
 
 
 def _telling_lines(turn: TurnEvidence) -> list[int]:
     """Numbers of the lines that say something."""
-    idle = turn.boilerplate_lines | unchanged_lines(turn)
+    idle = turn.boilerplate_lines | turn.passing_lines | unchanged_lines(turn)
     telling = (line for line in turn.lines.to_read() if line.text.strip() and not is_encoded(line.text))
     return [line.number for line in telling if line.number not in idle]
-
-
-def _looked_for(_: TurnEvidence) -> dict[int, tuple[int, ...]]:
-    """What `with_neighbours` says of lines of a turn, by number, as far as it was asked."""
-    return {}
 
 
 def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
@@ -188,25 +181,28 @@ def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
     text = lines.text_at(at)
     own = len(text.words(at).strip())
     room = CONTEXT_CHARACTERS - own // 4
+    if own >= 2 * room:  # more than half of all that may be near
+        return (number,)
     if text.part == "call" and at == text.first:  # the short arguments: each is a text of its own
         return (number,)
-    before, behind = range(at - 1, text.first - 1, -1), range(at + 1, text.stop)
-    beside = {index + 1: length for side in (behind, before) for index, length in _near(text, side, room)}
+    beside = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
     around, standing = own + sum(beside.values()), own
     chosen = [number]
-    for near in sorted(beside, key=lambda near: abs(near - number)):
+    for index in sorted(beside, key=lambda index: abs(index - at)):
         if 2 * standing >= around:
             break
-        chosen.append(near)
-        standing += beside[near]
+        chosen.append(index + 1)
+        standing += beside[index]
     return tuple(sorted(chosen))
 
 
-def _near(text: BlockText, indices: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
-    """Those of the lines at `indices` that are within `room`, and how many characters each has there."""
+def _near(text: BlockText, indices: Iterable[int], room: int) -> dict[int, int]:
+    """How many characters each of the lines at `indices` has within `room`."""
+    beside = {}
     for index in indices:
         if room <= LEAST_CHARACTERS:
-            return
+            break
         words = text.words(index)
-        yield index, min(len(words.strip()), room)
+        beside[index] = min(len(words.strip()), room)
         room -= len(words) + 1
+    return beside

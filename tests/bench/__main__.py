@@ -1,9 +1,9 @@
-"""``python -m tests.bench COMMAND``: what sessions cost and keep (``presets``, ``rounds``), how readers grade it
-(``exams``, ``labels``), what views tell twice (``twice``), what suites of others find (``compactbench``,
-``side-constraints``), whether the task goes on (``continue``), what the mod does in the real client (``mod``), what
-several proxies on one database cost (``proxies``), what conversations teach (``learned``), what a million facts
-take (``facts``), how fast all of it is (``speed``), and how time and memory grow with an input made to hurt
-(``growth``).
+"""``python -m tests.bench COMMAND``: what sessions cost and keep (``presets``, ``rounds``) and at least must
+(``least``), how readers grade it (``exams``, ``labels``), what views tell twice (``twice``), what suites of others find
+(``compactbench``, ``side-constraints``), whether the task goes on (``continue``), what the mod does in the real client
+(``mod``, ``mod-exam``), what several proxies on one database cost (``proxies``), what conversations teach
+(``learned``), what a million facts take (``facts``), how fast all of it is (``speed``), and how time and memory grow
+with an input made to hurt (``growth``).
 
 Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
 """
@@ -28,7 +28,17 @@ from planner.model.planners import ModelPlanner
 from planner.prices import CACHE_READ_PRICES
 from planner.proposal import Planner
 from planner.rules import RulesPlanner
-from tests.bench import continuing, learned, many_facts, mod_run, public_suites, several_proxies, twice
+from tests.bench import (
+    continuing,
+    learned,
+    least_cost,
+    many_facts,
+    mod_exam,
+    mod_run,
+    public_suites,
+    several_proxies,
+    twice,
+)
 from tests.bench.growth import INPUTS, measure_growth
 from tests.bench.preset_costs import PresetRun, measure_presets, preset_totals
 from tests.bench.readings import SUMMARY, print_exams, print_labels
@@ -94,7 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     growth.add_argument("--only", default="", help="inputs whose names hold this")
     growth.set_defaults(run=_growth)
     twice.add_command(commands)
+    least_cost.add_command(commands)
     mod_run.add_command(commands)
+    mod_exam.add_command(commands)
     several_proxies.add_command(commands)
     continuing.add_command(commands)
     learned.add_command(commands)

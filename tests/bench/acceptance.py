@@ -60,7 +60,8 @@ done = subprocess.run([sys.executable, "-B", "-m", "unittest"], capture_output=T
 assert done.returncode == 0, done.stderr[-300:]
 """
 _COMMITTED = """
-left = subprocess.run(["git", "status", "--porcelain", "--", "logsift", "tests"], capture_output=True, text=True).stdout
+looked = ["git", "status", "--porcelain", "--", "logsift", "tests", ":!*__pycache__*"]
+left = subprocess.run(looked, capture_output=True, text=True).stdout
 assert not left.strip(), left
 """
 

@@ -23,6 +23,8 @@ import click
 
 from applier.program import program
 from applier.testing import CACHE_READ_PRICES, MessagesServer, Request, Usage, say, use
+from tests.mod.client import ANSWER as PLAN
+from tests.mod.client import BY_CARDS, FORKED
 
 __all__ = ["ClientRun", "run_client"]
 
@@ -58,6 +60,8 @@ class _Developer:
 
     def __call__(self, request: Request) -> str | list[dict[str, object]]:
         is_codex = "input" in request.body
+        if any(asks in request.raw.decode() for asks in (FORKED, BY_CARDS)):
+            return PLAN
         if not (is_codex or request.tools):
             return "Numbered modules"
         with self._lock:
@@ -120,6 +124,7 @@ def run_client(
     window_tokens: int | None,
     asks_at: int | None = None,
     in_words: bool = False,
+    planner: str = "rules",
     timeout_seconds: float = 3600.0,
 ) -> ClientRun:
     """Let `client` work for so many rounds: behind the proxy in a window, or (None) without both. Codex asks for a
@@ -135,7 +140,7 @@ def run_client(
             if Path(client).stem == "codex":
                 command = _codex(client, Path(home), server.url, asks_at, window_tokens is None, in_words)
             if window_tokens is not None:
-                options = ["--planner", "rules", "--window", str(window_tokens)]
+                options = ["--planner", planner, "--window", str(window_tokens)]
                 options += [] if in_words else ["--openai-upstream", server.url]
                 command = program("wrap", *options, *command)
             started = time.monotonic()
@@ -185,10 +190,11 @@ def _environment(home: str, url: str) -> Mapping[str, str]:
 @click.option("--window", default=60_000, show_default=True)
 @click.option("--asks-at", type=int, help="Codex asks for a compaction itself once its prompt has so many tokens.")
 @click.option("--in-words", is_flag=True, help="It asks as it does a provider that is not OpenAI.")
-def _main(client: str, rounds: int, window: int, asks_at: int | None, in_words: bool) -> None:
+@click.option("--planner", default="rules", show_default=True, help="Or auto: the scripted model is asked for plans.")
+def _main(client: str, rounds: int, window: int, asks_at: int | None, in_words: bool, planner: str) -> None:
     """Print both runs side by side."""
     for name, tokens, asks in (("with the proxy", window, asks_at), ("without", None, None)):
-        run = run_client(client, rounds, window_tokens=tokens, asks_at=asks, in_words=in_words)
+        run = run_client(client, rounds, window_tokens=tokens, asks_at=asks, in_words=in_words, planner=planner)
         click.echo(f"{name}: exit {run.exit_code}, {run.rounds} rounds in {run.seconds:.0f} s")
         click.echo(f"largest prompt {run.largest_prompt:,}; violations {dict(Counter(run.violations))}")
         costs = ", ".join(f"{run.bill.cost(price):,.0f} at {price:g}" for price in CACHE_READ_PRICES)

@@ -35,7 +35,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser("learned", help="what conversations teach, for a reader to judge")
     parser.add_argument("places", nargs="+", type=Path, help="transcripts, or folders of them")
     parser.add_argument("--prompts", type=Path, help="write there what a model would be asked, and read nothing")
-    parser.add_argument("--answers", type=Path, help="what a model answered, NAME.txt for the transcript NAME.json")
+    parser.add_argument("--answers", type=Path, help="what a model answered, NAME.txt each; rules read the others")
     parser.add_argument("--unproposed", action="store_true", help="all lessons, also those that do not count yet")
     parser.set_defaults(run=_run)
 
@@ -88,9 +88,9 @@ def lines_of_projects(
 def _lessons(path: Path, answers: Path | None) -> list[Lesson]:
     answer = answers / f"{path.stem}.txt" if answers else None
     evidence = _analysis(path).evidence
-    if answer is None:
+    if answer is None or not answer.is_file():
         return lessons_of(evidence)
-    return with_written(lessons_in(answer.read_text("utf-8")), evidence) if answer.is_file() else []
+    return with_written(lessons_in(answer.read_text("utf-8")) or [], evidence)
 
 
 def _analysis(path: Path) -> Analysis:

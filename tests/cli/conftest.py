@@ -1,6 +1,7 @@
 """A small real transcript, a store of its own for each test, and the command line in this process."""
 
 import json
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
@@ -93,3 +94,8 @@ def applied(compactor, transcript, plan_file) -> Path:
     """The view that `apply` wrote; the originals are in the store."""
     assert compactor("apply", plan_file, transcript, "-o", "view.json").code == 0
     return transcript.parent / "view.json"
+
+
+def interruptible():
+    """As from a terminal: what a shell starts in the background ignores interrupts, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -21,6 +21,7 @@ from applier.processes import in_processes
 from applier.program import program
 from applier.testing import Failure
 from planner import CompactionPlan
+from tests.cli.conftest import interruptible
 from tests.loopback import KEY, Loopback
 
 RULES = ("--planner", "rules")
@@ -148,6 +149,7 @@ def many(folder, example):
 def begun(folder, **how):
     """A run of the real program, once it has written a row."""
     command = program("plan", "in", *RULES, "-o", "rows.jsonl", "--workers", "2")
+    how = {"preexec_fn": interruptible, **how}
     run = subprocess.Popen(
         command, cwd=folder, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from datetime import date
 
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from applier.adapters.transcripts import read_transcript
 from applier.adapters.visible import Visible
+from applier.learning.conversations import conversations_in
 from applier.learning.memory import Memory
 from applier.learning.propose import proposed_lines
-from applier.learning.readers import with_written
+from applier.learning.readers import open_reader, with_written
 from applier.store import open_store
 from applier.store.facts import is_within
 from applier.testing import Failure
@@ -100,6 +102,20 @@ def test_lines_stand_between_marks_in_a_file_of_the_person(learn, say, folder):
     again = (folder / "app" / "AGENTS.md").read_text()
     assert again.endswith("<!-- compactor: end of learned -->\n\nMore of mine.\n")
     assert "nouns" in again
+
+
+def test_what_the_projects_instructions_say_is_not_proposed(learn, say, folder):
+    say("s1", WISH, "Always use the field's own nouns for names.")
+    (folder / "app" / "CLAUDE.md").write_text(f"# Rules\n\n- {WISH}\n")
+    (line,) = learn("--dry-run", "--json").json["lines"]
+    assert "nouns" in line
+
+
+def test_a_log_without_times_gives_no_date(learn, say):
+    path = say("s1", WISH)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**line, "timestamp": None}) + "\n" for line in lines))
+    assert learn("--dry-run", "--json").json["lines"] == [f"- “{WISH}” (s1:t1)"]
 
 
 def test_a_link_in_a_strangers_repository_leads_nowhere(learn, say, folder):
@@ -232,7 +248,44 @@ def test_a_recorded_answer_is_read_and_checked_as_one_that_was_asked_for(asking,
     for text in (answer, f"Two lines stand out.\n```json\n{answer}\n```"):
         recorded = with_written(lessons_in(text), analysis.evidence)
         assert sorted(one.text for one in recorded) == sorted(line[2:].rpartition(" (")[0] for line in told)
-    assert lessons_in("There is nothing.") == lessons_in('{"lessons": 3}') == []
+    assert lessons_in("There is nothing.") is lessons_in('{"lessons": 3}') is None
+
+
+def evidence_of(log):
+    return analyze_history(read_history(read_transcript(log).messages), TokenCounter.for_model("")).evidence
+
+
+def failing(cause, mended, later=("make lint", "0 issues.", False)):
+    """A lint that failed and passed, and what a model says of it."""
+    words = "/bin/sh: line 3: golint: command not found"
+    steps = [("make lint", f"Exit code 127\n{words}", True), ("make install", "installed 3 tools", False), later]
+    every = tuple(({"name": "Bash", "input": {"command": run}}, out, bad) for run, out, bad in steps)
+    error = {"kind": "error", "about": "lint", "text": "`make lint` needs `make install`", "turn": "t3", "words": words}
+    return every, json.dumps({"lessons": [{**error, "why": cause, "mended": mended}]})
+
+
+@pytest.mark.parametrize(
+    ("cause", "mended", "later", "stands"),
+    [
+        ("The tools are not installed yet.", "t5", ("make lint", "0 issues.", False), True),
+        ("The tools are not there.", "t5", ("make lint", "0 issues.", False), False),  # nobody said so
+        ("The tools are not installed yet.", "t4", ("make lint", "0 issues.", False), False),  # another command
+        ("The tools are not installed yet.", "t5", ("make lint", "Exit code 1\n3 issues", True), False),
+        ("The tools are not installed yet.", "t5", ("ls", "a b", False), False),
+    ],
+)
+def test_a_models_error_stands_if_its_cause_was_said_and_the_same_check_passed(say, cause, mended, later, stands):
+    steps, answer = failing(cause, mended, later)
+    log = say("s1", "Lint it.", steps=steps, says="Look. The tools are not installed yet.")
+    told = with_written(lessons_in(answer), evidence_of(log))
+    assert any("needs `make install`" in one.text for one in told) == stands
+
+
+def test_a_models_wish_that_asks_is_none(asking, say):
+    say("s1", "Why do we never push to main?")
+    asks = ("wish", "pushing", "Push to main", "t1", "Why do we never push to main?")
+    with Loopback(lessons(asks)) as server:
+        assert asking(server, "--dry-run", "--json").json["lines"] == []
 
 
 def test_nothing_is_asked_over_the_cap_and_what_it_may_cost_is_said_first(asking, say):
@@ -261,6 +314,39 @@ def test_a_reading_that_was_stopped_goes_on_where_it_was(asking, say):
         assert server.requests == []
 
 
+def test_a_batch_asks_about_all_at_half_the_price_and_one_that_was_sent_is_only_fetched(asking, say, folder):
+    for name in ("s1", "s2"):
+        say(name, f"Fix the parser of {name}, please.", WISH)
+    asked = lambda request: lessons(SOUND) if "of s1" in str(request.messages) else "I cannot say."  # noqa: E731
+    with Loopback(asked) as server:
+        dear = asking(server, "--dry-run").err
+        assert server.requests[0].body["output_config"]["format"] is not None
+        assert asking(server, "--batch", "--dry-run").code == 2
+        cheap = asking(server, "--batch", "--yes", "--json")
+        assert cheap.json["read_now"] == 1
+        assert cheap.json["problems"] == ["s2: no answer in the batch"]
+        assert 2 * dollars_in(cheap.err) == pytest.approx(dollars_in(dear), rel=0.1)
+        assert cheap.json["dollars"] > 0
+        assert server.violations == []
+        say("s3", "Fix the parser of s1, please, and s3.", WISH)
+        sent = len(server.requests)
+        with open_store() as store, open_reader("model", None, None, by_batch=True) as reader:  # and is killed
+            due = [one for one in conversations_in([folder / "logs"], [str(folder / "app")], 4e9) if one.name == "s3"]
+            Memory(store, str(folder / "app")).note_batch(reader.send(due), reader.name)
+        assert len(server.requests) == sent + 1
+        again = asking(server, "--batch", "--yes", "--json", "--cap", "0")
+        assert (again.json["read_now"], len(server.requests)) == (1, sent + 1)
+        assert again.json["problems"] == ["not in the batch: 1; run it again to ask about them"]
+    with Loopback(asked) as server, open_store() as store:
+        Memory(store, str(folder / "app")).note_batch("msgbatch_gone", reader.name)
+        assert "not in the batch: 1;" in asking(server, "--batch", "--yes").err
+        assert asking(server, "--batch", "--yes").err.count("msgbatch_000001 is under way") == 1
+
+
+def dollars_in(text):
+    return float(text.partition("at most ≈ $")[2].split()[0])
+
+
 def test_commits_and_conversations_are_known_by_each_other(learn, say, compactor, folder):
     commit = {"name": "Bash", "input": {"command": "git commit -am 'Fix the race'"}}
     say("s1", "Fix the race, please.", steps=((commit, "[main a1b2c3d] Fix the race\n 1 file changed", False),))
@@ -271,6 +357,51 @@ def test_commits_and_conversations_are_known_by_each_other(learn, say, compactor
     assert compactor("commits", "s1", "--project", folder / "app", "--json").json == [row]
     assert compactor("commits", "s2", "--project", folder / "app", "--json").json == []
     assert compactor("commits", "--project", folder, "--json").json == []
+
+
+def test_commits_of_a_real_repository_are_known_by_their_whole_hashes(learn, say, compactor, folder):
+    """What git itself prints of a first commit, on a branch, amended, and on no branch, in a worktree."""
+    repository, tree = folder / "app", folder / "app" / "tree"
+    repository.mkdir()
+
+    def git(*arguments, place=repository):
+        identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        ran = subprocess.run(["git", *identity, *arguments], cwd=place, capture_output=True, text=True, check=True)
+        return ran.stdout + ran.stderr
+
+    def step(command, *arguments, place=repository):
+        return {"name": "Bash", "input": {"command": command}}, git(*arguments, place=place), False
+
+    git("init", "-b", "main")
+    commit = ("commit", "--allow-empty", "-m")
+    first = step("git commit -m 'Begin: read [all] lines'", *commit, "Begin: read [all] lines")
+    hashes = [git("rev-parse", "HEAD").strip()]
+    git("checkout", "-b", "fix/#12@race")
+    wrong = step("git commit -m 'Mend teh race'", *commit, "Mend teh race")
+    gone = git("rev-parse", "HEAD").strip()
+    amended = step("git commit --amend -m 'Mend the race'", "commit", "--allow-empty", "--amend", "-m", "Mend the race")
+    hashes.append(git("rev-parse", "HEAD").strip())
+    git("worktree", "add", "--detach", str(tree))
+    detached = step(f"cd {tree} && git commit -m 'Try it'", *commit, "Try it", place=tree)
+    hashes.append(git("rev-parse", "HEAD", place=tree).strip())
+    git("checkout", "-b", "other")
+    elsewhere = git("log", "--oneline"), git("rev-parse", "HEAD").strip()
+    say("s1", "Begin.", steps=(first, wrong, amended))
+    say("s2", "Try it.", steps=(detached, ({"name": "Bash", "input": {"command": "git log"}}, elsewhere[0], False)))
+    learn("--yes")
+
+    def made_by(what):
+        rows = compactor("commits", what, "--project", repository, "--json").json
+        return [(row["from"].partition(":")[0], row["subject"]) for row in rows]
+
+    assert [made_by(one) for one in hashes] == [
+        [("s1", "Begin: read [all] lines")],
+        [("s1", "Mend the race")],
+        [("s2", "Try it")],
+    ]
+    assert made_by(gone) == []
+    assert [subject for _, subject in made_by("s1")] == ["Begin: read [all] lines", "Mend the race"]
+    assert [subject for _, subject in made_by("s2")] == ["Try it"]
 
 
 def test_an_error_comes_back_in_another_conversation_not_in_one_that_was_resumed(learn, say, folder):

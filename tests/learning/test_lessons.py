@@ -154,8 +154,23 @@ def of_kind(kind, *messages):
 FAILED = ran("make test", "Exit code 1\npanic: the key 9f must be 12 lowercase hex characters", "a", failed=True)
 
 
+PASSED = ran("make test", "3 passed", "c")
+EDIT = {"type": "tool_use", "id": "b", "name": "Edit", "input": {"file_path": "k.go", "old_string": "9"}}
+PATCH = (
+    {"role": "assistant", "content": [EDIT]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "b", "content": "The file k.go was updated."}]},
+)
+
+
 def mended(words):
     return *FAILED, *said_and(words, *ran("sed -i s/9f/9f9f/ k_test.go", "", "b")), *ran("make test", "3 passed", "c")
+
+
+def test_what_the_agent_changed_between_is_not_said_to_have_mended_it():
+    (lesson,) = of_kind("error", *FAILED, *said_and("A key needs to be 12 characters.", *PATCH), *PASSED)
+    assert lesson.text.endswith("“A key needs to be 12 characters.”; passed at t4")
+    both = *FAILED, *said_and("A key needs to be 12 characters.", *PATCH), *ran("make install", "ok", "d"), *PASSED
+    assert "make install" not in of_kind("error", *both)[0].text
 
 
 @pytest.mark.parametrize("cause", ["A key needs to be 12 characters.", "It failed because two runs share `build/`."])
@@ -172,6 +187,7 @@ def test_an_error_whose_cause_the_agent_states_counts_at_once_and_stands_with_it
         "It seems that it failed because of the key.",
         "The issue is:",
         "The test fails as expected, because the feature is not there.",
+        "It failed because the sum of the keys is wrong.",  # which is mended for everybody
     ],
 )
 def test_a_guess_and_a_failure_that_was_wanted_are_no_cause(words):
@@ -217,15 +233,25 @@ def test_a_check_is_told_by_its_command_unless_that_is_of_one_work():
 
 
 def test_what_the_user_lists_as_conventions_binds_and_what_he_lists_to_be_done_does_not():
-    brief = "# Do\n\n- Read `store.py` first and keep notes\n\n## Conventions\n\n- Use `bun` for any script.\n- Done.\n"
-    (lesson,) = of_kind("wish", {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": brief})
-    assert (lesson.text, lesson.lasting) == ("“Use `bun` for any script.”", True)
+    items = "- Use relative paths only.\n- The page must stay free of scripts.\n- Done.\n"
+    brief = f"# Do\n\n- Read `store.py` first and keep notes\n\n## Conventions\n\n{items}"
+    lessons = of_kind("wish", {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": brief})
+    assert [(one.text, one.lasting) for one in lessons] == [
+        ("“Use relative paths only.”", False),  # it may be for this task
+        ("“The page must stay free of scripts.”", True),
+    ]
+
+
+def test_what_the_description_of_a_task_forbids_is_forbidden_there():
+    brief = f"Write the design.\n\n{'It has many parts, each with its own page. ' * 40}\n\nNever push to its branch."
+    assert of_kind("wish", {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": brief}) == []
 
 
 def test_an_answer_in_own_words_is_a_decision_and_a_question_back_is_none():
     question = "Where should conflicts between two machines be resolved?"
-    (lesson,) = lasting(asked(question, "In the app", answer="GitHub shows them, so build nothing of our own"))
-    assert lesson.text == f"{question} → “GitHub shows them, so build nothing of our own”"
+    (lesson,) = lasting(asked(question, "In the app", answer="GitHub shows them, we should build nothing"))
+    assert lesson.text == f"{question} → “GitHub shows them, we should build nothing”"
+    assert lasting(asked(question, "In the app", answer="a page for that is quite a lot of work")) == []
     assert lasting(asked(question, "In the app", answer="what is it that you would do?")) == []
 
 

@@ -142,12 +142,12 @@ def opened(
     folder: Path,
     server: MessagesServer,
     plugin: Path | None,
-    *,
+    *more: str,
     client: str = "claude",
     seconds: float = SECONDS,
     **env: str,
 ) -> Iterator[Client]:
-    """A client at work in ``folder/work``, with the mod in `plugin`, if there is one."""
+    """A client at work in ``folder/work``, with the mod in `plugin`, if any; `more` are words of its command."""
     home, work = folder / "home", folder / "work"
     home.mkdir(exist_ok=True)
     work.mkdir(exist_ok=True)
@@ -155,7 +155,7 @@ def opened(
     tools = ",".join(("Bash", "Read", "Write", *LOOK_UPS))
     command = [client, "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
     with subprocess.Popen(
-        [*command, *(("--plugin-dir", str(plugin)) if plugin else ()), "--allowedTools", tools],
+        [*command, *(("--plugin-dir", str(plugin)) if plugin else ()), "--allowedTools", tools, *more],
         cwd=work, env={"PATH": os.environ["PATH"], **dict.fromkeys(_QUIET, "1"), **own, **env},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     ) as process:  # fmt: skip

@@ -117,8 +117,7 @@ def rounds_of(history):
     return [len(history) * part // ROUNDS // 2 * 2 for part in range(2, ROUNDS + 1)]
 
 
-@pytest.mark.parametrize("answer", [hears, NO_ANSWER])
-@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize(("answer", "ended"), [(hears, True), (NO_ANSWER, False)])
 def test_ten_rounds_keep_what_ten_rounds_of_a_session_keep(tmp_path, store, answer, ended):
     history, rows, at = make_session(100), Rows(), 0
     session = Session("", planner="rules", store=tmp_path / "other.db", model=MODEL)

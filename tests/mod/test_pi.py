@@ -3,6 +3,7 @@ itself."""
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from contextlib import contextmanager
@@ -93,7 +94,11 @@ def test_compactions_on_command_and_the_tools_behind_them(tmp_path):
             do("compaction_end", type="compact")
             do("agent_settled", type="prompt", message="And on")
             notes = shown(do.lines)
+            do("extension_ui_request", type="prompt", message="/compactor preview keep the tests")
+            preview = shown(do.lines)[-1]
         assert (server.violations, model.asked, len(notes)) == ([], [BY_CARDS], 2)
+        assert preview.startswith("A compaction now:")
+        assert "Still in sight: 1 of 1 demands" in preview
         assert all(note.startswith("Compacted") and "compactor restore h" in note for note in notes)
         first, *others = server.exchanges[-1].request.messages
         assert json.dumps(first).count("<compacted history=") == 1
@@ -128,7 +133,16 @@ def test_whatever_breaks_pi_compacts_by_itself_and_a_line_says_so(tmp_path):
             file.write_text("{}" if how == "no program" else json.dumps({**works, **broken}), "utf-8")
             before = len(do.lines)
             ended = do("compaction_end", type="compact")
-            (line,) = shown(do.lines[before:])
+            (line, *receipts) = shown(do.lines[before:])
             assert "Pi compacts by itself" in line, how
+            assert receipts == [], how
             assert "Modules were built" in ended["result"]["summary"], how
         assert set(model.asked) == {BUILT_IN}
+        do("agent_settled", type="prompt", message="Build the modules, never delete a file")
+        no_plan = f'test "$1" != compact && exec {shlex.join(works["argv"])} "$1"'
+        file.write_text(json.dumps({**works, "argv": ["sh", "-c", no_plan, "sh"]}), "utf-8")
+        do("compaction_end", type="compact")
+        receipt = shown(do.lines)[-1]
+    assert receipt.startswith("Pi compacted:")
+    assert "Build the modules" in receipt
+    assert "compactor restore h" in receipt

@@ -1,6 +1,7 @@
 """Laws of the cards: they fit their budget, hold every turn once, point right, and cannot be forged."""
 
 import re
+from itertools import chain
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -446,3 +447,27 @@ def test_paths_on_cards_are_relative_to_the_root_of_the_repository_as_git_names_
     assert f"Read {below}/part_3.go" in text_of(
         turn_cards(request, list(request.evidence.turns.values()), BUDGET), "t5"
     )
+
+
+def test_of_a_run_that_passed_a_card_shows_how_it_ended_and_of_one_that_failed_all_that_fits():
+    tests = "\n".join(f"--- PASS: TestDrain_{n}_Waits (0.0{n}s)" for n in range(1, 9))
+    for end, shown in (("ok  \tapp/queue\t0.42s", 0), ("FAIL\tapp/queue\t0.42s\nExit code 1", 8)):
+        turns = call(9, "Bash", {"command": "go test -v ./app/queue"}, f"{tests}\n{end}", is_error="FAIL" in end)
+        _, cards = cards_of([*SAMPLE, *turns, {"role": "assistant", "content": "So much for the queue."}])
+        text = text_of(cards, "t10")
+        assert text.count("--- PASS") == shown
+        assert end.partition("\n")[0] in text
+
+
+def test_paths_are_shown_relative_to_the_folder_that_calls_say_they_run_in():
+    home, skills = "/srv/home/ada/app", "/srv/home/ada/.agent/plugins/cache/many-skills/3.17.0/skills"
+    asked = [("cat " + f"{skills}/review/SKILL_{n}.md", n) for n in range(6)] + [("npm test -- queue", 6)]
+    turns = [
+        call(n, "exec_command", {"cmd": cmd, "workdir": home, "yield_time_ms": 30000}, f"{home}/src/queue_{n}.ts")
+        for cmd, n in asked
+    ]
+    request, cards = cards_of([*SAMPLE[:1], *chain(*turns)])
+    assert request.evidence.root == home
+    shown = "\n".join(card.text for card in cards)
+    assert "src/queue_6.ts" in shown
+    assert home not in shown.replace(skills, ""), "neither in paths nor as the folder of each call"

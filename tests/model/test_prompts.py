@@ -114,6 +114,16 @@ def test_a_larger_target_leaves_the_brief_no_less_and_never_more_than_its_room(m
     assert limits[0] <= limits[1]
 
 
+def test_the_brief_of_a_long_session_follows_its_target_until_it_tells_what_is_needed():
+    said = "\n".join(f"Worker {n} drains queue_{n} before the next one starts, or it blocks." for n in range(9_000))
+    request = plan_request([*SAMPLE[:1], {"role": "assistant", "content": said}, *SAMPLE[1:]])
+    assert request.evidence.tokens > 150_000
+    targets = [int(request.evidence.tokens * share) for share in (0.01, 0.02, 0.04)]
+    situations = [Situation.of(replace(request, target_tokens=target)) for target in targets]
+    limits = [brief_tokens(situation, situation.turns) for situation in situations]
+    assert all(limit > 0.7 * target for limit, target in zip(limits, targets, strict=True)), limits
+
+
 def test_the_brief_has_room_for_a_document_that_was_read_as_the_target_grows():
     prose = "\n".join(
         f"Section {n} says that worker {n} drains its queue before the next one starts." for n in range(2_000)

@@ -167,6 +167,7 @@ FINE = {
     ),
     "an empty find": call("Bash", "Exit code 1", is_error=True, command="find lib -name 'x*' 2>/dev/null"),
     "a list of what is there": call("Bash", "Exit code 2\nutils.ts", is_error=True, command="ls a b 2>/dev/null"),
+    "records with a status": call("Bash", '[{"path": "/a", "status": 500}, {"path": "/b"}]', command="sift --where x"),
     "a null error": call("mcp__x__get", '{"error": null, "items": []}', id="3"),
 }
 
@@ -331,6 +332,12 @@ def test_the_root_is_the_folder_most_paths_are_in():
     evidence = evidence_of(*reads, {"role": "assistant", "content": [text("see /etc/hosts")]})
     assert evidence.root == "/srv/app/src"
     assert evidence.shown("in /srv/app/src/m1.ts and /etc/hosts") == "in m1.ts and /etc/hosts"
+
+
+def test_a_container_holds_its_repository_in_a_folder_of_the_file_systems_root():
+    paths = [f"/testbed/{folder}/m{n}.py" for folder in ("src", "tests", "docs") for n in range(4)]
+    reads = [m for n, path in enumerate(paths) for m in call("Read", f"def f{n}(): ...", n, file_path=path)]
+    assert evidence_of(*reads).root == "/testbed"
 
 
 def test_what_was_edited_in_part_is_not_superseded():

@@ -17,11 +17,12 @@ from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
 from applier.adapters.proxy.compactions import carried, opened, reply
 from applier.adapters.proxy.wires import RESPONSES
 from applier.adapters.transcripts.responses import read_items, to_items
-from applier.testing import MessagesServer, Request, say, use
+from applier.testing import Answer, Failure, MessagesServer, Request, say, use
 from applier.testing.responses_api import judge_items
 from planner.reading.messages import message_digest, result_ids
 from tests.bench.client_run import run_client
 from tests.hosts import hosts
+from tests.mod.client import ANSWER, BRIEF, BY_CARDS, FORKED
 from tests.strategies import plans, texts
 
 KEY = {"authorization": "Bearer sk-1"}
@@ -307,6 +308,82 @@ def test_a_compaction_is_answered_and_its_answer_expanded(behind, ask, restarted
         assert not [name for name in store.backend.keys("state/") if "answer:" in name]
 
 
+class Planning:
+    """A model that works on, and answers as a planner what is asked behind its work or by cards."""
+
+    def __init__(self, answer: Any = ANSWER) -> None:
+        self.answer, self.asked = answer, list[tuple[str, Request]]()
+
+    def __call__(self, request: Request) -> Any:
+        last = json.dumps(request.body["input"][-1])
+        kind = next((kind for kind in (FORKED, BY_CARDS) if kind in last), "")
+        if not kind:
+            return next_call(request)
+        self.asked.append((kind, request))
+        return self.answer
+
+
+@pytest.mark.real
+def test_the_conversation_s_own_model_plans_behind_it_while_it_is_cached_else_by_cards(behind):
+    """Once behind the list as the client has it; then what the provider has cached is no longer what the client has."""
+    model = Planning()
+    with MessagesServer(model, window_tokens=40_000) as server:
+        proxy = behind(server, planner="auto")
+        with sdk_client(proxy) as client:
+            worked(client, [words("user", "Check the modules, and never delete a file.")], 40)
+        (session,) = proxy.gateway.conversations.sessions()
+        planned, failed = session.state.planned, proxy.metrics.value("requests", 'kind="failed"')
+    assert (server.violations, failed) == ([], 0)
+    assert [kind for kind, _ in model.asked] == [FORKED] + [BY_CARDS] * (len(model.asked) - 1)
+    assert len(model.asked) >= 2
+    assert {one.planner for one in planned if one.usage.requests} == {"gpt-5.5"}
+    assert not [one.failure for one in planned if one.failure]
+    first, second = (request for _, request in model.asked[:2])
+    for request in (first, second):
+        assert request.body["model"] == "gpt-5.5"
+        assert (request.body["stream"], request.body["store"], bool(request.body["instructions"])) == (
+            True,
+            False,
+            True,
+        )
+        assert request.headers["authorization"] == "Bearer sk-1"
+    assert planned[0].usage.cache_read_input_tokens > 5 * planned[0].usage.input_tokens
+    assert BRIEF[1].removeprefix("- ").removesuffix(" (t1)") in json.dumps(server.requests[-1].body["input"])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "answer", [Failure(500, "api_error", "down"), "no plan", Answer([say("x" * 400)], fault="garbage")]
+)
+def test_whatever_the_model_answers_rules_plan_and_the_work_goes_on(behind, answer):
+    model = Planning(answer)
+    with MessagesServer(model, window_tokens=90_000) as server:
+        proxy = behind(server, window_tokens=80_000, planner="auto")
+        with sdk_client(proxy) as client:
+            items = worked(client, [words("user", "Check the modules.")], 12)
+            (item,) = client.responses.create(input=[*items, TRIGGER], **FIELDS).output
+            worked(client, [items[0], item.model_dump(mode="json")], 1)
+        (session,) = proxy.gateway.conversations.sessions()
+    assert [kind for kind, _ in model.asked] == [FORKED, BY_CARDS]
+    assert [one.planner for one in session.state.planned] == ["gpt-5.5", "rules"]
+    assert "sk-1" not in session.state.planned[0].failure
+
+
+@pytest.mark.real
+def test_a_login_s_planner_is_asked_where_the_login_goes():
+    with MessagesServer(Planning()) as chatgpt, MessagesServer("none of it") as other:
+        places = Upstreams(other.url, other.url, f"{chatgpt.url}/backend-api/codex")
+        session = {"window_tokens": 6_000, "max_output_tokens": 500}
+        with ProxyServer(ProxySettings(upstreams=places, session=session)) as proxy:
+            talk = [words("user", "Check."), words("assistant", "I will.", id="m1"), words("user", "Go on. " * 3_000)]
+            body = {**FIELDS, "input": [*talk, words("assistant", "Done.", id="m2"), words("user", "And?"), TRIGGER]}
+            answer = httpx.post(f"{proxy.url}/v1/responses", json=body, headers=LOGIN, timeout=60)
+    assert answer.status_code == 200
+    assert other.paths == []
+    assert {path for _, path in chatgpt.paths} == {"/backend-api/codex/responses"}
+    assert chatgpt.requests[0].headers["chatgpt-account-id"] == LOGIN["chatgpt-account-id"]
+
+
 @pytest.mark.real
 def test_what_cannot_be_compacted_passes_as_it_came(behind):
     """A thread that the server holds, a compaction asked for behind another's, a conversation without an answer."""
@@ -377,10 +454,11 @@ NEEDS_CODEX = pytest.mark.skipif(CODEX is None, reason="needs the client: npm in
 @NEEDS_CODEX
 @pytest.mark.parametrize("how", [{"window_tokens": 40_000}, {"asks_at": 31_000}, {"asks_at": 31_000, "in_words": True}])
 def test_the_real_codex(how):
-    """Compacted by the proxy, by its own request for it, by its request in words."""
-    done = run_client(str(CODEX), 24, **{"window_tokens": 200_000, **how})
+    """Compacted by the proxy, by its own request for it, by its request in words; planned by its own model."""
+    done = run_client(str(CODEX), 24, planner="auto", **{"window_tokens": 200_000, **how})
     assert (done.exit_code, done.rounds, done.violations) == (0, 24, ())
     assert set(done.paths) == {"POST /v1/responses"}
-    assert done.paths["POST /v1/responses"] == 25
+    assert done.paths["POST /v1/responses"] > 25
+    assert "planned by gpt-" in done.report
     assert "compactor: 0 compactions" not in done.report
     assert "bypassed" not in done.report

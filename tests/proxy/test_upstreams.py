@@ -221,7 +221,7 @@ def test_wrap_sends_chat_completions_where_the_environment_points_and_says_that_
     assert not claude.arrivals
     assert [one.path for one in openai.arrivals] == ["/v1/chat/completions"]
     assert "planned by rules once" in done.stderr
-    assert "OpenAI's API: no model is asked behind it; --planner-model PROVIDER/MODEL names one" in done.stderr
+    assert "Chat completions: no model is asked behind them; --planner-model PROVIDER/MODEL names one" in done.stderr
 
 
 @pytest.mark.real

@@ -67,7 +67,7 @@ def one_call(number: int) -> list[dict[str, Any]]:
 
 
 def parallel_calls(number: int) -> list[dict[str, Any]]:
-    return [say(f"Step {number}."), *(use("bash", command=command(number + at)) for at in range(3))]
+    return [say(f"Step {number}."), *(use("bash", command=command(number + at)) for at in range(2))]
 
 
 def screenshots(number: int) -> list[dict[str, Any]]:

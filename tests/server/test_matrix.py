@@ -43,7 +43,7 @@ def compactions(session):
 
 
 STREAMED = [pytest.param(case, True, id=f"{case}, streamed") for case in CASES]
-WHOLE = [pytest.param(case, False, id=case) for case in ("manual thinking", "parallel calls", "server tools")]
+WHOLE = [pytest.param(case, False, id=case) for case in ("manual thinking", "server tools")]
 
 
 @pytest.mark.parametrize(("case", "streamed"), [*STREAMED, *WHOLE])

@@ -9,7 +9,8 @@ compaction.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Literal, TypeVar
 
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from applier.adapters.claude_code_mod.rows import Row, Transcript, read_rows, rows_of, without_tail
 from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, LOOK_UPS, Answer, answer_call
 from applier.adapters.visible import Visible
-from applier.receipt import receipt, receipt_of_foreign
+from applier.receipt import forecast, receipt, receipt_of_foreign
 from applier.session import Session
 from applier.session.persistence import load_session
 from applier.session.presets import Preset
@@ -38,7 +39,7 @@ from planner.reading.messages import Message, blocks
 from planner.settings import OptionalToolName
 from planner.validity import check_messages
 
-__all__ = ["compact", "conversation_id", "describe", "look_up", "read_call", "receipt_of_own", "shorten"]
+__all__ = ["compact", "conversation_id", "describe", "look_up", "preview", "read_call", "receipt_of_own", "shorten"]
 
 Of = TypeVar("Of", bound=BaseModel)
 
@@ -46,6 +47,9 @@ PREFIX = "mcp__compactor__"
 """What the client puts before the names of tools that a plugin called ``compactor`` registers."""
 MARGIN_SECONDS = 15
 """A prefix that goes cold while the question is under way is cold already."""
+USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
+REMINDER = "<system-reminder>"
+"""How a block begins that the client itself puts into a user's message: each request gets it anew."""
 
 
 class _Call(BaseModel):
@@ -103,6 +107,14 @@ class CompactCall(_Call):
     """As the agent knows it."""
 
 
+class PreviewCall(CompactCall):
+    """What a person typed behind the command that shows what a compaction would do."""
+
+    arguments: str = ""
+    messages: tuple[Row, ...] = ()
+    """None: only the API's form is there, with what the client itself says in it."""
+
+
 class ToolCall(_Call):
     """The agent looks back."""
 
@@ -113,6 +125,7 @@ class ToolCall(_Call):
 class OwnCompaction(_Call):
     """The client compacted by itself."""
 
+    client: str = Field(default="Claude Code", max_length=40)
     model: str = ""
     why: str = ""
     """What stood in our way."""
@@ -243,8 +256,40 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
     store.save_history(read_history(whole))
     _note(store, name, now, "passed", call.why)
     after, usage = read_rows(call.after).messages, _usage(call.usage)
-    told = receipt_of_foreign(whole, after, stood=before, model=call.model, usage=usage, command=command)
+    told = receipt_of_foreign(
+        whole, after, stood=before, model=call.model, usage=usage, by=call.client, command=command
+    )
     return {"receipt": told}
+
+
+def preview(data: object, log_of: Callable[[str], str]) -> dict[str, str]:
+    """``{"text"}``: what a compaction now would do. Planned by rules: asks no model and stores nothing.
+
+    `log_of` names the file of a session that `compactor plan` reads; empty: there is none.
+
+    Raises:
+        CompactorError: the call or the settings cannot be read.
+    """
+    call = read_call(PreviewCall, data)
+    first, _, focus = call.arguments.strip().partition(" ")
+    if first not in ("", "preview"):
+        return {"text": USAGE}
+    messages = read_rows(call.messages, call.api).messages if call.messages else list(_said(call.api))
+    with Session(settings=_settings(call), planner="rules", model=call.model) as session:
+        done = session.compact(messages, focus, dry_run=True)
+    if done.plan is None or not done.tier:
+        return {"text": f"A compaction now would change nothing: all {done.tokens_before:,} tokens stay"}
+    log = log_of(call.session_id)
+    review = f"compactor plan {shlex.quote(log)} --planner rules --web" if log else ""
+    return {"text": forecast(done.plan, review, tokens=(done.tokens_before, done.tokens_after), dollars=done.dollars)}
+
+
+def _said(api: Sequence[Message]) -> Iterator[Message]:
+    """`api` as a compaction gets it, without reminders."""
+    for message in api:
+        content = [block for block in blocks(message) if not str(block.get("text", "")).startswith(REMINDER)]
+        if content or message.get("role") != "user":
+            yield {**message, "content": content} if message.get("role") == "user" else message
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:

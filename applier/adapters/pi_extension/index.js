@@ -63,11 +63,8 @@ const row = ({ role, content, toolCallId, isError }, handle, isSpoken) => {
   return [{ role: 'user', text: told, handle, toolUses: [] }, { role: 'user', content: inApi(content) }]
 }
 
-// The originals of a branch, as if Pi had never compacted it.
-const transcript = (entries) => {
-  const originals = entries.filter(({ type }) => type !== 'compaction')
-  const linked = originals.map((entry, at) => ({ ...entry, parentId: originals[at - 1]?.id ?? null }))
-  const rows = buildSessionProjection(linked).entries.flatMap(({ sourceEntry, messages }) =>
+const spoken = (entries) => {
+  const rows = buildSessionProjection(entries).entries.flatMap(({ sourceEntry, messages }) =>
     messages
       .filter(({ role }) => role !== 'system')
       .flatMap((own) => convertToLlm([own]).map((message) => row(message, sourceEntry.id, SPOKEN.includes(own.role)))),
@@ -75,13 +72,25 @@ const transcript = (entries) => {
   return { messages: rows.map(([shown]) => shown), api: rows.flatMap(([, api]) => api ?? []) }
 }
 
+// The originals of a branch, as if Pi had never compacted it.
+const transcript = (entries) => {
+  const originals = entries.filter(({ type }) => type !== 'compaction')
+  return spoken(originals.map((entry, at) => ({ ...entry, parentId: originals[at - 1]?.id ?? null })))
+}
+
+const counted = ({ input, output, cacheRead, cacheWrite }) => ({
+  input_tokens: input,
+  output_tokens: output,
+  cache_read_input_tokens: cacheRead,
+  cache_creation_input_tokens: cacheWrite,
+})
+
 const ask = async ({ modelRegistry, model }, { model: named, system, prompt, maxTokens }, signal) => {
   const asked = modelRegistry.find(model.provider, named) ?? model
   const messages = [{ role: 'user', content: [{ type: 'text', text: prompt }], timestamp: Date.now() }]
   const said = await modelRegistry.complete(asked, { systemPrompt: system, messages }, { maxTokens, signal, cacheRetention: 'none' })
-  const { input, output, cacheRead, cacheWrite } = said.usage
-  const usage = { input_tokens: input, output_tokens: output, cache_read_input_tokens: cacheRead, cache_creation_input_tokens: cacheWrite }
-  return { isAnswered: said.stopReason === 'stop', text: words(said.content), reason: said.errorMessage ?? said.stopReason, usage }
+  const reason = said.errorMessage ?? said.stopReason
+  return { isAnswered: said.stopReason === 'stop', text: words(said.content), reason, usage: counted(said.usage) }
 }
 
 const compaction = async ({ preparation, branchEntries, customInstructions, reason, signal }, ctx) => {
@@ -127,18 +136,43 @@ export default (pi) => {
     }
   })
 
+  pi.registerCommand('compactor', {
+    description: 'What a compaction now would take out of sight: preview [focus]',
+    handler: async (typed, { sessionManager, model, ui }) => {
+      const of = { session_id: sessionManager.getSessionId(), model: model?.id ?? '', window_tokens: model?.contextWindow ?? 0 }
+      try {
+        ui.notify((await run('preview', { ...of, arguments: typed, ...transcript(sessionManager.getBranch()) })).text, 'info')
+      } catch (error) {
+        ui.notify(`compactor: ${why(error)}`, 'warning')
+      }
+    },
+  })
+
+  let problem // of ours, where Pi compacts by itself
+
   pi.on('session_before_compact', async (event, ctx) => {
     try {
       return { compaction: await compaction(event, ctx) }
     } catch (error) {
-      if (!event.signal.aborted) ctx.ui.notify(`compactor: ${why(error)}; Pi compacts by itself`, 'warning')
+      problem = why(error)
+      if (!event.signal.aborted) ctx.ui.notify(`compactor: ${problem}; Pi compacts by itself`, 'warning')
     }
   })
 
-  pi.on('session_compact', ({ compactionEntry, fromExtension }, ctx) => {
-    const { receipt } = compactionEntry.details ?? {}
-    if (!fromExtension || !receipt) return
-    if (ctx.mode === 'tui') setTimeout(() => ctx.ui.notify(receipt, 'info'), REDRAWN_MS)
-    else ctx.ui.notify(receipt, 'info')
+  const receiptOfPi = async ({ id, usage }, { sessionManager, model }) => {
+    const branch = sessionManager.getBranch()
+    const before = branch.slice(0, branch.findIndex((entry) => entry.id === id))
+    const of = { session_id: sessionManager.getSessionId(), client: 'Pi', model: model?.id ?? '', why: problem }
+    const call = { ...of, ...transcript(before), after: spoken(branch).messages, usage: usage ? counted(usage) : {} }
+    return (await run('receipt', call)).receipt
+  }
+
+  pi.on('session_compact', async ({ compactionEntry, fromExtension }, ctx) => {
+    try {
+      const receipt = fromExtension ? compactionEntry.details?.receipt : await receiptOfPi(compactionEntry, ctx)
+      if (!receipt) return // another extension's compaction
+      if (ctx.mode === 'tui') setTimeout(() => ctx.ui.notify(receipt, 'info'), REDRAWN_MS)
+      else ctx.ui.notify(receipt, 'info')
+    } catch {} // why there is none was said before
   })
 }

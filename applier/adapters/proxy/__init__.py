@@ -30,9 +30,10 @@ from starlette.types import ASGIApp, Send
 from applier.adapters.proxy.cleaning import Cleaning
 from applier.adapters.proxy.configuration import ProxySettings, RetentionTable, file_session
 from applier.adapters.proxy.entrance import TOKEN_HEADER, Entrance
-from applier.adapters.proxy.gateway import NAME_HEADER, PERSON_HEADER, Conversations, Gateway, Passage
+from applier.adapters.proxy.gateway import NAME_HEADER, PERSON_HEADER, Asker, Conversations, Gateway, Passage
 from applier.adapters.proxy.metrics import Metrics
 from applier.adapters.proxy.people import People
+from applier.adapters.proxy.responses_planner import ResponsesPlanner
 from applier.adapters.proxy.upstreams import LOGIN_PATH, RefusedError, Upstreams, Way, way_of
 from applier.adapters.proxy.wires import CHAT, MAX_READ_BYTES, MESSAGES, RESPONSES, Wire
 from applier.serving import AppServer
@@ -42,6 +43,7 @@ from applier.session.presets import preset_named
 from applier.session.sharing import marks_of
 from applier.settings import load_settings
 from applier.store.opening import store_file
+from planner.api import PlannerChoice
 from planner.errors import SettingsError, StoreError
 from planner.prices import register_prices
 from planner.proposal import Account
@@ -137,17 +139,21 @@ class ProxyServer(AppServer):
         host, port = self.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def _open_session(self, session_id: str, model: str, account: Account | None) -> Session:
+    def _open_session(self, session_id: str, model: str, asker: Asker | None) -> Session:
         """Its planner asks as the agent does; a model that names its provider there, as the environment says."""
-        settings, planner = self._session_settings, self._session_settings.planner
+        settings = self._session_settings
+        planner: PlannerChoice = settings.planner
         if names_provider(settings.planner_model):
-            account = None
-        elif account is None and planner != "rules":
+            asker = None
+        elif asker is None and planner != "rules":
             planner, self.rules_for_want_of_upstream = "rules", True
+        elif isinstance(asker, ResponsesPlanner) and planner != "rules":
+            asker.model, planner = settings.planner_model, asker
+        client = asker if isinstance(asker, Account) else None
         return Session(
             settings=settings,
             planner=planner,
-            client=account,
+            client=client,
             model=model,
             store=self._store,
             session_id=session_id,
@@ -280,7 +286,7 @@ class _Proxy:
             return await self._pass(request, way, self._weighed(raw) if counts and raw else raw)
         started = time.perf_counter()
         passage = await anyio.to_thread.run_sync(
-            self.gateway.prepare, wire, way.base, raw, dict(request.headers), request.url.path
+            self.gateway.prepare, wire, way, raw, dict(request.headers), request.url.path
         )
         self.gateway.metrics.add("added_seconds", amount=time.perf_counter() - started)
         if passage.reply is not None:

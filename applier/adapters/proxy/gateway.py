@@ -26,6 +26,8 @@ from weakref import WeakKeyDictionary
 from applier.adapters.proxy.compactions import Ask, asked, carried, opened, reply, standing, without_ask
 from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.people import People
+from applier.adapters.proxy.responses_planner import ResponsesPlanner
+from applier.adapters.proxy.upstreams import Way
 from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, observed
 from applier.session import Session
 from applier.session.persistence import SessionStore
@@ -35,7 +37,7 @@ from planner.prices import billed_tokens, dollars
 from planner.proposal import Account
 from planner.reading.messages import blocks, message_digest
 
-__all__ = ["CREDENTIALS", "NAME_HEADER", "PERSON_HEADER", "Conversations", "Gateway", "Passage"]
+__all__ = ["CREDENTIALS", "NAME_HEADER", "PERSON_HEADER", "Asker", "Conversations", "Gateway", "Passage"]
 
 NAME_HEADER = "x-compactor-session"
 """By which a client may name its conversations; not forwarded."""
@@ -49,6 +51,8 @@ CREDENTIALS = "x-api-key", "authorization", "api-key"
 """Headers by which providers know who asks."""
 _LOGIN_BETA = "oauth-"
 """How the beta begins without which a login's token is refused; others are of the agent's own model and request."""
+Asker = Account | ResponsesPlanner
+"""By whom plans are asked for where a conversation's requests go."""
 _INVISIBLE = ("thinking", "redacted_thinking")
 """Blocks that a client may leave out later without having another conversation."""
 _BYTES_PER_TOKEN = 4
@@ -66,7 +70,7 @@ class Conversations:
 
     def __init__(
         self,
-        open_session: Callable[[str, str, Account | None], Session],
+        open_session: Callable[[str, str, Asker | None], Session],
         own: tuple[str, str] = ("", ""),
         limit: int = 200,
         clock: Callable[[], float] = time.monotonic,
@@ -106,12 +110,12 @@ class Conversations:
         messages: Sequence[Any],
         body: Mapping[str, Any],
         headers: Mapping[str, str],
-        account: Account | None,
+        asker: Asker | None,
         called: str = "",
     ) -> Session | None:
         """The session of the conversation that `messages` continues; None if nothing in it was answered yet.
 
-        Its planner asks as `account`, which is the client's; None: nobody can be asked where its requests go.
+        Its planner is, or asks as, `asker`, which is the client's; None: nobody can be asked where its requests go.
         `called`: by what the conversation says that it is known (see `called`); another's is not found by it.
         """
         answers = list(_answers(messages)) or ([(called, "")] if called else [])
@@ -125,7 +129,7 @@ class Conversations:
             known = (key for key in reversed(ids.values()) if here.intersection(marks.get(key, ())))
             key = next(known, None) or self._find(scope, answers, marks) or self._new_key(ids, answers, called, marks)
             self._called.setdefault(key, next((call for call, own in ids.items() if own == key), ""))
-            session = self._known.pop(key, None) or self._open(key, model, account)
+            session = self._known.pop(key, None) or self._open(key, model, asker)
             self._known[key], self._used[key] = session, self._clock()
             newest = [digest for digest in answers[-1] if digest]
             session.mark(newest)
@@ -270,6 +274,8 @@ class Gateway:
         self.conversations, self.metrics, self._store, self._people = conversations, metrics, store, people
         self._noted: WeakKeyDictionary[Session, tuple[int, str]] = WeakKeyDictionary()
         """How many askings of each session's planner are counted, and whose it is."""
+        self._planners: WeakKeyDictionary[Session, ResponsesPlanner] = WeakKeyDictionary()
+        """Who plans the conversations of the Responses API."""
         conversations.closing = self._note_planned
 
     def close(self) -> None:
@@ -279,15 +285,15 @@ class Gateway:
             self._people.close()
         self._store.close()
 
-    def prepare(self, wire: Wire, base_url: str, raw: bytes, headers: Mapping[str, str], path: str = "") -> Passage:
-        """What is to go out to `base_url` for the body `raw` of a request to `path`."""
+    def prepare(self, wire: Wire, way: Way, raw: bytes, headers: Mapping[str, str], path: str) -> Passage:
+        """What is to go out on its `way` for the body `raw` of a request to `path`."""
         passing = Passage(wire, raw)
         with self._harmless():
             body = json.loads(raw)
             passing = Passage(wire, raw, body=body if isinstance(body, dict) else {})
             if wire is RESPONSES and isinstance(body, dict):
                 body, passing = self._opened(body, passing, headers)
-            return self._prepared(passing, body, _account(base_url, headers) if wire.can_plan else None, headers, path)
+            return self._prepared(passing, body, way, headers, path)
         return passing
 
     def _opened(
@@ -305,7 +311,7 @@ class Gateway:
         self,
         passing: Passage,
         body: Any,
-        account: Account | None,
+        way: Way,
         headers: Mapping[str, str],
         path: str,
     ) -> Passage:
@@ -314,16 +320,23 @@ class Gateway:
             body = without_ask(body, ask)
         messages = (wire.messages(body) if isinstance(body, dict) else None) or []
         called = str(standing(body).get("by", "")) if wire is RESPONSES and messages else ""
-        session = self.conversations.session(messages, body, headers, account, called) if messages else None
+        asker = _account(way.base, headers) if wire is MESSAGES else ResponsesPlanner() if wire is RESPONSES else None
+        session = self.conversations.session(messages, body, headers, asker, called) if messages else None
         if session is None:
             self.metrics.add("requests", 'kind="passed"')
             return passing
         with self._counted(session):
             session.set_request(**wire.request(body))
+            planner = self._planners.setdefault(session, asker) if isinstance(asker, ResponsesPlanner) else None
+            if planner is not None:
+                plain = RESPONSES.with_messages(body, messages)
+                planner.is_due(way.url(path.removesuffix("/compact")), headers, plain)
             if ask:
                 return self._answered(ask, passing, session, body, messages, headers)
             prepared = session.prepare(messages)
         is_same = prepared == list(messages)
+        if planner is not None:
+            planner.went_out(as_it_came=is_same)
         self.conversations.note_sent(session, messages, [] if is_same else prepared)
         outgoing = passing.raw if is_same else _bytes(wire.with_messages(body, prepared))
         self.metrics.add("requests", f'kind="{"unchanged" if is_same else "prepared"}"')

@@ -80,6 +80,10 @@ class Way:
     key: tuple[str, str] | None = field(default=None, repr=False)
     """The header by which the upstream knows the operator, if he has a key for it."""
 
+    def url(self, path: str) -> str:
+        """Where a request to `path` of the proxy goes."""
+        return self.base.rstrip("/") + path[self.cut :]
+
 
 def way_of(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> Way:
     """The upstream that a request is for.

@@ -25,9 +25,6 @@ Body = dict[str, Any]
 class _Messages:
     """Anthropic's Messages API."""
 
-    can_plan = True
-    """A planner can be asked where its requests go."""
-
     def messages(self, body: Body) -> list[Any] | None:
         """The conversation in `body` as Anthropic messages; None if there is none that can be compacted.
 
@@ -60,8 +57,6 @@ class _Messages:
 class _Chat:
     """OpenAI's chat completions; the host's instructions in front stay as they are."""
 
-    can_plan = False
-
     def messages(self, body: Body) -> list[Any] | None:
         messages = body.get("messages")
         return from_openai(messages[leading_system(messages) :]) if isinstance(messages, list) else None
@@ -85,7 +80,6 @@ class _Chat:
 class _Responses:
     """OpenAI's Responses API; the host's own items stay where they are."""
 
-    can_plan = False
     _last: tuple[Any, ReadItems] = None, ReadItems()
     """The items that were read last, and how: a request is asked for them several times."""
 

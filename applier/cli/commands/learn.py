@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from datetime import UTC, date, datetime
 from difflib import unified_diff
@@ -21,10 +21,10 @@ from typing import Any
 import click
 
 from applier.cli.files import make_folder, write_unchanged
-from applier.cli.options import agreed, as_json, change_options, store_option, with_store
-from applier.cli.screen import echo, print_json, print_table, progress, shorten
+from applier.cli.options import agreed, as_json, change_options, import_extra, store_option, with_store
+from applier.cli.screen import echo, print_json, print_table, progress, shorten, show_page
 from applier.learning.conversations import MANY, Conversation, Unread, conversations_in, stored_conversations
-from applier.learning.files import digest_of, file_of, learned_lines, merged
+from applier.learning.files import INSTRUCTIONS, digest_of, file_of, is_told, learned_lines, merged
 from applier.learning.kinds import KINDS
 from applier.learning.memory import Memory
 from applier.learning.opening import file_below
@@ -55,12 +55,22 @@ _PLACE = click.Path(exists=True, path_type=Path)
 @click.option("--model", help="The model that reads, or an instructor provider string.")
 @click.option("--prompts", metavar="DIR", type=_FOLDER, help="Your own folder of prompts.")
 @click.option("--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Dollars that it may cost.")
+@click.option("--batch", is_flag=True, help="Ask by Anthropic's batch API: half the price, within a day.")
+@click.option("--web", is_flag=True, help="Review the lines in a browser on this machine, and write them there.")
 @click.option("--approve", is_flag=True, help="Only approve what stands in the files already: a colleague's lines.")
 @change_options
 @store_option
 @as_json
 def learn_command(
-    project: Path, into: str, approve: bool, dry_run: bool, yes: bool, store: str | None, as_json: bool, **reading: Any
+    project: Path,
+    into: str,
+    approve: bool,
+    web: bool,
+    dry_run: bool,
+    yes: bool,
+    store: str | None,
+    as_json: bool,
+    **reading: Any,
 ) -> None:
     """Propose what finished conversations teach the next.
 
@@ -68,6 +78,10 @@ def learn_command(
     Decisions, lasting wishes and errors that came back become lines of .compactor/learned/decisions.md and errors.md,
     each with where it is from. The change is shown, and made after your yes; what you edit or delete there stays so.
     """
+    if dry_run and reading["batch"]:
+        raise click.UsageError("--batch keeps in the store what was sent: not with --dry-run.")
+    if web and (approve or dry_run or yes or as_json):
+        raise click.UsageError("--web asks in the browser: not with --approve, --dry-run, --yes or --json.")
     now = time.time()
     today = datetime.fromtimestamp(now, UTC).date()
     report: dict[str, Any] = {"lines": []}
@@ -79,31 +93,72 @@ def learn_command(
             keys = {line: digest_of(line)[:16] for line in _all_lines(texts, into)}
         else:
             report = _read_all(memory, project, now, **reading)
-            lines = proposed_lines(memory.heard, today)
+            told = [file_below(project, name) or "" for name in INSTRUCTIONS]
+            lines = [line for line in proposed_lines(memory.heard, today) if not is_told(line, told)]
             report["lines"] = [line.line for line in lines]
             keys = {line.line: line.key for line in lines}
             changes = _changes(texts, lines, memory.approved, today, into)
+        if web:
+            _print(report)
+            _review(memory, project, texts, lines, today, into)
+            return
         new = [line for line in _all_lines(changes, into) if line in keys and not memory.knows(line)]
         shown = [f"{line}\n" for line in new] if approve else _difference(texts, changes)
         if as_json:
             print_json({**report, "change": "".join(shown)})
         else:
-            _print(report, shown)
+            _print(report)
+            echo("".join(shown) or "Nothing new to propose.\n", nl=False)
         if shown and not dry_run and agreed(yes=yes, as_json=as_json):
-            for name in (name for name in changes if changes[name] != texts[name]):
-                make_folder((project / name).parent)
-                write_unchanged(project / name, changes[name], sha256(texts[name].encode()).hexdigest())
-            gone = {*_all_lines(texts, into)}.difference(_all_lines(changes, into))
-            memory.approve({keys[line]: digest_of(line) for line in new}, ended=set(map(digest_of, gone)))
+            _write(memory, project, texts, changes, {keys[line]: digest_of(line) for line in new}, into)
 
 
-def _print(report: Mapping[str, Any], shown: Sequence[str]) -> None:
+def _write(
+    memory: Memory,
+    project: Path,
+    texts: Mapping[str, str],
+    changes: Mapping[str, str],
+    approved: Mapping[str, str],
+    into: str,
+) -> None:
+    for name in (name for name in changes if changes[name] != texts[name]):
+        make_folder((project / name).parent)
+        write_unchanged(project / name, changes[name], sha256(texts[name].encode()).hexdigest())
+    gone = {*_all_lines(texts, into)}.difference(_all_lines(changes, into))
+    memory.approve(approved, ended=set(map(digest_of, gone)))
+
+
+def _review(
+    memory: Memory, project: Path, texts: Mapping[str, str], lines: Sequence[Line], today: date, into: str
+) -> None:
+    """Have the lines that are new reviewed in a browser: what is refused there is kept as a line without a form."""
+    pages = import_extra("applier.web", "web")
+    told = _all_lines(_changes(texts, lines, memory.approved, today, into), into)
+    new = [line for line in lines if line.line in told and not memory.knows(line.line)]
+    standing = [line for line in lines if line not in new]
+
+    def write(agreed: Collection[str], refused: Collection[str]) -> str:
+        now = _texts(project, into)
+        chosen = [line for line in new if line.key in agreed]
+        changes = _changes(now, [*standing, *chosen], memory.approved, today, into)
+        approved = {line.key: digest_of(line.line) for line in chosen}
+        _write(memory, project, now, changes, {**approved, **dict.fromkeys(refused, "")}, into)
+        names = [name for name in changes if changes[name] != now[name]]
+        return f"Written: {len(chosen)} ({', '.join(names) or 'no file changed'}); refused: {len(refused)}"
+
+    change = "".join(_difference(texts, _changes(texts, standing, memory.approved, today, into)))
+    if not (new or change):
+        echo("Nothing new to propose.")
+    else:
+        show_page(pages.PageServer(pages.LineReview(project.resolve().name, new, change, write)))
+
+
+def _print(report: Mapping[str, Any]) -> None:
     for line in _report_lines(report) if "unread" in report else ():
         echo(line)
     bad = [f"{one['name']}: {shorten(one['why'], SHOWN_CHARACTERS)}" for one in report.get("unread", ()) if one["bad"]]
     for problem in (*report.get("problems", ()), *bad):
         echo(f"compactor: {problem}", err=True)
-    echo("".join(shown) or "Nothing new to propose.\n", nl=False)
 
 
 def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
@@ -137,11 +192,12 @@ def _read_all(
     model: str | None,
     prompts: Path | None,
     cap: float,
+    batch: bool,
 ) -> dict[str, Any]:
     """Read the project's conversations that were not read yet; what that came to."""
     places = [str(project), *also]
     every = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
-    with open_reader(planner, model, prompts) as reader:
+    with open_reader(planner, model, prompts, by_batch=batch) as reader:
         apart = bool(logs) and reader.model is None
         report = _read_due([one for one in every if isinstance(one, Conversation)], memory, reader, cap, apart=apart)
     return {**report, "unread": [vars(one) for one in every if isinstance(one, Unread)]}
@@ -156,7 +212,8 @@ def _read_due(
         SettingsError: it might cost more than `cap`; nothing was asked.
     """
     due = [one for one in every if not memory.is_read(one, reader.name)]
-    reckoned = reader.reckoned(due)
+    sent = memory.batch[0] if memory.batch[1] == reader.name and reader.client is not None else ""
+    reckoned = 0.0 if sent else reader.reckoned(due)
     if reckoned > cap:
         raise SettingsError(
             f"{len(due)} conversations may cost {money(reckoned)} with {reader.name}, more than --cap {cap:g}: "
@@ -166,12 +223,17 @@ def _read_due(
         echo(f"{len(due)} conversations to read with {reader.name}: at most {money(reckoned)}", err=True)
     problems: list[str] = []
     usage, failures, read_now = Usage(), 0, 0
+    many: Generator[tuple[Conversation, Any]] | None
     many = in_processes(reader.read, due, all_cores()) if apart and len(due) >= MANY else None
+    if due and reader.client is not None:
+        many = _batched(reader, memory, due, sent)
     with progress("reading conversations", len(due)) as step, closing(many) if many else nullcontext():
         for one, made in many or ((one, None) for one in due):
             try:
                 if many and not made:
                     raise PlannerUnavailable("the process that read it died")
+                if isinstance(made, Exception):
+                    raise made
                 lessons, evidence, used = made or reader.read(one)
                 memory.keep(one, reader.name, lessons, evidence)
                 usage, failures, read_now = usage + used, 0, read_now + 1
@@ -180,11 +242,25 @@ def _read_due(
                 problems.append(f"{one.name}: {error}")
                 failures += 1
             step()
-            if failures >= MOST_FAILURES or reader.cost(usage) > cap:
+            if reader.client is None and (failures >= MOST_FAILURES or reader.cost(usage) > cap):
                 problems.append(f"stopped behind {one.name}: run it again to go on")
                 break
+    missing = len(due) - read_now - len(problems) if reader.client is not None else 0
+    if missing > 0:
+        problems.append(f"not in the batch: {missing}; run it again to ask about them")
     read = {"conversations": len(every), "read_now": read_now, "reader": reader.name, "dollars": reader.cost(usage)}
     return {**read, "problems": problems}
+
+
+def _batched(
+    reader: Reader, memory: Memory, due: Sequence[Conversation], sent: str
+) -> Generator[tuple[Conversation, Any]]:
+    """What each of `due` teaches by the batch that was `sent` before, or else by a new one of all that is due."""
+    batch = sent or reader.send(due)
+    memory.note_batch(batch, reader.name)
+    echo(f"{batch} is under way; if this is stopped, the same command fetches its answers", err=True)
+    yield from reader.answers(batch, due)
+    memory.note_batch("", "")
 
 
 def _texts(project: Path, into: str) -> dict[str, str]:

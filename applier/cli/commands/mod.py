@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from applier.adapters import claude_code_mod as mod
-from applier.adapters.claude_code_mod.preview import PreviewCall, preview_text
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.cli.options import existing_store, naming_store
 from applier.store.opening import open_store
@@ -69,9 +68,8 @@ def _look_up() -> None:
 @mod_command.command("preview")
 def _preview() -> None:
     """What a compaction now would do."""
-    call = mod.read_call(PreviewCall, _given())
-    logs = (log for log in CLAUDE_CODE.logs("", os.environ) if log.stem == call.session_id)
-    _answer({"text": preview_text(call, next(map(str, logs), ""))})
+    logs = list(CLAUDE_CODE.logs("", os.environ))
+    _answer(mod.preview(_given(), lambda session: next((str(log) for log in logs if log.stem == session), "")))
 
 
 def _given() -> Any:

@@ -414,7 +414,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         failed = f"; failed {_times(one['failures'])}: {one['last_failure']}" if one["failures"] else ""
         yield f"planned by {one['planner']} {_times(one['plans'])}{money(one['dollars'], tokens)}{failed}"
     if report["rules_for_want_of_upstream"]:
-        yield "OpenAI's API: no model is asked behind it; --planner-model PROVIDER/MODEL names one"
+        yield "Chat completions: no model is asked behind them; --planner-model PROVIDER/MODEL names one"
     for one in report["compacted"]:
         yield (
             f"{one['messages']} messages, {one['tokens']:,} tokens of them in the last prompt: compactor log "

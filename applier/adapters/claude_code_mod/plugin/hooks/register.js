@@ -64,7 +64,9 @@ export const register = (on) => {
     try {
       const command = program(await $.fs.read(`${$.plugin.root}/program.json`))
       const api = await $.session.messages({ as: 'api' })
-      const call = { session_id: await $.session.id(), model: await $.session.model(), arguments: e.args ?? '', api }
+      const { context } = await $.session.usage()
+      const of = { session_id: await $.session.id(), model: await $.session.model(), window_tokens: context.window ?? 0 }
+      const call = { ...of, arguments: e.args ?? '', api }
       const [argv, init] = command('preview')
       const { text } = reply(await $.process.run(argv, { ...init, stdin: JSON.stringify(call) }))
       return { text }

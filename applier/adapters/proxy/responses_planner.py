@@ -1,0 +1,147 @@
+"""Asks for the plans of a conversation of the Responses API where its own requests go, with what they show there.
+
+Behind the conversation's own items while the provider has them cached, else by cards. The answer is read as a stream
+and nothing is kept there, for a ChatGPT login gives nothing else. What comes back is untrusted, as any planner's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from applier.adapters.proxy.wires import MAX_READ_BYTES, RESPONSES
+from planner.errors import PlannerUnavailable
+from planner.model.relay import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
+from planner.plan import Usage
+from planner.prices import CACHE_LIFETIME_SECONDS
+from planner.proposal import PlanRequest, Proposal
+
+__all__ = ["OwnRequest", "ResponsesPlanner"]
+
+MARGIN_SECONDS = 15
+"""What goes cold while the question is under way is cold already."""
+MOST_PARALLEL = 4
+_OF_A_REQUEST = ("accept", "connection", "content-", "host", "keep-alive", "proxy-", "transfer-", "x-compactor-")
+"""How headers begin that say what a request is, or are the proxy's own; all others say who asks."""
+_ENDS = {"response.completed": "", "response.incomplete": "", "response.failed": "it failed", "error": "it failed"}
+"""The last events, and what is wrong with what was said before them."""
+_LATE = "no answer in time: raise settings.timeout_seconds"
+_OF_ITS_WORK = ("tools", "tool_choice", "parallel_tool_calls", "include", "prompt_cache_key", "text")
+"""Fields that say how the conversation goes on; behind it they stand as they are, for the cache."""
+
+
+@dataclass(frozen=True)
+class OwnRequest:
+    """A request of the conversation."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: Mapping[str, Any] = field(repr=False)
+    """In which the conversation stands as it would go out."""
+
+    def asking(self, question: RelayedQuestion) -> dict[str, Any]:
+        """The body that puts `question` with this request's model: behind its items, or alone."""
+        words = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question.prompt}]}
+        body = {**self.body, "stream": True, "store": False}
+        body.pop("max_output_tokens", None)  # of an answer of its work
+        if question.via == "fork":
+            return {**body, "input": [*self.body["input"], words]}
+        alone = {key: value for key, value in body.items() if key not in _OF_ITS_WORK}
+        return {**alone, "model": question.model, "instructions": question.system, "input": [words]}
+
+
+class ResponsesPlanner:
+    """Plans by asking a conversation's own provider; put where a session takes a planner, and told of each request."""
+
+    def __init__(self, model: str = "") -> None:
+        """`model`: whom to ask, by cards; empty: the conversation's own."""
+        self.model = model
+        self._request: OwnRequest | None = None
+        self._cached_at: float | None = None
+        """When the provider last got the conversation as the client has it."""
+
+    @property
+    def name(self) -> str:
+        """Who is asked."""
+        return self.model or (str(self._request.body.get("model")) if self._request else "")
+
+    def is_due(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
+        """A request is about to go to `url`: its `headers` are shown there, and its `body` is what is asked behind."""
+        own = {name: value for name, value in headers.items() if not name.startswith(_OF_A_REQUEST)}
+        self._request = OwnRequest(url, own, body)
+
+    def went_out(self, *, as_it_came: bool) -> None:
+        """The request did; otherwise than `as_it_came` the provider has another conversation than `body` says."""
+        self._cached_at = time.monotonic() if as_it_came else None
+
+    def propose(self, request: PlanRequest) -> Proposal:
+        """Plan ``request.history``.
+
+        Raises:
+            PlannerUnavailable: no answer can be used.
+        """
+        own, deadline = self._request, time.monotonic() + request.settings.timeout_seconds
+        if own is None:
+            raise PlannerUnavailable("planner model: nothing is known of whom the conversation asks")
+        model, answers = str(own.body.get("model") or ""), dict[str, RelayedAnswer]()
+        tokens = request.analysis.tokens if self._is_warm and self.model in ("", model) else 0
+        planner = RelayedPlanner(answers, self.model or model, model, tokens)
+        while True:  # each round answers what the one before it asked
+            try:
+                return planner.propose(request)
+            except Unanswered as asked:
+                answers |= _asked(own, asked.questions, deadline)
+
+    @property
+    def _is_warm(self) -> bool:
+        at = self._cached_at
+        return at is not None and time.monotonic() - at + MARGIN_SECONDS < CACHE_LIFETIME_SECONDS
+
+
+def _asked(own: OwnRequest, questions: Sequence[RelayedQuestion], deadline: float) -> dict[str, RelayedAnswer]:
+    """What comes of `questions`, put side by side; a failure is an answer, too."""
+    with ThreadPoolExecutor(MOST_PARALLEL) as threads:
+        answers = threads.map(lambda question: _answer(own, question, deadline), questions)
+        return dict(zip((question.id for question in questions), answers, strict=True))
+
+
+def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> RelayedAnswer:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        return RelayedAnswer(failure=_LATE)
+    try:
+        with (
+            httpx.Client(timeout=left) as client,
+            client.stream("POST", own.url, headers=own.headers, json=own.asking(question)) as answer,
+        ):
+            if not answer.is_success:
+                return RelayedAnswer(failure=f"the provider says {answer.status_code}")
+            return _read(answer.iter_lines(), deadline)
+    except httpx.TimeoutException:
+        return RelayedAnswer(failure=_LATE)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        return RelayedAnswer(failure=f"the answer cannot be read ({type(error).__name__})")
+
+
+def _read(lines: Iterable[str], deadline: float) -> RelayedAnswer:
+    """What a stream of events says, and what the provider counted."""
+    pieces, size = list[str](), 0
+    for line in lines:
+        size += len(line)
+        if time.monotonic() > deadline or size > MAX_READ_BYTES:
+            return RelayedAnswer(failure=_LATE)
+        event = json.loads(line[5:]) if line.startswith("data:") else {}
+        kind = event.get("type") if isinstance(event, dict) else ""
+        if kind == "response.output_text.delta":
+            pieces.append(str(event["delta"]))
+        elif kind in _ENDS:
+            counted = RESPONSES.observed(event) or {}
+            usage = Usage(**counted.get("usage", {}), requests=1)
+            return RelayedAnswer("".join(pieces), usage, _ENDS[kind])
+    return RelayedAnswer(failure="the answer broke off")

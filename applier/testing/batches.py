@@ -1,0 +1,68 @@
+"""The batches of the test server: each request is answered as one that was sent alone, once the batch was looked at."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from applier.testing.api_request import Block, Request
+from applier.testing.script import Failure
+
+__all__ = ["Batches"]
+
+_PLACE = re.compile(r"/v1/messages/batches(?:/(?P<id>\w+)(?P<results>/results)?)?")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TIMES = {"created_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-02T00:00:00Z"}
+
+
+class Batches:
+    """Those of one server."""
+
+    def __init__(self, answer: Callable[[Request], tuple[Block, Any]]) -> None:
+        """`answer`: what one request is answered, and the reply of the script that it is made from."""
+        self._answer = answer
+        self._results: dict[str, list[Block]] = {}
+        self._seen: set[str] = set()
+
+    def handles(self, path: str) -> bool:
+        """True for a path of this part of the API."""
+        return _PLACE.fullmatch(path) is not None
+
+    def create(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, Block]:
+        """Status and body of what answers a new batch."""
+        asked = body.get("requests") or []
+        names = [str(one.get("custom_id", "")) for one in asked]
+        if not names or len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
+            failure = Failure(400, "invalid_request_error", "requests: expected unique custom ids of 64 characters")
+            return failure.status, failure.as_json()
+        key = f"msgbatch_{len(self._results) + 1:06}"
+        self._results[key] = [self._row(name, one["params"], headers) for name, one in zip(names, asked, strict=True)]
+        return 200, self._batch(key, "")
+
+    def find(self, path: str, url: str) -> tuple[int, str]:
+        """Status and text of what answers a look at a batch, which is under way the first time, or at its results."""
+        match = _PLACE.fullmatch(path)
+        key = match["id"] if match else ""
+        if match is None or key not in self._results:
+            failure = Failure(404, "not_found_error", f"{path}: not found")
+            return failure.status, json.dumps(failure.as_json())
+        if match["results"]:
+            return 200, "".join(f"{json.dumps(row)}\n" for row in reversed(self._results[key]))
+        ended = key in self._seen
+        self._seen.add(key)
+        return 200, json.dumps(self._batch(key, f"{url}/v1/messages/batches/{key}/results" if ended else ""))
+
+    def _row(self, name: str, params: dict[str, Any], headers: Mapping[str, str]) -> Block:
+        message, reply = self._answer(Request(params, headers, json.dumps(params).encode()))
+        failed = isinstance(reply, Failure)
+        result = {"type": "errored", "error": message} if failed else {"type": "succeeded", "message": message}
+        return {"custom_id": name, "result": result}
+
+    def _batch(self, key: str, results: str) -> Block:
+        counts = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
+        kinds = [str(row["result"]["type"]) if results else "processing" for row in self._results[key]]
+        status = {"processing_status": "ended" if results else "in_progress", "results_url": results or None}
+        counted = {"request_counts": {**counts, **{kind: kinds.count(kind) for kind in kinds}}}
+        return {"id": key, "type": "message_batch", **_TIMES, **status, **counted}

@@ -1,0 +1,101 @@
+"""The cheapest that compactions can be whose moments are chosen by who knows the whole session, and what presets cost.
+
+New results are sent whole when they arrive and each compaction leaves a share of the history; every choice of moments
+is weighed. A preset that costs more than this can be bettered by its triggers; one that costs less leaves less, or
+sends what is new shortened. Reads transcripts, plans nothing, calls no model.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from applier.adapters.transcripts import read_transcript
+from applier.session.request import prompt_limit_tokens
+from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES
+from planner.reading.messages import plain_message
+from planner.reading.tokens import TokenCounter
+from tests.bench.preset_costs import measure_presets, preset_totals
+
+__all__ = ["Arrivals", "add_command", "arrivals", "least_cost"]
+
+WINDOW_TOKENS, OUTPUT_TOKENS = 200_000, 20_000
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What is new at each call of a session, in tokens, and what stands before all messages."""
+
+    new: tuple[int, ...]
+    fixed: int = 0
+
+
+def arrivals(path: Path) -> Arrivals:
+    """Of the transcript at `path`, counted as a replay counts."""
+    transcript, counter = read_transcript(path), TokenCounter.for_model()
+    new, tokens = list[int](), 0
+    for at, message in enumerate(map(plain_message, transcript.messages)):
+        if at and message["role"] == "assistant":
+            new.append(tokens)
+            tokens = 0
+        tokens += counter.message(message)
+    return Arrivals(tuple(new), counter.request((), transcript.system))
+
+
+def least_cost(of: Arrivals, read_price: float, kept_share: float, room_tokens: int) -> float:
+    """Input cost of the whole session, in units of one uncached input token, by the best choice of moments.
+
+    A compaction before a call leaves `kept_share` of the history up to there, and at most of `room_tokens`; what is
+    new at the call stands behind it, whole.
+    """
+    calls = len(of.new)
+    history = [0]
+    for tokens in of.new:
+        history.append(history[-1] + tokens)
+    rest = [0.0] * (calls + 1)
+    """From a call on that a compaction goes before, or the first one, to the end."""
+    for first in reversed(range(calls)):
+        kept = kept_share * min(history[first], room_tokens)
+        fixed = (read_price if first else WRITE_5_MINUTES) * of.fixed
+        prompt = kept + of.new[first]
+        cost = fixed + WRITE_5_MINUTES * prompt
+        rest[first] = cost + rest[first + 1]
+        for call in range(first + 1, calls):
+            cost += read_price * (of.fixed + prompt) + WRITE_5_MINUTES * of.new[call]
+            prompt += of.new[call]
+            if prompt > room_tokens:
+                break
+            rest[first] = min(rest[first], cost + rest[call + 1])
+    return rest[0]
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """``least``."""
+    least = commands.add_parser("least", help="the cheapest moments for compactions, known beforehand, beside presets")
+    least.add_argument("places", nargs="+", type=Path)
+    least.add_argument("--kept", action="append", type=float, help="share of the history that a compaction leaves")
+    least.add_argument("--preset", action="append", default=[])
+    least.set_defaults(run=_run)
+
+
+def _run(console: Console, options: argparse.Namespace) -> None:
+    paths = [path for place in options.places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
+    sessions, room = [arrivals(path) for path in paths], prompt_limit_tokens(WINDOW_TOKENS, OUTPUT_TOKENS)
+    table = Table(f"{len(paths)} transcripts", *(f"at {price:g}" for price in CACHE_READ_PRICES), "names", box=None)
+    for kept in options.kept or (0.2, 0.15, 0.1, 0.05, 0.0):
+        costs = [sum(least_cost(one, price, kept, room) for one in sessions) for price in CACHE_READ_PRICES]
+        table.add_row(f"moments known, {kept:.0%} kept", *_millions(costs), "")
+    rows = measure_presets(paths, options.preset, [WINDOW_TOKENS], processes=2) if options.preset else ()
+    for total in preset_totals(rows):
+        names = total.sum("met") / max(1, total.sum("needed"))
+        table.add_row(total.preset, *_millions(total.costs), f"{names:.3f}")
+    console.print(table)
+
+
+def _millions(costs: Sequence[float]) -> list[str]:
+    return [f"{cost / 1e6:.2f}" for cost in costs]
