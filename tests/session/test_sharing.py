@@ -125,7 +125,7 @@ def emptied(url):
     return store
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     histories, presets, st.lists(st.integers(0, 2), min_size=1, max_size=20), st.sets(st.integers(0, 24), max_size=3)
 )
@@ -179,7 +179,7 @@ class Losing(Backend):
         self.inner.close()
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     histories,
     presets,
