@@ -18,7 +18,7 @@ import platformdirs
 
 from applier.adapters.claude_code_mod import PREFIX
 from applier.adapters.client_plugin import PLUGIN_NAME, plugin_files, put_plugin
-from applier.adapters.frameworks.agent_tools import LOOK_UPS
+from applier.adapters.frameworks.agent_tools import PROJECT_TOOLS
 from applier.program import program
 from applier.store.opening import STORE_VARIABLE, store_file
 from planner.api import check_argument
@@ -26,7 +26,7 @@ from planner.errors import SettingsError
 
 __all__ = ["PLUGIN_TOOLS", "claude_agent_plugin"]
 
-PLUGIN_TOOLS = [f"{PREFIX}{name}" for name in LOOK_UPS]
+PLUGIN_TOOLS = [f"{PREFIX}{name}" for name in PROJECT_TOOLS]
 """What the agent looks back with, for ``allowed_tools``."""
 
 

@@ -7,7 +7,6 @@ one session and below it, or one history. A store that is not there yet holds no
 from __future__ import annotations
 
 import inspect
-import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
@@ -21,12 +20,11 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from applier.adapters.frameworks.agent_tools import LOOK_UPS, answer_call
+from applier.adapters.frameworks.agent_tools import PROJECT_TOOLS, answer_call
 from applier.adapters.visible import NOTHING_YET, Conversation, Visible
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, ReferenceNotFound
-from planner.plan import FactType
 
 __all__ = ["mcp_server"]
 
@@ -43,8 +41,8 @@ def mcp_server(visible: Visible) -> MCPServer:
         "compactor", instructions=_INSTRUCTIONS, version=metadata.version("relevance-compactor"), log_level="CRITICAL"
     )
     tools = _Tools(visible)
-    look_ups = (_look_up(visible, name) for name in ("search_context", "restore_context"))
-    for tool in (*look_ups, tools.facts, tools.brief, tools.log, tools.preview_compaction):
+    look_ups = (_look_up(visible, name) for name in ("search_context", "restore_context", "facts"))
+    for tool in (*look_ups, tools.brief, tools.log, tools.preview_compaction):
         server.tool(structured_output=False)(_answering_errors(tool))
     newest = "The brief of the conversation compacted last."
     server.resource("brief://current", name="brief", description=newest)(_answering_errors(tools.brief))
@@ -68,10 +66,10 @@ def _answering_errors(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
     """The look-up `name` as a tool that answers from `visible`; what the model reads of it is its input's docstring."""
-    model, _ = LOOK_UPS[name]
+    model, _ = PROJECT_TOOLS[name]
 
     def tool(**arguments: Any) -> list[str | Image]:
-        content = answer_call(visible, name, arguments)
+        content = answer_call(visible, name, arguments, PROJECT_TOOLS)
         parts = [content] if isinstance(content, str) else map(_part, content)
         return [part for part in parts if part is not None]
 
@@ -102,21 +100,6 @@ class _Tools:
 
     def __init__(self, visible: Visible) -> None:
         self._visible = visible
-
-    def facts(
-        self,
-        type: Annotated[FactType | None, Field(description="only facts of this type")] = None,
-        words: Annotated[str, Field(description="only facts that hold some of these words, best first")] = "",
-        days: Annotated[int | None, Field(ge=1, description="only facts of the last N days")] = None,
-    ) -> str:
-        """What was found out, decided, asked for or forbidden in this project, each with the turn it came from."""
-        since = 0.0 if days is None else time.time() - 86_400 * days
-        known = self._visible.facts(kind=type, since=since, words=words)
-        lines = [f"{one.fact.type} ({one.reference}): {one.fact.content}" for one in known]
-        text, most = "\n".join(lines), self._visible.page_characters
-        if len(text) > most:
-            text = text[:most].rpartition("\n")[0] + "\n… cut here; ask for less"
-        return text or "No facts yet."
 
     def brief(self) -> str:
         """The page that sums up the compacted part: request, state, failures, decisions, facts, what is left."""

@@ -25,6 +25,11 @@ _REASON = re.compile(
 )
 _OF_ONE_WORK = re.compile(r"-run|-k|-t|--grep|.*::.*|.*\.\w{1,5}(?::\d+)?|(?!\./\.\.\.$).*/.*|.*[$`\"'*\\].*")
 """A word that names a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not ``./...``."""
+_EVERYBODYS = re.compile(
+    r"go (?:build|test|vet) \./\.\.\.|cargo (?:build|check|clippy|test)|npm test|make"
+    r"|(?:python3? -m )?(?:pytest|unittest)"
+)
+"""What anybody tries first in such a project."""
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
@@ -38,7 +43,7 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
             continue
         for command in call.commands if call.kind == "run" else ():
             words, kind = " ".join(command.words), check_kind(command)
-            if kind and _is_general(command) and words not in told:
+            if kind and _is_general(command) and not _EVERYBODYS.fullmatch(words) and words not in told:
                 told.add(words)
                 yield Lesson("command", f"{kind}: `{words}`", words, turn.turn.id, words, lasting=False)
             if kind == "build" and f"why {words}" not in told:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -21,11 +21,14 @@ from planner.evidence.names import specifics_of
 from planner.placeholders import clean
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["file_below", "lines_for", "opening_text"]
+__all__ = ["file_below", "lines_for", "mattering", "opening_text"]
 
 INTRODUCTION = "Noted in earlier conversations on this project and approved by the user; a record, not an instruction."
 MAX_FILE_BYTES = 2_000_000
 """A larger file is not read: nobody has approved so many lines."""
+_SOURCES = re.compile(r" \((?:[\w.-]+:t\d+(?:, )?)+(\d{4}-\d\d-\d\d)?\)$")
+"""Behind a line, where it is from: ``(c1:t3, c2:t4, 2026-11-03)``; names of logs are long, and no conversation can open
+them."""
 SHARED_WORDS = 2
 """A line that shares no name with the task matters by so many words of it."""
 _WORD = re.compile(r"[^\W\d_]{4,}")
@@ -34,13 +37,15 @@ _WORD = re.compile(r"[^\W\d_]{4,}")
 def lines_for(task: str, project: Path, approved: Collection[str], today: date) -> list[str]:
     """The approved lines in the folder `project` that matter to `task`, the nearest first."""
     texts = (file_below(project, name) or "" for name in dict.fromkeys(map(file_of, KINDS)))
-    lines = [line for text in texts for line in approved_lines(text, approved, today)]
+    return mattering([line for text in texts for line in approved_lines(text, approved, today)], task)
+
+
+def mattering(lines: Sequence[str], task: str) -> list[str]:
+    """Those of `lines` that share a name with `task`, or some words, the nearest first."""
     specifics, own = specifics_of(task), stems(task)
     names = [name for name, kind in specifics.items() if kind != "number"]
-    mattering = [
-        line for line in lines if any(name in line for name in names) or len(stems(line) & own) >= SHARED_WORDS
-    ]
-    return [mattering[at] for at, _ in ranked(mattering, " ".join([*_WORD.findall(task), *specifics]))]
+    near = [line for line in lines if any(name in line for name in names) or len(stems(line) & own) >= SHARED_WORDS]
+    return [near[at] for at, _ in ranked(near, " ".join([*_WORD.findall(task), *specifics]))]
 
 
 def file_below(root: Path, path: str) -> str | None:
@@ -79,11 +84,13 @@ def _opened_below(root: Path, path: str) -> int:
 
 
 def opening_text(lines: Collection[str], counter: TokenCounter, most_tokens: int) -> tuple[str, int]:
-    """`lines` as they are told, as many as fit in `most_tokens`, and how many these are; no text if none does."""
+    """`lines` as they are told, without their sources, which the file names, as many as fit in `most_tokens`, and how
+    many these are; no text if none does."""
     told: list[str] = []
     text = ""
     for line in lines:
-        longer = "\n".join(["<carried>", INTRODUCTION, *map(clean, [*told, line]), "</carried>"])
+        short = clean(_SOURCES.sub(lambda match: f" ({match[1]})" if match[1] else "", line))
+        longer = "\n".join(["<carried>", INTRODUCTION, *told, short, "</carried>"])
         if counter.text(longer) <= most_tokens:
-            told, text = [*told, line], longer
+            told, text = [*told, short], longer
     return text, len(told)

@@ -16,7 +16,7 @@ from applier.learning.conversations import Conversation
 from applier.learning.failures import is_stated, passes_again
 from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key, stems
 from applier.learning.lessons import in_the_record, is_said, lessons_of
-from applier.learning.wishes import is_question
+from applier.learning.wishes import is_lasting, is_question
 from applier.settings import load_settings
 from planner.analysis import Analysis, analyze_history
 from planner.api import asks_model
@@ -185,7 +185,9 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
         return None
     else:
         subject = sentence_key(written.about) or sentence_key(text)
-        lesson = Lesson(cast("Kind", written.kind), f"{text}: “{words}”", words, written.turn, subject, also=also)
+        kind, shown = cast("Kind", written.kind), f"{text}: “{words}”"
+        lasts = kind != "wish" or turn.turn.kind == "user" or is_lasting(words)  # else it refused one call
+        lesson = Lesson(kind, shown, words, written.turn, subject, lasting=lasts, also=also)
     return lesson if lesson.subject and in_the_record(lesson, evidence) else None
 
 

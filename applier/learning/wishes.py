@@ -15,7 +15,7 @@ from planner.evidence.state import shortened
 from planner.evidence.user_words import TYPED_CHARACTERS, typed_lines
 from planner.reading.lines import Statement, statements
 
-__all__ = ["choices", "is_question", "wishes"]
+__all__ = ["choices", "is_lasting", "is_question", "wishes"]
 
 WORDS_CHARACTERS = 320
 """A longer statement is a text of its own: of it the sentence that binds is taken, if that is shorter."""
@@ -26,19 +26,19 @@ _LASTING = re.compile(
     r"|^(?:please )?(?:in (?:the )?future|next time|remember (?:to|that))\b"
     r"|^(?:every time|whenever|each time) (?:you|we)\b"
     r"|(?:^|[.;,:!]\s*|\b(?:please|must|should|shall|we|you|to|and|but|also) )"
-    r"(?:always|never) (?!(?:been|was|were|is|are|had|has|did|got|seen|happens?|gets?)\b)(?!\w+ed\b)\w+"
+    r"(?:always|never) (?!(?:been|was|were|is|are|had|has|did|got|seen)\b)(?!\w+ed\b|\w{2,}[^\Ws]s\b|happen\b)\w+"
     r"|\bwe (?:really )?(?:don'?t|do not) (?:want|use|do|allow|support|ship|write|accept|merge|mock)\b"
     r"|\bwe (?:want|prefer|have|need|try) to avoid\b"
     r"|\bwe (?:always |strongly )?prefer\b|\bwe only (?:use|support|ship)\b"
     r"|(?:^|[.;!]\s*|\bwe )no longer (?:need|use|want|support|ship)\b"
     r"|(?:^|[.;,:!]\s*|\band )no (?!idea|clue|problem)[\w ,-]{3,60}\b(?:at all|anywhere)\b"
     r"|\bthe (?:\w+ )?(?:directive|rule|principle|policy|convention) is\b"
-    r"|\bwe(?:['’]re| are) (?:going to |now )?(?:adopt|archiv|deprecat|drop|mov|switch)\w* "
-    r"|\bno need for\b|\bshould(?:n'?t| not)? be (?:the )?default\b|\bmust (?:stay|remain)\b",
+    r"|\bwe(?:['’]re| are) (?:going to |now )?(?:adopt\w*|archiv\w*|deprecat\w*|standardi[sz]\w*|switch\w* to) "
+    r"|\bshould(?:n'?t| not)? be (?:the )?default\b|\bmust (?:stay|remain)\b",
     re.I,
 )
-"""What binds beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``, ``no need for
-compatibility``; not ``it never returns``, ``this always failed``, ``I don't want that one``, ``no idea at all``."""
+"""What binds beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``; not ``it never
+returns``, ``this always failed``, ``I don't want that one``, ``no idea at all``."""
 _QUESTION = re.compile(
     r"^\W*(?:what|why|h?y|how|where|when|which|who|is|are|was|do|does|did|can|could|should|would|will|shall|have|has|"
     r"isn'?t|aren'?t|don'?t (?:we|you)|didn'?t)\b(?!.*[.!;]\s+\S)|\?\W*$",
@@ -57,6 +57,12 @@ _DECIDES = re.compile(
     r"|we'?ll|keep|replace|drop)\b",
     re.I,
 )
+_ONE_ACT = re.compile(
+    r"\b(?:let'?s|we (?:should|must)|we'?ll|must) (?:(?:also|first|just|now|then) )*"
+    r"(?:fix|mend|add|check|look|try|run|rerun|update|revert|commit|push|merge|wait|see|go|start|continue|leave)\b",
+    re.I,
+)
+"""What is done once: ``we should fix the login, because …``; not ``we should keep the queue, because …``."""
 _POINTING = re.compile(
     r"^\W*(?:(?:ok|okay|yes|no|yeah|and|but|so|also|then|just|please|can you|let'?s|don'?t|do not)[\s,]+)*"
     r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
@@ -105,7 +111,7 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
             continue  # the description of a task: what it forbids, it forbids there
         for one in statements(typed_lines(own)):
             words = _binding_words(one)
-            decides, lasts = _is_reasoned(words), bool(_LASTING.search(words))
+            decides, lasts = _is_reasoned(words), is_lasting(words)
             if lasts or decides or _FORBIDS.search(words):
                 kind: Kind = "wish" if lasts or not decides else "decision"
                 yield Lesson(kind, f"“{words}”", words, turn.turn.id, sentence_key(words), lasting=lasts or decides)
@@ -122,7 +128,7 @@ def _conventions(evidence: Evidence) -> Iterator[Lesson]:
                 below = bool(_CONVENTIONS.search(text))
             item = _ITEM.sub("", text)
             if below and item != text and _is_clear(item) and not _OF_THIS_TASK.search(item):
-                lasts, key = bool(_LASTING.search(item)), sentence_key(item)
+                lasts, key = is_lasting(item), sentence_key(item)
                 yield Lesson("wish", f"“{item}”", item, turn.turn.id, key, lasting=lasts, is_long=True)
 
 
@@ -161,9 +167,14 @@ def is_question(text: str) -> bool:
     return bool(_QUESTION.search(text))
 
 
+def is_lasting(text: str) -> bool:
+    """True for what says by itself that it binds beyond the task, in English."""
+    return bool(_LASTING.search(text))
+
+
 def _is_reasoned(text: str) -> bool:
     """True for a decision of the user that says why."""
-    return bool(_REASON.search(text) and _DECIDES.search(text))
+    return bool(_REASON.search(text) and _DECIDES.search(text)) and not _ONE_ACT.search(text)
 
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:

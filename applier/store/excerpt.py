@@ -35,6 +35,8 @@ HIT_CHARACTERS, NEAR_CHARACTERS = 240, 100
 """Of a line that matches an excerpt shows so much, around the match; of a line beside it so much."""
 SHOWN_LINES = 3
 """Matching lines of one turn that are worth showing beside other turns: it is to be recognised, not read."""
+RESULT_OF = "result of "
+"""How a line begins that says whose result stands below; lines of the result begin with their numbers."""
 MOST_NAMED = 5
 """Of other lines that match so many ranges are named."""
 
@@ -227,10 +229,13 @@ def _runs(
 
 
 def _joined(runs: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
-    """All lines of `runs` with ``…`` between them."""
-    shown = list(runs[0])
-    for run in runs[1:]:
-        shown += [(shown[-1][0], "…"), *run]
+    """All lines of `runs` with ``…`` between them; of those of one result the first says whose it is."""
+    shown: list[tuple[int, str]] = []
+    owner = ""
+    for run in runs:
+        shown += [(shown[-1][0], "…")] if shown else []
+        shown += run[1:] if run[0][1] == owner else run
+        owner = next((text for _, text in reversed(run) if text.startswith(RESULT_OF)), "")
     return shown
 
 
@@ -250,7 +255,7 @@ def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[
     if call != block:
         first = next(line for line in turn.lines if line.block == call)
         name = "" if first.number in hits else f": {_clipped(first.text, NEAR_CHARACTERS, None)}"
-        return [(texts[0][0], f"result of {first.number}{name}"), *texts]
+        return [(texts[0][0], f"{RESULT_OF}{first.number}{name}"), *texts]
     results = [line.number for line in turn.lines if line.block != call and turn.calls.get(line.block) == call]
     return [*texts, (texts[-1][0], f"result: {_ranges(results)}")] if results else texts
 

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from planner.proposal import PlanRequest, Proposal, earlier_plan, read_and_new
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 
-__all__ = ["ModelPlanner", "PromptReader", "merged_proposal", "outcomes_in_order", "rendered_prompts"]
+__all__ = ["ModelPlanner", "PromptReader", "asked_proposal", "merged_proposal", "outcomes_in_order", "rendered_prompts"]
 
 PREFIX_SHARE = 0.6
 """Of the time, what the question behind the agent's prefix may take: the rest is for the cards, should it fail."""
@@ -51,20 +52,11 @@ class ModelPlanner:
             SettingsError: the prompts or the client cannot be used.
         """
         deadline = time.monotonic() + request.settings.timeout_seconds
-        prompts, situation = load_prompts(self.prompts_dir), Situation.of(request)
-        behind, notes = self._ask_behind_prefix(situation, prompts, deadline)
-        if behind and behind[0].reading is not None:
-            return merged_proposal(behind, behind[0].model, prompts, request, asked="prefix")
-        if behind and request.read_tokens:
-            request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
-            situation = replace(situation, request=request)
-        questions, why_not = plan_questions(situation, prompts)
-        outcomes, model = self._ask(questions, prompts, situation, deadline) if questions else ([], "")
-        notes = (*notes, *([why_not] if why_not else []))
-        return merged_proposal(outcomes, model, prompts, request, before=behind, notes=notes)
+        behind_prefix, by_cards = partial(self._behind_prefix, deadline), partial(self._by_cards, deadline)
+        return asked_proposal(request, load_prompts(self.prompts_dir), behind_prefix, by_cards)
 
-    def _ask_behind_prefix(
-        self, situation: Situation, prompts: Prompts, deadline: float
+    def _behind_prefix(
+        self, deadline: float, situation: Situation, prompts: Prompts
     ) -> tuple[list[Outcome], tuple[str, ...]]:
         """What the agent's own model says behind its cached prefix, if it was asked; else why not."""
         request, agent = situation.request, situation.request.agent_request
@@ -83,8 +75,8 @@ class ModelPlanner:
         question = PrefixQuestion(request, agent, text, share)
         return ask_all([question], share), ()
 
-    def _ask(
-        self, questions: Sequence[Question], prompts: Prompts, situation: Situation, deadline: float
+    def _by_cards(
+        self, deadline: float, questions: Sequence[Question], prompts: Prompts, situation: Situation
     ) -> tuple[list[Outcome], str]:
         request = situation.request
         planned = sum(question.tokens(prompts, request.counter) for question in questions)
@@ -101,6 +93,31 @@ class ModelPlanner:
                 )
 
             return outcomes_in_order(questions, ask, situation), endpoint.model
+
+
+def asked_proposal(
+    request: PlanRequest,
+    prompts: Prompts,
+    behind_prefix: Callable[[Situation, Prompts], tuple[list[Outcome], tuple[str, ...]]],
+    by_cards: Callable[[Sequence[Question], Prompts, Situation], tuple[list[Outcome], str]],
+) -> Proposal:
+    """What a model says that is asked `behind_prefix`, which is answered or says why it is not asked; where that brings
+    nothing, `by_cards`, which says which model was asked. What it leaves out the rules rank.
+
+    Raises:
+        PlannerUnavailable: no answer can be used.
+    """
+    situation = Situation.of(request)
+    behind, notes = behind_prefix(situation, prompts)
+    if behind and behind[0].reading is not None:
+        return merged_proposal(behind, behind[0].model, prompts, request, asked="prefix")
+    if behind and request.read_tokens:
+        request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
+        situation = replace(situation, request=request)
+    questions, why_not = plan_questions(situation, prompts)
+    outcomes, model = by_cards(questions, prompts, situation) if questions else ([], "")
+    notes = (*notes, *([why_not] if why_not else []))
+    return merged_proposal(outcomes, model, prompts, request, before=behind, notes=notes)
 
 
 def outcomes_in_order(

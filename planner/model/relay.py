@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,7 @@ from planner.errors import PlannerUnavailable
 from planner.model.answer import Scope, answer_in, read_answer
 from planner.model.asking import Outcome
 from planner.model.client import DEFAULT_MODEL
-from planner.model.planners import merged_proposal, outcomes_in_order
+from planner.model.planners import asked_proposal, merged_proposal, outcomes_in_order
 from planner.model.prefix import prefix_question
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, Situation, plan_questions
@@ -86,27 +86,7 @@ class RelayedPlanner:
             Unanswered: questions have no answer yet.
             PlannerUnavailable: no answer can be used.
         """
-        prompts, situation = load_prompts(self.prompts_dir), Situation.of(request)
-        behind, notes = self._behind_prefix(situation, prompts)
-        if behind and behind[0].reading is not None:
-            return merged_proposal(behind, self.agent_model, prompts, request, asked="prefix")
-        if behind and request.read_tokens:
-            request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
-            situation = replace(situation, request=request)
-        questions, why_not = plan_questions(situation, prompts)
-        notes = (*notes, *([why_not] if why_not else []))
-        model = self.model or DEFAULT_MODEL
-
-        def ask(some: Sequence[Question], earlier: str) -> list[Outcome]:
-            put = [self._by_cards(one, prompts, earlier, request) for one in some]
-            asked = zip(some, self._answers(put), strict=True)
-            return [
-                _outcome(answer, one.scope, request, model, f"planner model {model}: no answer for {one.scope.name}")
-                for one, answer in asked
-            ]
-
-        outcomes = outcomes_in_order(questions, ask, situation) if questions else []
-        return merged_proposal(outcomes, model if outcomes else "", prompts, request, before=behind, notes=notes)
+        return asked_proposal(request, load_prompts(self.prompts_dir), self._behind_prefix, self._by_cards)
 
     def _behind_prefix(self, situation: Situation, prompts: Prompts) -> tuple[list[Outcome], tuple[str, ...]]:
         """What came of asking behind the agent's prefix, if that is to be done; else why not."""
@@ -124,14 +104,22 @@ class RelayedPlanner:
         everything = Scope(list(request.evidence.turns.values()))
         return [_outcome(answer, everything, request, self.agent_model, "not answered behind the agent's prefix")], ()
 
-    def _by_cards(self, question: Question, prompts: Prompts, notes: str, request: PlanRequest) -> RelayedQuestion:
-        return RelayedQuestion(
-            "complete",
-            question.text(prompts, notes),
-            question.system(prompts),
-            self.model or DEFAULT_MODEL,
-            request.settings.max_output_tokens,
-        )
+    def _by_cards(
+        self, questions: Sequence[Question], prompts: Prompts, situation: Situation
+    ) -> tuple[list[Outcome], str]:
+        request, model = situation.request, self.model or DEFAULT_MODEL
+        most = request.settings.max_output_tokens
+
+        def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
+            put = [
+                RelayedQuestion("complete", one.text(prompts, notes), one.system(prompts), model, most) for one in some
+            ]
+            return [
+                _outcome(answer, one.scope, request, model, f"planner model {model}: no answer for {one.scope.name}")
+                for one, answer in zip(some, self._answers(put), strict=True)
+            ]
+
+        return outcomes_in_order(questions, ask, situation), model
 
     def _answers(self, questions: Sequence[RelayedQuestion]) -> list[RelayedAnswer]:
         missing = [question for question in questions if question.id not in self.answers]

@@ -4,6 +4,11 @@
 (``mod``, ``mod-exam``), what several proxies on one database cost (``proxies``), what conversations teach
 (``learned``), what a million facts take (``facts``), how fast all of it is (``speed``), and how time and memory grow
 with an input made to hurt (``growth``).
+(``least``), how readers grade it (``exams``, ``labels``, and ``look-up`` for those who may), what views tell twice
+(``twice``), what suites of others find (``compactbench``, ``side-constraints``), whether the task goes on
+(``continue``), what the mod does in the real client (``mod``, ``mod-exam``), what conversations teach (``learned``),
+what a million facts take (``facts``), how fast all of it is (``speed``), and how time and memory grow with an input
+made to hurt (``growth``).
 
 Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
 """
@@ -32,6 +37,7 @@ from tests.bench import (
     continuing,
     learned,
     least_cost,
+    looking_up,
     many_facts,
     mod_exam,
     mod_run,
@@ -84,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     exams.add_argument("--method", action="append")
     exams.add_argument("--ratio", action="append", type=lambda text: SUMMARY if text == "summary" else float(text))
     exams.add_argument("--write-views", type=Path, help="write views for readers there, take up answers and grades")
+    exams.add_argument("--look-ups", action="store_true", help="also for readers who may look into the records")
     exams.add_argument("--sheets", type=Path, help="report the grades of the answer sheets there")
     exams.set_defaults(run=_exams)
     labels = commands.add_parser("labels", help="labels made by reading, and the agents' own summaries")
@@ -110,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     several_proxies.add_command(commands)
     continuing.add_command(commands)
     learned.add_command(commands)
+    looking_up.add_command(commands)
     many_facts.add_command(commands)
     public_suites.add_commands(commands)
     return parser
@@ -194,7 +202,8 @@ def _add_rounds(table: Table, name: str, run: CompactionRounds) -> None:
 
 def _exams(console: Console, options: argparse.Namespace) -> None:
     methods, targets = options.method or ["rules"], options.ratio or [SUMMARY, 0.1]
-    print_exams(console, options.places, options.probes, methods, targets, options.write_views, options.sheets)
+    places, rounds = (options.places, options.probes), (options.write_views, options.sheets)
+    print_exams(console, *places, methods, targets, *rounds, look_ups=options.look_ups)
 
 
 def _labels(console: Console, options: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 A round lies in one folder: ``views/ID.txt`` for a reader, who writes ``answers/ID.json``; ``grading/NAME.txt`` for
 another, who knows no method and writes ``grades/NAME.json``; ``sheets/ID.json`` is the record of both. A reader with
-the restore and search tools writes ``answers/ID.lookups.json``.
+the restore and search tools (`tests.bench.looking_up`, which counts what they take) writes ``answers/ID.lookups.json``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, Validat
 
 from applier.eval.exam import Exam, ExamView
 from planner.errors import TranscriptError
+from tests.bench.looking_up import looked_up, reader_text
 
 __all__ = ["AnswerSheet", "Grade", "LookedUpAnswers", "Round", "advance_round", "graded_views", "read_sheets"]
 
@@ -72,13 +73,14 @@ class AnswerSheet(BaseModel):
 
 
 class LookedUpAnswers(BaseModel):
-    """What a reader with the restore and search tools writes: ``answers/ID.lookups.json``."""
+    """What a reader with the restore and search tools writes: ``answers/ID.lookups.json``; without numbers where the
+    round counted."""
 
     model_config = ConfigDict(extra="forbid")
 
     answers: dict[int, str]
-    lookup_calls: int
-    lookup_tokens: int
+    lookup_calls: int = 0
+    lookup_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,9 @@ def graded_views(views: Sequence[ExamView], sheets: Iterable[AnswerSheet]) -> li
     return [(view, sheet) for view in views for sheet in by_view.get((view.exam.transcript, view.sha), ())]
 
 
-def advance_round(folder: Path, views: Sequence[ExamView]) -> Round:
-    """Take up what readers and graders wrote into `folder`, and write what they need next.
+def advance_round(folder: Path, views: Sequence[ExamView], *, look_ups: bool = False) -> Round:
+    """Take up what readers and graders wrote into `folder`, and write what they need next; with `look_ups` also what
+    readers get who may look something up.
 
     Raises:
         TranscriptError: answers or grades are not in the form asked for; the text names the file.
@@ -121,6 +124,9 @@ def advance_round(folder: Path, views: Sequence[ExamView]) -> Round:
         (folder / name).mkdir(parents=True, exist_ok=True)
     grades = _grades(folder / "grades")
     closed_book = {view_id(view): _closed_book(folder, view, grades) for view in views}
+    for name in closed_book if look_ups else ():
+        shown = (folder / "views" / f"{name}.txt").read_text("utf-8")
+        (folder / "views" / f"{name}.lookups.txt").write_text(reader_text(shown, folder, name), "utf-8")
     to_answer = [folder / "views" / f"{name}.txt" for name, sheet in closed_book.items() if not sheet.answers]
     sheets = [*closed_book.values(), *(sheet for view in views for sheet in _looked_up(folder, view, grades))]
     exams = {view.exam.transcript: view.exam for view in views}
@@ -161,7 +167,8 @@ def _looked_up(folder: Path, view: ExamView, grades: Mapping[str, Grade]) -> Ite
     if (folder / "answers" / name).is_file():
         reading = _checked(folder / "answers" / name, TypeAdapter(LookedUpAnswers))
         blank = _blank(view)
-        blank.lookup_calls, blank.lookup_tokens = reading.lookup_calls, reading.lookup_tokens
+        said = reading.lookup_calls, reading.lookup_tokens
+        blank.lookup_calls, blank.lookup_tokens = looked_up(folder, view_id(view)) or said
         yield _updated(folder / "sheets" / name, blank, reading.answers, grades)
 
 

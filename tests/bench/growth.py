@@ -113,8 +113,8 @@ def _used() -> tuple[float, int]:
     return seconds, max(own.ru_maxrss, children.ru_maxrss) * unit
 
 
-def _plan(messages: Sequence[Message], focus: str | None = None) -> Work:
-    return lambda: plan_compaction(messages, TASK, target_ratio=0.1, focus=focus, planner="rules", now=0.0)
+def _plan(messages: Sequence[Message], focus: str | None = None, ratio: float = 0.1) -> Work:
+    return lambda: plan_compaction(messages, TASK, target_ratio=ratio, focus=focus, planner="rules", now=0.0)
 
 
 def _planned(messages: list[Message], focus: str | None = None) -> tuple[int, Work]:
@@ -181,6 +181,15 @@ def long_result(count: int) -> list[Message]:
     return _session(ROW.format(number) for number in range(count))
 
 
+def _one_name(factor: int) -> tuple[int, Work]:
+    lines = (
+        f"main.py handled {number} for worker {number % 97} with {number * 7919 % 9973}"
+        for number in range(2_500 * factor)
+    )
+    messages = _session(f"{line}\n" for line in lines)
+    return len(json.dumps(messages)), _plan(messages, ratio=0.5)
+
+
 def _tokens(factor: int) -> tuple[int, Work]:
     return _planned(made_session(250_000 * factor, most_lines=18))
 
@@ -232,6 +241,7 @@ INPUTS: dict[str, Callable[[int], tuple[int, Work]]] = {
     "redact 64 KB of 'token='": _redacted("token="),
     "redact 64 KB of dashes": _redacted("-"),
     "a result of 1.25 MB": lambda factor: _planned(long_result(10 * MEGABYTE // 8 // len(ROW) * factor)),
+    "2,500 lines that name one file, planned to half": _one_name,
     "250,000 tokens": _tokens,
     "a file of 15.5 MB read by the command line": _file,
 }

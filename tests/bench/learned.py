@@ -2,7 +2,8 @@
 
 Transcripts whose names begin alike (``project__…``) are of one project. Prints each line that `compactor learn` would
 propose, with the conversation and turn that it is from, and what is cited there; with ``--answers`` from what a model
-answered to the prompts that ``--prompts`` writes, one file a conversation. Judges nothing itself.
+answered to the prompts that ``--prompts`` writes, one file a conversation. With ``--task`` it prints what a new
+conversation with this task would begin with, had all of its project's lines been approved. Judges nothing itself.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.console import Console
 from applier.adapters.transcripts import read_transcript
 from applier.learning.kinds import Lesson
 from applier.learning.lessons import lessons_of
+from applier.learning.opening import mattering, opening_text
 from applier.learning.propose import Heard, Line, proposed_lines
 from applier.learning.readers import with_written
 from planner.analysis import Analysis, analyze_history
@@ -26,6 +28,9 @@ from planner.model.prompts import load_prompts
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
+
+MOST_TOKENS = 500
+"""As `learned_tokens` may be at most."""
 
 __all__ = ["add_command", "lines_of_projects", "prompt_of"]
 
@@ -36,6 +41,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("places", nargs="+", type=Path, help="transcripts, or folders of them")
     parser.add_argument("--prompts", type=Path, help="write there what a model would be asked, and read nothing")
     parser.add_argument("--answers", type=Path, help="what a model answered, NAME.txt each; rules read the others")
+    parser.add_argument("--task", help="print what a new conversation with this task begins with")
+    parser.add_argument("--tokens", type=int, default=MOST_TOKENS, help="which may be so large")
     parser.add_argument("--unproposed", action="store_true", help="all lessons, also those that do not count yet")
     parser.set_defaults(run=_run)
 
@@ -50,6 +57,13 @@ def _run(console: Console, options: argparse.Namespace) -> None:
             print(options.prompts / f"{path.stem}.txt")
         return
     lines = list(lines_of_projects(paths, options.answers, options.unproposed))
+    if options.task:
+        counter = TokenCounter.for_model("")
+        for project, own in groupby(lines, lambda one: one[0]):
+            near = mattering([line.line for _, line in own], options.task)
+            text, count = opening_text(near, counter, options.tokens)
+            print(f"{project}: {count} of {len(near)} lines, {counter.text(text)} tokens\n{text}")
+        return
     for project, line in lines:
         cited = line.sources[0].lesson
         print(f"{project} [{line.kind}] {line.line}")

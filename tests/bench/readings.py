@@ -15,6 +15,7 @@ from applier.eval.exam import QUESTION_KINDS, ExamView, exam_means, exam_samples
 from applier.eval.methods import NotRecorded, methods_for
 from tests.bench.answer_sheets import advance_round, graded_views, read_sheets
 from tests.bench.labels import failure_flags, measure_labels, read_labels
+from tests.bench.looking_up import write_record
 from tests.bench.own_summary import summary_rows, summary_views
 
 __all__ = ["SUMMARY", "print_exams", "print_labels"]
@@ -31,13 +32,16 @@ def print_exams(
     targets: Sequence[float],
     round_folder: Path | None = None,
     sheets: Path | None = None,
+    *,
+    look_ups: bool = False,
 ) -> None:
-    """The literal scores; and the grades in `sheets`, or of the round in `round_folder`, which goes a step on."""
-    views = list(_views(places, probes, methods, targets))
+    """The literal scores; and the grades in `sheets`, or of the round in `round_folder`, which goes a step on, with
+    the records that readers may look into if there are `look_ups`."""
+    views = list(_views(places, probes, methods, targets, round_folder if look_ups else None))
     shown = [view for view, _ in views]
     notes = []
     if round_folder:
-        state = advance_round(round_folder, shown)
+        state = advance_round(round_folder, shown, look_ups=look_ups)
         notes.append(f"{state.views} views in {round_folder / 'views'}, {len(state.to_answer)} not answered yet")
         notes += [f"to grade: {path}" for path in state.to_grade]
     folder = sheets or round_folder
@@ -66,12 +70,14 @@ def print_exams(
 
 
 def _views(
-    places: Sequence[Path], probes: Path, methods: Sequence[str], targets: Sequence[float]
+    places: Sequence[Path], probes: Path, methods: Sequence[str], targets: Sequence[float], records: Path | None
 ) -> Iterator[tuple[ExamView, float]]:
-    """Each view with the target it was made for."""
+    """Each view with the target it was made for; histories are stored in the round at `records`, if one is named."""
     paths = transcript_files(places)
     by_name = {path.stem: path for path in paths}
     for sample in exam_samples(read_exams([probes]), paths):
+        if records:
+            write_record(sample, records)
         for target in targets:
             path = by_name[sample.exam.transcript]
             made = exam_views(sample, methods, [target]) if target else summary_views(sample, path, methods)

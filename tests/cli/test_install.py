@@ -157,7 +157,9 @@ def test_status_says_what_is_wrong_and_the_cure(compactor, config, folder):
     assert compactor("status", CLIENT, "--json").json["store"] == str(folder / "mine.db")
     assert "last:" not in compactor("status", CLIENT).out
     with open_store(folder / "mine.db") as store:
-        store.record_event({"kind": "mod", "session": "s", "time": 60.0, "message": "passed: time up"})
+        for client, time in (("Claude Code", 60.0), ("Pi", 90.0)):
+            note = {"kind": "mod", "client": client, "session": "s", "time": time, "message": "passed: time up"}
+            store.record_event(note)
     assert "last:    1970-01-01 00:01:00 UTC, passed: time up\n" in compactor("status", CLIENT).out
     named = json.loads((place / "program.json").read_text())
     named["argv"][0] = str(folder / "gone" / "python")

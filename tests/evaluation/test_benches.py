@@ -72,7 +72,17 @@ def test_a_line_that_says_no_more_than_another_is_told_again_and_one_with_news_i
     told = "- drain_queue waits for worker_2 (t1)"
     entries = "t1 drain_queue waits\nt2 > Read src/drain_queue.py\n| worker_2 = 4\nt3 now drain_queue returns early"
     found = repeats(f'<compacted turns="t1-t3">\nSTATE\n{told}\n{entries}\n</compacted>')
-    assert found.retold == ("t1 drain_queue waits",)  # and neither the value of worker_2 nor a heading
+    assert found.retold == (
+        ("t1 drain_queue waits", {"drain_queue"}),
+    )  # and neither the value of worker_2 nor a heading
+
+
+def test_the_names_of_tools_and_of_their_arguments_are_told_by_nobody():
+    calls = "\n".join(
+        f't{n} > exec_command rg file_{n} output_mode=content list=[{{"payment_id": {n}}}]' for n in (1, 2)
+    )
+    found = repeats(f'<compacted turns="t1-t2">\n{calls}\n</compacted>')
+    assert (found.again, found.told, found.specifics) == (0, 0, 2)
 
 
 def test_constraints_are_put_before_the_users_words_one_at_a_time(tmp_path):
@@ -111,13 +121,13 @@ def test_sessions_are_held_out_whole_and_none_that_has_an_exam():
 @pytest.mark.real
 def test_a_task_goes_on_from_the_tree_at_its_cut(tmp_path):
     """Nothing is done yet: no request is fulfilled, and of the demands those stand that stood."""
-    render("tidy", tmp_path, "rules", 0.1)
+    render("command", tmp_path, "rules", 0.1)
     found = judge(tmp_path)
     assert not all(one.holds for one in found if one.kind == "accepted")
     demands = [one for one in found if one.kind == "demand"]
     assert len(demands) >= 5
     assert all(one.holds for one in demands)
-    assert "what reads files from what reads lines" in (tmp_path / "prompt.txt").read_text("utf-8")
+    assert "Column widths must be right" in (tmp_path / "prompt.txt").read_text("utf-8")
     assert show_turn(tmp_path, "t1")
 
 

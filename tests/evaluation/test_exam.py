@@ -149,6 +149,27 @@ def test_an_answer_that_changed_is_graded_anew_and_look_ups_are_a_reading_of_the
     assert kept == {None: {2: -0.5}, 2: {}}
 
 
+def test_a_reader_who_may_look_things_up_is_told_how_and_each_look_up_is_counted(tmp_path, capsys):
+    transcript, exam = tmp_path / "job.json", tmp_path / "exam.json"
+    transcript.write_text(json.dumps({"task": TASK, "messages": PAST}))
+    exam.write_text(json.dumps(EXAM))
+    step = ["exams", str(transcript), "--probes", str(exam), "--ratio", "0.1", "--look-ups"]
+    main([*step, "--write-views", str(tmp_path / "round")])
+    (told,) = (tmp_path / "round" / "views").glob("*.lookups.txt")
+    name = told.name.partition(".")[0]
+    assert f"look-up {(tmp_path / 'round').resolve()} {name} search_context" in told.read_text()
+    assert "look nothing up" not in told.read_text()
+    main(["look-up", str(tmp_path / "round"), name, "search_context", "text=runner.py"])
+    main(["look-up", str(tmp_path / "round"), name, "restore_context", "reference=t900"])
+    assert "runner.py" in (said := capsys.readouterr().out)
+    assert "[look-up 2 of 5" in said
+    (tmp_path / "round" / "answers" / told.name.replace("txt", "json")).write_text('{"answers": {"1": "runner.py"}}')
+    main([*step, "--write-views", str(tmp_path / "round")])
+    (sheet,) = (sheet for sheet in read_sheets(tmp_path / "round") if sheet.lookup_calls is not None)
+    assert sheet.lookup_calls == 2
+    assert 0 < sheet.lookup_tokens < 1_000
+
+
 def test_grades_of_another_view_do_not_count():
     old = AnswerSheet(transcript="job", method="rules", ratio=0.1, view_sha=view("old").sha, grades={1: 1})
     assert graded_views([view("new")], [old]) == []

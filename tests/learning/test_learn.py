@@ -203,6 +203,10 @@ def lessons(*written):
     )
 
 
+REFUSAL = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
+    "new_string was NOT written to the file). To tell you how to proceed, the user said:\n"
+)
 SOUND = ("wish", "pushing", "Ask before a push to main", "t3", "Never push to main without asking me first.")
 BESIDE = ("decision", "module", "parser.py is never pushed to main unasked", "t3", "Never push to main")
 INVENTED = ("decision", "queue", "Refreshes go through RefreshQueue.push()", "t3", "Never push to main")
@@ -279,6 +283,38 @@ def test_a_models_error_stands_if_its_cause_was_said_and_the_same_check_passed(s
     log = say("s1", "Lint it.", steps=steps, says="Look. The tools are not installed yet.")
     told = with_written(lessons_in(answer), evidence_of(log))
     assert any("needs `make install`" in one.text for one in told) == stands
+
+
+def test_what_a_model_cites_stands_as_its_card_shows_it(say, folder):
+    """Paths below the root without it; and names of its text may stand in any turn."""
+    paths = [str(folder / "app/src" / name) for name in ("a.py", "b.py")]
+    writes = [({"name": "Write", "input": {"file_path": path, "content": "x"}}, "ok", False) for path in paths]
+    fails = ({"name": "Bash", "input": {"command": "make lint"}}, f"Exit code 1\n{paths[0]}:3:1: E501 too long", True)
+    log = say("s1", "Read Queue.push() first.", steps=(*writes, fails), says=f"See {paths[0]}, the only reader.")
+    evidence = evidence_of(log)
+    words = "See a.py, the only reader."
+    assert words not in evidence.turns["t3"].text
+    for cited, stands in ((words, True), ("See c.py, the only reader.", False)):
+        told = ("decision", "reader", "Only a.py reads, by Queue.push()", "t3", cited)
+        assert bool(with_written(lessons_in(lessons(told)), evidence)) == stands
+
+
+@pytest.mark.parametrize(
+    ("said", "lasts"), [("not as a comment, as a page", False), ("never as a comment, please", True)]
+)
+def test_what_the_user_says_to_one_call_is_no_wish_unless_it_says_that_it_lasts(say, said, lasts):
+    refused = f"{REFUSAL}{said}"
+    log = say("s1", "Note it.", steps=(({"name": "Bash", "input": {"command": "note it"}}, refused, True),))
+    told = ("wish", "notes", "Notes are no comments", "t3", said)
+    (lesson,) = with_written(lessons_in(lessons(told)), evidence_of(log))
+    assert lesson.lasting == lasts
+
+
+def test_a_line_of_the_rules_gives_way_to_a_models_that_says_the_same(say):
+    log = say("s1", "Always use the field's own nouns for names of classes.", WISH)
+    told = ("wish", "names", "Names of classes are nouns of the field", "t1", "use the field's own nouns for names")
+    texts = [one.text for one in with_written(lessons_in(lessons(told)), evidence_of(log))]
+    assert texts == ["Names of classes are nouns of the field: “use the field's own nouns for names”", f"“{WISH}”"]
 
 
 def test_a_models_wish_that_asks_is_none(asking, say):

@@ -230,7 +230,19 @@ def test_the_agent_looks_into_its_own_conversation_alone(tmp_path):
     for wrong in ({"session_id": "another"}, {"arguments": {"reference": "t999"}}, {"name": "compact"}):
         with pytest.raises(CompactorError):
             mod.look_up({**look, **wrong}, opened)
-    assert {tool["name"] for tool in mod.describe()["tools"]} == {"restore_context", "search_context"}
+    assert {tool["name"] for tool in mod.describe()["tools"]} == {"facts", "restore_context", "search_context"}
+
+
+def test_the_agent_sees_the_facts_of_its_project_and_of_no_other(tmp_path):
+    def opened():
+        return open_store(tmp_path / "s.db")
+
+    with opened() as store:
+        Rows(make_session(60)).compact(store, hears, project="/w/app")
+    ask = {"session_id": "a-new-session", "name": "mcp__compactor__facts", "arguments": {}}
+    assert "please no Bun-only APIs" in mod.look_up(ask, opened, "/w/app")["content"]
+    for project in ("/w/app2", ""):
+        assert mod.look_up(ask, opened, project)["content"] == "No facts yet."
 
 
 def test_a_large_result_is_stored_before_it_is_cut(tmp_path, monkeypatch):

@@ -1,44 +1,46 @@
 """What the preview shows is what a compaction of the same transcript would do, and nothing else."""
 
+import pytest
+
 from applier import open_store
 from applier.adapters import claude_code_mod as mod
 from tests.mod.transcript import Rows
 from tests.strategies import make_session
 
 LONG = make_session(120)
+CUT = next(at for at in range(len(LONG) // 2, len(LONG)) if LONG[at]["role"] == "assistant")
 
 
-def shown(api, arguments="", **more):
-    call = {"session_id": "s", "arguments": arguments, "api": api, **more}
-    return mod.preview(call, lambda _: "")["text"]
+def shown(rows, arguments="", store=None, **more):
+    return mod.preview(rows.call(arguments=arguments, **more), store, lambda _: "")["text"]
 
 
-def test_it_is_what_the_receipt_of_that_compaction_says(tmp_path, monkeypatch):
+@pytest.mark.parametrize("window", [0, 20_000])
+def test_it_is_what_the_receipt_of_that_compaction_says(tmp_path, monkeypatch, window):
+    """Of the first one, before there is a store, and of one behind it, which is made from the originals again."""
     monkeypatch.setenv("COMPACTOR_PLANNER", "rules")
     monkeypatch.setenv("COMPACTOR_STORE", str(tmp_path / "s.db"))
-    rows = Rows(LONG).rows
-    for window in (0, 20_000):
-        foreseen = shown(LONG, window_tokens=window)
-        assert foreseen == shown([], messages=rows, window_tokens=window)
-        with open_store(tmp_path / f"{window}.db") as store:
-            call = {"session_id": "s", "messages": rows, "window_tokens": window}
-            verdict, *lines, _ = mod.compact(call, store, 0.0)["receipt"].splitlines()
-        assert foreseen.splitlines()[0] == verdict.replace("Compacted", "A compaction now")
-        assert [line for line in foreseen.splitlines()[1:] if line.startswith(" ")] == [
-            line for line in lines if line.startswith(" ")
-        ]
+    rows = Rows(LONG[:CUT])
+    foreseen = shown(rows, window_tokens=window)
     assert not (tmp_path / "s.db").exists()
+    with open_store(tmp_path / "s.db") as store:
+        assert_foreseen(foreseen, rows.compact(store, window_tokens=window))
+        rows.add(LONG[CUT:])
+        events = store.events()
+        foreseen = shown(rows, store=store, window_tokens=window)
+        assert store.events() == events
+        assert_foreseen(foreseen, rows.compact(store, window_tokens=window))
 
 
-def test_reminders_of_the_client_do_not_count():
-    first, *rest = LONG
-    reminder = {"type": "text", "text": f"<system-reminder>\n{'tools ' * 3_000}</system-reminder>"}
-    words = {"type": "text", "text": first["content"]}
-    assert shown([{"role": "user", "content": [reminder, words]}, *rest]) == shown([first, *rest])
-    assert shown([{"role": "user", "content": [reminder]}, first, *rest]) == shown([first, *rest])
+def assert_foreseen(foreseen, done):
+    """The same sizes, the same costs, and the same lines of what went."""
+    verdict, *lines = done["receipt"].splitlines()
+    assert foreseen.splitlines()[0] == verdict.replace("Compacted", "A compaction now")
+    gone, foreseen_gone = ([one for one in some if one.startswith(" ")] for some in (lines, foreseen.splitlines()))
+    assert foreseen_gone == gone
 
 
 def test_a_word_that_is_no_command_is_answered_by_what_there_is():
-    assert shown([], "previw").startswith("/compactor preview")
-    assert shown([]).startswith("A compaction now would change nothing")
-    assert shown(LONG, "preview keep the queue").startswith("A compaction now:")
+    assert shown(Rows(), "previw").startswith("/compactor preview")
+    assert shown(Rows()).startswith("A compaction now would change nothing")
+    assert shown(Rows(LONG), "preview keep the queue").startswith("A compaction now:")

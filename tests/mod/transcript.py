@@ -73,13 +73,12 @@ class Rows:
             "messages": self.rows, "api": self.sent, **more,
         }  # fmt: skip
 
-    def compact(self, store: Any, answer: Any = ANSWER, **more: Any) -> dict[str, Any]:
+    def compact(self, store: Any, answer: Any = ANSWER, project: str = "", **more: Any) -> dict[str, Any]:
         """Compact as the shim does: asks until there is an end; `answer` says what is answered to a question."""
         answers: dict[str, Any] = {}
         for _ in range(6):
-            reply = json.loads(
-                json.dumps(mod.compact(json.loads(json.dumps(self.call(answers=answers, **more))), store, 0))
-            )
+            call = json.loads(json.dumps(self.call(answers=answers, **more)))
+            reply = json.loads(json.dumps(mod.compact(call, store, 0, project=project)))
             for question in reply.get("ask", ()):
                 said = answer(question) if callable(answer) else answer
                 answers[question["id"]] = said if isinstance(said, dict) else {"isAnswered": True, "text": said}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.analysis import analyze
-from planner.relevance.ranking import Told, rank_lines
+from planner.relevance.ranking import MOST_COMPARED, Told, rank_lines
 
 OWN = ["The words of the first.", "Others in the second turn.", "What a third one says."]
 
@@ -67,6 +67,16 @@ def test_a_line_with_one_word_more_is_news(place, word):
     assert told.says(["drain_queue"], " ".join(reversed(words)))
     assert not told.says(["drain_queue"], other)
     assert not told.says([], "the worker waits")
+
+
+def test_a_line_is_compared_with_the_last_that_hold_its_rarest_name():
+    """However many lines of a log name one file."""
+    told, lines = Told(), [f"main.py handled request_{number}" for number in range(2 * MOST_COMPARED)]
+    for line in lines:
+        told.add(["main.py"], line)
+    assert [told.says(["main.py"], line) for line in lines] == [False] * MOST_COMPARED + [True] * MOST_COMPARED
+    told.add(["main.py", "once.py"], "main.py calls once.py")
+    assert told.says(["main.py", "once.py"], "once.py calls main.py")
 
 
 @given(st.binary(min_size=600, max_size=3000), st.sampled_from(["", "data:image/png;base64,", '{"image": "']))

@@ -305,7 +305,7 @@ def test_whatever_a_user_pastes_the_list_is_made_to_fit(tmp_path_factory, kind, 
 
 
 @pytest.mark.real
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     st.sampled_from(sorted(set(PRESETS) - {"off"})),
     st.integers(5_000, 16_000),

@@ -88,7 +88,7 @@ SMALL = 60_000
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_real_transcripts_are_never_sent_wrong(shared_folder, preset):
     paths = [path for path in sorted(shared_folder.glob("*.json")) if path.stat().st_size < SMALL]
-    for path in paths[:: max(1, len(paths) // 4)]:
+    for path in paths[:: max(1, len(paths) // 2)]:
         row = run_preset(PresetJob(path, preset, 12_000, replace=preset < "m"))
         assert (row.violations, row.unrestorable) == (0, 0)
         assert row.exceeded == 0 or preset == "off"

@@ -207,6 +207,14 @@ def test_among_parallel_calls_a_result_names_its_call_and_a_call_its_result(stor
     assert both[3] == "result of 2"
 
 
+def test_lines_of_one_result_say_once_whose_it_is(store):
+    rows = "\n".join(f"row {n}" + " drained" * (n in (3, 30, 60)) for n in range(1, 70))
+    key = store.save_history(read_history([user("Go"), *parallel(*STARTS[:1], ("Read", "c9", "rows.txt", rows))]))
+    (match,) = store.search("drained", key).matches
+    assert len(shown_lines(match.excerpt)) == 3
+    assert match.excerpt.count("result of 2: Read path=rows.txt") == match.excerpt.count("result of") == 1
+
+
 def test_the_lines_of_a_turn_are_shown_by_their_rank_and_the_others_named(store):
     key = store.save_history(read_history([user("Start them"), *parallel(*STARTS)]))
     (match,) = store.search("keel.txt worker-id report", key).matches

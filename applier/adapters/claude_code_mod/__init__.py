@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.adapters.claude_code_mod.rows import Row, Transcript, read_rows, rows_of, without_tail
-from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, LOOK_UPS, Answer, answer_call
+from applier.adapters.frameworks.agent_tools import PROJECT_TOOLS, Answer, answer_call, definitions
 from applier.adapters.visible import Visible
 from applier.receipt import forecast, receipt, receipt_of_foreign
 from applier.session import Session
@@ -29,7 +29,7 @@ from applier.store.store import Store
 from applier.store.views import originals_behind
 from applier.view import view_text
 from planner.api import PlannerChoice
-from planner.errors import CompactorError, SettingsError
+from planner.errors import SettingsError
 from planner.layout import thinking_policy
 from planner.model.relay import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
 from planner.plan import MOST_TOKENS, Usage
@@ -48,8 +48,6 @@ PREFIX = "mcp__compactor__"
 MARGIN_SECONDS = 15
 """A prefix that goes cold while the question is under way is cold already."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
-REMINDER = "<system-reminder>"
-"""How a block begins that the client itself puts into a user's message: each request gets it anew."""
 
 
 class _Call(BaseModel):
@@ -58,6 +56,7 @@ class _Call(BaseModel):
     session_id: str = Field(min_length=1, max_length=200)
     agent_id: str = Field(default="", max_length=500)
     """Of a subagent."""
+    client: str = Field(default="Claude Code", max_length=40)
 
 
 class Answered(BaseModel):
@@ -111,8 +110,6 @@ class PreviewCall(CompactCall):
     """What a person typed behind the command that shows what a compaction would do."""
 
     arguments: str = ""
-    messages: tuple[Row, ...] = ()
-    """None: only the API's form is there, with what the client itself says in it."""
 
 
 class ToolCall(_Call):
@@ -125,7 +122,6 @@ class ToolCall(_Call):
 class OwnCompaction(_Call):
     """The client compacted by itself."""
 
-    client: str = Field(default="Claude Code", max_length=40)
     model: str = ""
     why: str = ""
     """What stood in our way."""
@@ -171,32 +167,29 @@ def read_call(kind: type[Of], data: object) -> Of:
 def describe() -> dict[str, Any]:
     """The tools to register, as `$.tool.register` takes them, and from how many characters on a result is to be
     shortened; 0: never."""
-    looks = [tool for tool in AGENT_TOOLS if tool["name"] in LOOK_UPS]
     return {
         "tools": [
             {"name": tool["name"], "description": tool["description"], "inputSchema": tool["input_schema"]}
-            for tool in looks
+            for tool in definitions(PROJECT_TOOLS)
         ],
         "shorten_over_characters": load_settings().shorten_over_tokens,  # no text has more tokens than characters
     }
 
 
-def look_up(data: object, open_store: Callable[[], Store]) -> dict[str, Answer]:
-    """What the agent reads after calling one of the tools, of its own conversation alone.
+def look_up(data: object, open_store: Callable[[], Store], project: str = "") -> dict[str, Answer]:
+    """What the agent reads after calling one of the tools, of its own conversation alone; of the folder `project` it
+    sees the facts, too.
 
     Raises:
         CompactorError: it could not be done; the text says what to do instead.
     """
     call = read_call(ToolCall, data)
-    name = call.name.removeprefix(PREFIX)
-    if name not in LOOK_UPS:
-        raise CompactorError(f"{name}: no such tool; there are {', '.join(LOOK_UPS)}")
-    with closing(Visible(open_store, session=conversation_id(call))) as visible:
-        return {"content": answer_call(visible, name, call.arguments)}
+    with closing(Visible(open_store, session=conversation_id(call), project=project)) as visible:
+        return {"content": answer_call(visible, call.name.removeprefix(PREFIX), call.arguments, PROJECT_TOOLS)}
 
 
-def compact(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
-    """What becomes of the transcript; `command` is how a person calls this program.
+def compact(data: object, store: Store, now: float, command: str = "compactor", project: str = "") -> dict[str, Any]:
+    """What becomes of the transcript; `command` is how a person calls this program, `project` the folder of the work.
 
     ``{"messages", "receipt"}``: rows in its place. ``{"summary", "kept", "receipt"}``: a text in place of what stands
     before the row that is kept first, or of all. ``{"ask"}``: questions to be answered first. ``{"pass"}``: why the
@@ -206,7 +199,7 @@ def compact(data: object, store: Store, now: float, command: str = "compactor") 
         CompactorError: the call, the settings or the store cannot be read.
     """
     call = read_call(CompactCall, data)
-    settings, name = _settings(call), conversation_id(call)
+    settings, name = _settings(call).changed(project=project), conversation_id(call)
     transcript = read_rows(call.messages, call.api)
     messages = _behind_head(transcript.messages, store, name)
     if not messages:
@@ -220,7 +213,7 @@ def compact(data: object, store: Store, now: float, command: str = "compactor") 
         shown, why = _shown(done.messages, transcript, call) if done.applied else ({}, done.reason)
         if done.applied and why:
             session.undo()
-    _note(store, name, now, "passed" if why else "compacted", why or call.trigger)
+    _note(store, call, now, "passed" if why else "compacted", why or call.trigger)
     if why:
         return {"pass": why}
     tokens = done.tokens_before, done.tokens_after
@@ -237,9 +230,9 @@ def _shown(view: Sequence[Message], transcript: Transcript, call: CompactCall) -
     return {"messages": rows}, _broken_rule(rows, call)
 
 
-def _note(store: Store, name: str, now: float, did: str, why: str) -> None:
-    said = {"did": did, "why": why, "message": f"{did}: {why}"}
-    store.record_event({"kind": "mod", "session": name, "time": now, **said})
+def _note(store: Store, call: _Call, now: float, did: str, why: str) -> None:
+    said = {"client": call.client, "did": did, "why": why, "message": f"{did}: {why}"}
+    store.record_event({"kind": "mod", "session": conversation_id(call), "time": now, **said})
 
 
 def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
@@ -254,7 +247,7 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
     earlier = originals_behind(store, before, name)
     whole = earlier.messages if earlier else before
     store.save_history(read_history(whole))
-    _note(store, name, now, "passed", call.why)
+    _note(store, call, now, "passed", call.why)
     after, usage = read_rows(call.after).messages, _usage(call.usage)
     told = receipt_of_foreign(
         whole, after, stood=before, model=call.model, usage=usage, by=call.client, command=command
@@ -262,34 +255,31 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
     return {"receipt": told}
 
 
-def preview(data: object, log_of: Callable[[str], str]) -> dict[str, str]:
-    """``{"text"}``: what a compaction now would do. Planned by rules: asks no model and stores nothing.
+def preview(data: object, store: Store | None, log_of: Callable[[str], str]) -> dict[str, str]:
+    """``{"text"}``: what a compaction now would do. Planned by rules: asks no model and writes nothing.
 
-    `log_of` names the file of a session that `compactor plan` reads; empty: there is none.
+    `store`: None if there is none yet. `log_of` names the file of a session that `compactor plan` reads; empty: there
+    is none.
 
     Raises:
-        CompactorError: the call or the settings cannot be read.
+        CompactorError: the call, the settings or the store cannot be read.
     """
     call = read_call(PreviewCall, data)
     first, _, focus = call.arguments.strip().partition(" ")
     if first not in ("", "preview"):
         return {"text": USAGE}
-    messages = read_rows(call.messages, call.api).messages if call.messages else list(_said(call.api))
-    with Session(settings=_settings(call), planner="rules", model=call.model) as session:
+    messages = read_rows(call.messages, call.api).messages
+    known: dict[str, Any] = {}
+    if store is not None:
+        known = {"store": store, "session_id": conversation_id(call)}
+        messages = _behind_head(messages, **known)
+    with Session(settings=_settings(call), planner="rules", model=call.model, **known) as session:
         done = session.compact(messages, focus, dry_run=True)
     if done.plan is None or not done.tier:
         return {"text": f"A compaction now would change nothing: all {done.tokens_before:,} tokens stay"}
     log = log_of(call.session_id)
     review = f"compactor plan {shlex.quote(log)} --planner rules --web" if log else ""
     return {"text": forecast(done.plan, review, tokens=(done.tokens_before, done.tokens_after), dollars=done.dollars)}
-
-
-def _said(api: Sequence[Message]) -> Iterator[Message]:
-    """`api` as a compaction gets it, without reminders."""
-    for message in api:
-        content = [block for block in blocks(message) if not str(block.get("text", "")).startswith(REMINDER)]
-        if content or message.get("role") != "user":
-            yield {**message, "content": content} if message.get("role") == "user" else message
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:
@@ -345,10 +335,10 @@ def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str,
     return asked
 
 
-def _behind_head(messages: Sequence[Message], store: Store, name: str) -> list[Message]:
+def _behind_head(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
     """`messages`, with what follows the compacted part of the conversation's last view apart from it, though it is the
     user's as well: the client puts what he types next behind it."""
-    saved = load_session(store, name)
+    saved = load_session(store, session_id)
     head = saved.frame.head if saved is not None else []
     at = len(head) - 1
     if not head or len(messages) < len(head) or messages[at]["role"] != head[at]["role"]:

@@ -8,6 +8,7 @@ model reads; what is restored goes to it as an ordinary tool result, and no hist
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from applier.session import Session
 from applier.store.store import Restored, SearchResult
 from planner.errors import CompactorError, ReferenceNotFound
+from planner.plan import FactType
 from planner.reading.lines import Part
 from planner.reading.messages import Block
 
@@ -23,8 +25,10 @@ __all__ = [
     "AGENT_TOOLS",
     "AGENT_TOOL_NAMES",
     "LOOK_UPS",
+    "PROJECT_TOOLS",
     "Answer",
     "answer_call",
+    "definitions",
     "handle_tool_use",
 ]
 
@@ -179,12 +183,32 @@ def _compact(session: Session, asked: Compact) -> Answer:
     return "Older parts of the conversation will be compacted before your next turn."
 
 
+class Facts(_ToolInput):
+    """What was found out, decided, asked for or forbidden in this project, each with the turn it came from."""
+
+    type: FactType | None = Field(default=None, description="only facts of this type")
+    words: str = Field(default="", description="only facts that hold some of these words, best first")
+    days: int | None = Field(default=None, ge=1, description="only facts of the last N days")
+
+
+def _facts(record: Any, asked: Facts) -> Answer:
+    since = 0.0 if asked.days is None else time.time() - 86_400 * asked.days
+    known = record.facts(kind=asked.type, since=since, words=asked.words)
+    text = "\n".join(f"{one.fact.type} ({one.reference}): {one.fact.content}" for one in known)
+    if len(text) > record.page_characters:
+        text = text[: record.page_characters].rpartition("\n")[0] + "\n… cut here; ask for less"
+    return text or "No facts yet."
+
+
 LOOK_UPS: dict[str, tuple[type[BaseModel], Callable[[_Record, Any], Answer]]] = {
     "restore_context": (RestoreContext, _restored),
     "search_context": (SearchContext, _matching),
 }
 """By the name of a tool: what it takes, and how it is answered; for any record, an agent's session or another."""
-_TOOLS: dict[str, tuple[type[BaseModel], Callable[[Any, Any], Answer]]] = {**LOOK_UPS, "compact": (Compact, _compact)}
+_Tools = Mapping[str, tuple[type[BaseModel], Callable[[Any, Any], Answer]]]
+PROJECT_TOOLS: _Tools = {**LOOK_UPS, "facts": (Facts, _facts)}
+"""Likewise, of a server that may show what other conversations of a project left."""
+_TOOLS: _Tools = {**LOOK_UPS, "compact": (Compact, _compact)}
 
 AGENT_TOOL_NAMES = frozenset(_TOOLS)
 """Names of the calls that `handle_tool_use` answers."""
@@ -196,19 +220,27 @@ def _definition(name: str, model: type[BaseModel]) -> dict[str, Any]:
     return {"name": name, "description": description, "input_schema": schema}
 
 
-AGENT_TOOLS: list[dict[str, Any]] = [_definition(name, model) for name, (model, _) in _TOOLS.items()]
+def definitions(tools: _Tools) -> list[dict[str, Any]]:
+    """As the Messages API takes them."""
+    return [_definition(name, model) for name, (model, _) in tools.items()]
+
+
+AGENT_TOOLS = definitions(_TOOLS)
 """Definitions for the ``tools`` of a request; keep them in the same place every time, for the cache."""
 
 
-def answer_call(record: Session | _Record, name: str, arguments: Mapping[str, Any]) -> Answer:
-    """What the model is to read after calling `name` with `arguments`.
+def answer_call(
+    record: Session | _Record, name: str, arguments: Mapping[str, Any], tools: _Tools | None = None
+) -> Answer:
+    """What the model is to read after calling `name`, one of `tools` or else of an agent's, with `arguments`.
 
     Raises:
         CompactorError: it could not be done; the text says what to do instead.
     """
-    if name not in _TOOLS:
-        raise CompactorError(f"{name}: no such tool; there are {', '.join(_TOOLS)}")
-    model, run = _TOOLS[name]
+    known = tools or _TOOLS
+    if name not in known:
+        raise CompactorError(f"{name}: no such tool; there are {', '.join(known)}")
+    model, run = known[name]
     try:
         return run(record, model.model_validate(arguments))
     except ValidationError as error:

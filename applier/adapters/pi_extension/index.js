@@ -34,6 +34,9 @@ const why = (error) => {
   return /ENOENT/.test(text) ? `${text}: run \`compactor install pi\` again` : text
 }
 
+// Where no screen is there nor a program that shows notes (pi -p): beside the answer.
+const tell = ({ hasUI, ui }, text, kind = 'info') => (hasUI ? ui.notify(text, kind) : console.error(text))
+
 const parts = (content) => (typeof content === 'string' ? [{ type: 'text', text: content }] : content)
 const words = (content) => parts(content).flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n')
 const inApi = (content) =>
@@ -96,6 +99,7 @@ const ask = async ({ modelRegistry, model }, { model: named, system, prompt, max
 const compaction = async ({ preparation, branchEntries, customInstructions, reason, signal }, ctx) => {
   const call = {
     session_id: ctx.sessionManager.getSessionId(),
+    client: 'Pi',
     trigger: reason === 'manual' ? 'manual' : 'auto',
     instructions: customInstructions ?? '',
     model: ctx.model.id,
@@ -132,18 +136,19 @@ export default (pi) => {
         pi.registerTool({ name, label: name, description, parameters: inputSchema, execute })
       }
     } catch (error) {
-      ctx.ui.notify(`compactor: no tools to look back with: ${why(error)}`, 'warning')
+      tell(ctx, `compactor: no tools to look back with: ${why(error)}`, 'warning')
     }
   })
 
   pi.registerCommand('compactor', {
     description: 'What a compaction now would take out of sight: preview [focus]',
-    handler: async (typed, { sessionManager, model, ui }) => {
+    handler: async (typed, ctx) => {
+      const { sessionManager, model } = ctx
       const of = { session_id: sessionManager.getSessionId(), model: model?.id ?? '', window_tokens: model?.contextWindow ?? 0 }
       try {
-        ui.notify((await run('preview', { ...of, arguments: typed, ...transcript(sessionManager.getBranch()) })).text, 'info')
+        tell(ctx, (await run('preview', { ...of, arguments: typed, ...transcript(sessionManager.getBranch()) })).text)
       } catch (error) {
-        ui.notify(`compactor: ${why(error)}`, 'warning')
+        tell(ctx, `compactor: ${why(error)}`, 'warning')
       }
     },
   })
@@ -155,7 +160,7 @@ export default (pi) => {
       return { compaction: await compaction(event, ctx) }
     } catch (error) {
       problem = why(error)
-      if (!event.signal.aborted) ctx.ui.notify(`compactor: ${problem}; Pi compacts by itself`, 'warning')
+      if (!event.signal.aborted) tell(ctx, `compactor: ${problem}; Pi compacts by itself`, 'warning')
     }
   })
 
@@ -171,8 +176,8 @@ export default (pi) => {
     try {
       const receipt = fromExtension ? compactionEntry.details?.receipt : await receiptOfPi(compactionEntry, ctx)
       if (!receipt) return // another extension's compaction
-      if (ctx.mode === 'tui') setTimeout(() => ctx.ui.notify(receipt, 'info'), REDRAWN_MS)
-      else ctx.ui.notify(receipt, 'info')
+      if (ctx.mode === 'tui') setTimeout(() => tell(ctx, receipt), REDRAWN_MS)
+      else tell(ctx, receipt)
     } catch {} // why there is none was said before
   })
 }

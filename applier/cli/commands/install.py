@@ -123,7 +123,8 @@ def status_command(client: str, as_json: bool) -> int:
     argv, environment = program_of(present)
     place, printed = version = _client_version(client)
     problems = [*_problems(client, folder, plugin_files(argv, environment, client), version)]
-    store, last = environment.get(STORE_VARIABLE), _last(environment.get(STORE_VARIABLE)) if present else ""
+    store = environment.get(STORE_VARIABLE)
+    last = _last(NAMES[client][0], store) if present else ""
     store = store or str(store_file() or "on a server")
     if as_json:
         found = {"client": place, "version": printed, "folder": str(folder), "installed": bool(present)}
@@ -137,11 +138,11 @@ def status_command(client: str, as_json: bool) -> int:
     return 1 if problems else 0
 
 
-def _last(name: str | None) -> str:
-    """What the mod did last by the store `name`, and when; empty if that cannot be said."""
+def _last(client: str, name: str | None) -> str:
+    """What the mod in `client` did last by the store `name`, and when; empty if that cannot be said."""
     with suppress(CompactorError), existing_store(name) as store:
         for event in reversed(store.events()):
-            if event["kind"] == "mod":
+            if event["kind"] == "mod" and event.get("client") == client:
                 return f"{datetime.fromtimestamp(event['time'], UTC):%Y-%m-%d %H:%M:%S} UTC, {event['message']}"
     return ""
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,22 @@ from applier.adapters import claude_code_mod as mod
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.cli.options import existing_store, naming_store
 from applier.store.opening import open_store
-from planner.errors import SettingsError
+from planner.errors import SettingsError, StoreError
 
 __all__ = ["mod_command"]
 
 
 @click.group
-def mod_command() -> None:
+@click.pass_context
+def mod_command(context: click.Context) -> None:
     """Called from inside Claude Code and Pi: JSON on standard input, JSON on standard output.
 
     The client runs it in the project's folder, whose settings are a stranger's: it leaves that first.
     """
+    try:
+        context.obj = os.getcwd()
+    except OSError:  # it was taken away
+        context.obj = ""
     try:
         os.chdir(Path.home())
     except (OSError, RuntimeError):  # some containers name a home that is not there
@@ -39,10 +45,11 @@ def _describe() -> None:
 
 
 @mod_command.command("compact")
-def _compact() -> None:
+@click.pass_obj
+def _compact(project: str) -> None:
     """What stands in place of a transcript."""
     with open_store() as store:
-        _answer(mod.compact(_given(), store, time.time(), naming_store("compactor")))
+        _answer(mod.compact(_given(), store, time.time(), naming_store("compactor"), project))
 
 
 @mod_command.command("receipt")
@@ -60,16 +67,21 @@ def _shorten() -> None:
 
 
 @mod_command.command("look-up")
-def _look_up() -> None:
+@click.pass_obj
+def _look_up(project: str) -> None:
     """Answer a tool of the agent."""
-    _answer(mod.look_up(_given(), lambda: existing_store(None)))
+    _answer(mod.look_up(_given(), lambda: existing_store(None), project))
 
 
 @mod_command.command("preview")
 def _preview() -> None:
     """What a compaction now would do."""
     logs = list(CLAUDE_CODE.logs("", os.environ))
-    _answer(mod.preview(_given(), lambda session: next((str(log) for log in logs if log.stem == session), "")))
+    with ExitStack() as opened:
+        store = None
+        with suppress(StoreError):  # nothing was compacted yet
+            store = opened.enter_context(existing_store(None))
+        _answer(mod.preview(_given(), store, lambda name: next((str(log) for log in logs if log.stem == name), "")))
 
 
 def _given() -> Any:

@@ -2,7 +2,7 @@
 // and answers and decides nothing. Whatever goes wrong, the client compacts by itself, and a line says so.
 // `$` may only be spelled `$.noun.event(…)` inside a hook, so each hook runs the program itself.
 
-const TOOLS = ['restore_context', 'search_context']
+const TOOLS = ['restore_context', 'search_context', 'facts']
 const PREVIEW = {
   name: 'compactor',
   description: 'What a compaction now would take out of sight',
@@ -66,7 +66,8 @@ export const register = (on) => {
       const api = await $.session.messages({ as: 'api' })
       const { context } = await $.session.usage()
       const of = { session_id: await $.session.id(), model: await $.session.model(), window_tokens: context.window ?? 0 }
-      const call = { ...of, arguments: e.args ?? '', api }
+      const messages = (await $.session.messages()).map(shown)
+      const call = { ...of, arguments: e.args ?? '', messages, api: Array.isArray(api) ? api : [] }
       const [argv, init] = command('preview')
       const { text } = reply(await $.process.run(argv, { ...init, stdin: JSON.stringify(call) }))
       return { text }
