@@ -41,7 +41,10 @@ REASON = "real: pytest --real runs it"
 
 
 def pytest_collection_modifyitems(config, items):
-    """What is marked `real` is skipped unless asked for, by the flag or by its own name."""
+    """What is marked `real` is skipped unless asked for, by the flag or by its own name; a file of it is begun before
+    those of quick tests, which no worker waits for at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("real")}
+    items.sort(key=lambda item: item.path not in slow)
     named = {argument.split("[")[0].rpartition("::")[2] for argument in config.args if "::" in argument}
     if not config.option.real:
         for item in items:

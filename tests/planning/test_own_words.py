@@ -97,7 +97,7 @@ LONG = {
     st.booleans(),
     st.sampled_from(TYPED),
 )
-@settings(max_examples=12)
+@settings(max_examples=25)
 def test_a_list_fits_the_window_whatever_the_user_pasted_or_demands(pasted, demands, answered, typed):
     messages = [{"role": "user", "content": "Begin"}, {"role": "assistant", "content": "Ready."}]
     for at in range(demands):

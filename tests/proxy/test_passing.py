@@ -142,6 +142,7 @@ def test_a_client_that_changes_old_results_keeps_its_session(proxied, tmp_path):
         assert len(proxy.gateway.conversations) == 1
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("anew", [False, True])
 def test_who_shows_another_key_gets_nothing_of_a_conversation_whose_name_and_answers_he_knows(anew, proxied, tmp_path):
     tools = Tools(tmp_path)
@@ -324,6 +325,7 @@ def test_what_the_proxy_does_not_read_is_never_held_and_never_too_large(path, pr
     assert b"".join(pieces) == b"a" * 5_000 + b"b" * 5_000
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("shows", ["secret", "name"])
 def test_a_login_that_is_renewed_goes_on_where_it_was_in_the_next_run_too(shows, proxied, tmp_path):
     """Of who shows the run's secret; who knows only the name that its conversations have is somebody else."""

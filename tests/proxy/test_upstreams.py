@@ -68,7 +68,7 @@ def send(url: str, kind: str, path: str, names: set[str]) -> httpx.Response:
 
 
 @pytest.mark.real
-@settings(max_examples=35)
+@settings(max_examples=50)
 @given(
     calls=st.lists(CALLS, min_size=1, max_size=2),
     planner=st.sampled_from(("auto", "model", "rules")),

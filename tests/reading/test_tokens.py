@@ -17,7 +17,7 @@ from applier.session.session import Session
 from applier.view import preview
 from planner import CompactionPlan, PlanSettings, SettingsError, plan_compaction
 from planner.reading.messages import image_size, visible_pages
-from planner.reading.tokens import TokenCounter
+from planner.reading.tokens import MOST_REMEMBERED, TokenCounter
 from planner.reading.vocabulary import O200K_URL, estimate_tokens, load_vocabulary
 from tests.conftest import NetworkTouched
 from tests.strategies import LONG, POOL, histories, image, text, texts
@@ -223,14 +223,14 @@ def test_a_text_of_any_length_is_counted_by_its_lines(parts):
     assert set(counter.vocabulary.asked) == set(lines)
 
 
-def test_counts_are_remembered_as_far_as_there_is_room(monkeypatch):
-    monkeypatch.setattr("planner.reading.tokens.MOST_REMEMBERED", 100)
-    counter, lines = letters(), [f"{number}{'x' * (number % 50)}" for number in range(250)]
-    for _ in range(2):
-        assert [counter.raw(line) for line in lines] == [len(line) for line in lines]
-    asked = len(counter.vocabulary.asked)
-    assert [counter.raw(line) for line in lines[-40:]] == [len(line) for line in lines[-40:]]
-    assert len(counter.vocabulary.asked) == asked
+def test_counts_are_remembered_as_far_as_there_is_room():
+    counter, lines = letters(), [f"{number}\n" for number in range(MOST_REMEMBERED + 100)]
+    assert counter.raw("".join(lines)) == len("".join(lines))
+    assert counter.vocabulary.asked == lines
+    counter.raw("".join(lines[-40:]))
+    assert counter.vocabulary.asked == lines
+    counter.raw(lines[0])
+    assert counter.vocabulary.asked == [*lines, lines[0]]
 
 
 def test_system_and_tools_count():
