@@ -194,7 +194,9 @@ def test_what_still_runs_has_not_passed():
     session.calls("write_stdin", f"{RUNNING}more", session_id=77, chars="")
     ended = "Chunk ID: b2\nWall time: 2.0 seconds\nProcess exited with code 0\nOutput:\n@x/web test: 9 pass\n"
     session.calls("write_stdin", ended, session_id=77, chars="")
-    assert lines(state.check_outcomes(session.evidence)) == [("test: `bun run test`: @x/web test: 9 pass", ("t4", "t6"))]
+    assert lines(state.check_outcomes(session.evidence)) == [
+        ("test: `bun run test`: @x/web test: 9 pass", ("t4", "t6"))
+    ]
 
 
 def test_a_patch_says_which_files_it_made():
