@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres_server import PostgresServer, initdb_program
+
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "transcripts"
 LOOPBACK = ("127.0.0.1", "::1", "localhost", b"127.0.0.1", b"localhost", "", None)
 
@@ -109,6 +111,22 @@ def clean_environment(tmp_path_factory):
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("COMPACTOR_STORE", str(tmp_path_factory.mktemp("store") / "store.db"))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A server of its own; who stops it starts it again."""
+    pytest.importorskip("psycopg", reason="PostgreSQL tests need psycopg")
+    if not initdb_program():
+        pytest.skip("PostgreSQL tests need its server binaries: apt-get install postgresql")
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres):
+    """Its address."""
+    return postgres.url
 
 
 @pytest.fixture(scope="session")

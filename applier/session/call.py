@@ -72,6 +72,8 @@ def _work(state: State, arrival: Arrival) -> None:
             state.store.save(state.tracker.history)
             state.store_failed_at = None
     unsent = min(arrival.start, state.last.messages)
+    if state.is_shared and not arrival.changed:  # what another process has sent is new here, but was sent
+        unsent = min(state.last.messages, len(state.tracker))
     _note_new(state, unsent)
     for tier in state.preset.arrival if may_store(state) else ():
         attempt(state, tier, "arrival", forced=True, new_from=unsent)
@@ -132,7 +134,7 @@ def _step(state: State, step: Step) -> None:
     if fired is None or not may_store(state):
         return
     forced = measured.level in ("critical", "exhausted")
-    if step.tier is state.preset.plan_goal and state.planning.worker.is_running and not (forced or measured.requested):
+    if step.tier is state.preset.plan_goal and state.planning.is_under_way and not (forced or measured.requested):
         return  # the plan that is being made comes with one of the next calls
     is_bound = not (forced or measured.requested)
     least = min(step.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE))
@@ -159,7 +161,7 @@ def _plan_ahead(state: State) -> None:
     is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
     if not (is_slow if settings.background is None else settings.background):
         return
-    if planning.worker.is_running or not _is_due(state):
+    if planning.is_under_way or not _is_due(state):
         return
     history, counter, known = tracker.history, tracker.counter, tracker.known_analysis
     planned = planning.ready.history.turns if planning.ready is not None else 0
@@ -244,9 +246,9 @@ def undo(state: State) -> bool:
 
 
 def _save(state: State) -> None:
-    """Store how the session stands, if that has changed."""
+    """Store how the session stands, if that has changed; one that is shared is saved with the call."""
     committed, standing = state.committed, (state.planning.read_tokens, state.is_sent)
-    if (committed, *standing) == state.saved:
+    if state.is_shared or (committed, *standing) == state.saved:
         return
     problem = ""
     try:

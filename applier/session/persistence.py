@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -17,12 +18,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
+from applier.store.forgetting import SESSION_STATE
 from applier.store.store import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
 from planner.reading.history import History
 from planner.reading.messages import plain_message
 
-__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "save_session"]
+__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "save_session", "session_name"]
 
 T = TypeVar("T")
 
@@ -30,13 +32,15 @@ T = TypeVar("T")
 class SessionStore:
     """The store of a session and its children, opened when there is first something to write or to read."""
 
-    def __init__(self, store: Store | str | Path | None) -> None:
-        """Use this store, which stays the caller's to close, the one at that path, or the default one.
+    def __init__(self, store: Store | str | Path | None, patience_seconds: float | None = None) -> None:
+        """Use this store, which stays the caller's to close, the one at that path, or the default one, and of that
+        break off what takes longer than `patience_seconds`.
 
         Raises:
             SettingsError: it is none of these.
         """
         self._path: str | Path | None = None
+        self._patience = patience_seconds
         self._store: Store | None = None
         """Needs no lock, which a fork might hold for ever: the first of two threads has its way."""
         if store is None or isinstance(store, str | os.PathLike):
@@ -69,6 +73,14 @@ class SessionStore:
         except Exception as error:
             raise StoreError(f"{type(error).__name__}: {error}") from error
 
+    def hold(self, name: str, seconds: float) -> AbstractContextManager[bool]:
+        """See `Backend.hold`.
+
+        Raises:
+            StoreError: the store cannot be asked.
+        """
+        return self.use(lambda store: store.backend.hold(name, seconds))
+
     def save(self, history: History) -> str:
         """Save `history`, and where its conversation worked; its key.
 
@@ -99,6 +111,7 @@ class SessionStore:
     def _open(self) -> Store:
         own = open_store(self._path) if self._store is None else self._store
         if self._store is None:
+            own.backend.patience_seconds = self._patience
             self._store = own
         elif own is not self._store:
             own.close()
@@ -221,7 +234,12 @@ def save_session(store: SessionStore, session_id: str, session: SavedSession) ->
     Raises:
         StoreError: it could not; what was stored before stands.
     """
-    store.use(lambda opened: opened.set_state(f"session:{session_id}", session.model_dump(mode="json")))
+    store.use(lambda opened: opened.set_state(session_name(session_id), session.model_dump(mode="json")))
+
+
+def session_name(session_id: str) -> str:
+    """Under which the store has where that session stands."""
+    return f"{SESSION_STATE}{session_id}"
 
 
 def load_session(store: Store, session_id: str) -> SavedSession | None:
@@ -230,7 +248,7 @@ def load_session(store: Store, session_id: str) -> SavedSession | None:
     Raises:
         StoreDamaged: it is not what `save_session` writes.
     """
-    data = store.get_state(f"session:{session_id}")
+    data = store.get_state(session_name(session_id))
     try:
         return None if data is None else SavedSession.model_validate(data)
     except ValidationError as error:

@@ -114,6 +114,8 @@ class Planning:
     """A plan that was made beforehand, for a history that was a prefix of the present one."""
     planned: list[Planned] = field(default_factory=list)
     """Who was asked in this process; added to by the worker, too."""
+    is_elsewhere: bool = False
+    """Another process plans for this session, or may do so now."""
     failures: int = 0
     """Of the session's planner, in a row."""
     failed_at: float | None = None
@@ -132,6 +134,11 @@ class Planning:
         if self.failures < self.session_settings.max_failures:
             return "closed"
         return "open" if within(self.session_settings.rest_seconds, self.failed_at, self.clock()) else "half_open"
+
+    @property
+    def is_under_way(self) -> bool:
+        """True while a plan is made somewhere."""
+        return self.is_elsewhere or self.worker.is_running
 
     @property
     def asks_a_model(self) -> bool:
@@ -164,7 +171,7 @@ class Planning:
 
     def _asked(self, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan | None:
         """What the session's planner says, if there is one that may be asked now, and it can."""
-        if not self.asks_a_model or self.worker.is_running or self.breaker == "open":
+        if not self.asks_a_model or self.is_under_way or self.breaker == "open":
             return None
         try:
             plan = self.ask(analysis, target_tokens, focus)

@@ -13,7 +13,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from applier.session.events import Event, EventLog, Hooks
 from applier.session.persistence import SessionStore
 from applier.session.presets import Preset, preset_named
 from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, stop_reason_of, used_input_tokens
+from applier.session.sharing import Sharing
 from applier.session.state import SessionState, State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
@@ -80,6 +81,7 @@ class Session:
         clock: Callable[[], float] = time.time,
         hooks: Hooks | None = None,
         session_id: str | None = None,
+        is_shared: bool = False,
     ) -> None:
         """Open, or with a known `session_id` and the same `store` continue, a session.
 
@@ -87,11 +89,14 @@ class Session:
         ``relevance``, planner ``auto``, a window of 200,000 tokens). `task` may be assigned later; empty means the
         user's own words. `model` is the agent's; it decides token counts, cache prices and what happens to thinking.
         `client` is the planner's. `store` is a store, a path, or None for the default file, opened when first needed.
+        `is_shared`: other processes may serve the same `session_id` from the same store, call by call. The store is
+        read at the first call, and `observe` has to hear of each answer.
         `hooks` maps event kinds (``"*"`` for all) to callables.
 
         Raises:
-            SettingsError: a wrong type, an unknown preset, planner or hook, or system and tools that leave no room.
-            StoreError: `session_id` was given and the store cannot be read.
+            SettingsError: a wrong type, an unknown preset, planner or hook, system and tools that leave no room, or
+                nothing to share the session by.
+            StoreError: `session_id` was given, it is not shared, and the store cannot be read.
         """
         settings = _sized(settings, window_tokens)
         register_prices(settings.prices)
@@ -115,12 +120,16 @@ class Session:
             clock=clock,
             planner=planner,
             client=client,
+            is_shared=is_shared,
         )
         request = AgentCall(model or settings.plan.target_model, system, tools)
         self._state = self._begin(task=task, call=request)
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
-        if session_id is not None:
+        self._sharing = Sharing() if is_shared else None
+        if is_shared and session_id is None:
+            raise SettingsError("is_shared: a session is shared by its session_id")
+        if session_id is not None and not is_shared:
             self._state.resume()
         self._snapshot = SessionState.of(self._state)
         _SESSIONS.add(self)
@@ -133,6 +142,20 @@ class Session:
                 yield self._state
             finally:
                 self._snapshot = SessionState.of(self._state)
+
+    @contextmanager
+    def _turn(self) -> Iterator[State]:
+        """`_alone`, and from where the last call has left the session, in whatever process that was."""
+        with self._alone() as state, self._sharing.turn(state) if self._sharing else nullcontext():
+            yield state
+
+    def _note(self, state: State) -> None:
+        if self._sharing is not None:
+            self._sharing.note(state)
+
+    def mark(self, marks: list[str]) -> None:
+        """By `marks` its keeper knows the conversation again; of a shared session every process is told."""
+        self._state.marks = marks
 
     @property
     def task(self) -> str:
@@ -153,7 +176,7 @@ class Session:
         fails, a valid list comes back and the log says what happened.
         """
         closed, messages = _split(messages)
-        with self._alone() as state:
+        with self._turn() as state:
             return [*closed, *call.prepare(state, messages)] if messages else []
 
     def observe(self, response: object) -> None:
@@ -165,8 +188,10 @@ class Session:
         with self._alone() as state:
             used, last = used_input_tokens(response), state.last.counted_tokens
             state.gauge = state.gauge.calibrated(last, used, state.limit_tokens)
+            state.is_answered = state.is_answered or used > 0
             if stop_reason_of(response) == WINDOW_EXCEEDED:
                 state.request("window_exceeded")
+            self._note(state)
 
     def note_sent(
         self,
@@ -230,7 +255,7 @@ class Session:
             TranscriptError: `messages` is not a list of messages.
         """
         closed, messages = _split(messages)
-        with self._alone() as state:
+        with self._turn() if not dry_run else self._alone() as state:
             state.log.records = not dry_run
             try:
                 done = call.compact(state, messages, focus, dry_run=dry_run, at_limit=at_limit)
@@ -244,6 +269,7 @@ class Session:
         """Compact at the next `prepare`: what the model's own ``compact`` tool calls."""
         with self._alone() as state:
             state.request("tool", focus)
+            self._note(state)
 
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
         """What to send instead, after the provider answered `error` to the list last prepared.
@@ -255,7 +281,7 @@ class Session:
         if refused is None:
             return None
         closed, messages = _split(messages)
-        with self._alone() as state:
+        with self._turn() as state:
             shorter = call.recover(state, messages, refused)
         return None if shorter is None else [*closed, *shorter]
 
@@ -265,7 +291,7 @@ class Session:
 
         Automatic compaction then waits until the list has grown further or the window forces it.
         """
-        with self._alone() as state:
+        with self._turn() as state:
             return call.undo(state)
 
     def restore(
@@ -403,6 +429,7 @@ def _in_forked_child() -> None:
                 threading.RLock(),
                 session._begin(task=before.planning.task, call=before.call),
             )
+            session._sharing = session._sharing and Sharing()
 
 
 if hasattr(os, "register_at_fork"):

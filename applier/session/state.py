@@ -25,6 +25,7 @@ from applier.store.store import NOTED_SECONDS
 from applier.store.views import holds_view, originals_behind, remember_view
 from planner.api import PlannerChoice
 from planner.errors import StoreDamaged, StoreError, TranscriptError
+from planner.layout import without_thinking
 from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
 from planner.settings import RESTORE_TOOL, restore_tool_of
@@ -98,6 +99,16 @@ class State:
     focus: str = ""
     is_recovering: bool = False
     """The reactive retry for the list last prepared was given."""
+    is_shared: bool = False
+    """Other processes may serve the session, too: see `applier.session.sharing`."""
+    marks: list[str] = field(default_factory=list)
+    """By which its keeper knows the conversation again, as of the newest list; the other processes are told."""
+    newest: str = ""
+    """Digest of the last message of the list that was handed out last."""
+    is_answered: bool = False
+    """That list was answered, as far as anybody knows: the next answer was thought behind it."""
+    strangers: frozenset[int] = frozenset()
+    """Answers to lists that nobody has told this process of, whose thinking the store does not have."""
     troubles: dict[EventKind, str] = field(default_factory=dict)
     """What is wrong since some call, by the event that said so."""
     compactions: int = 0
@@ -201,13 +212,31 @@ class State:
             committed = replace(committed, key="", messages=min(committed.messages, arrival.start))
         elif arrival.edited_from is not None:  # behind it the history no longer says what was stored
             committed = replace(committed, messages=min(committed.messages, arrival.edited_from))
-        frame = self.bound(frame, self.thought_since)
+        frame = self._without_strangers(self.bound(frame, self.thought_since), arrival)
         if arrival.changed or arrival.replaced or frame is not committed.frame:
             is_whole = arrival.changed and frame.is_empty
             self.take_into_force(Committed() if is_whole else replace(committed, frame=frame))
         else:
             self.view.extend(frame, self.tracker, arrival.start)
         return arrival
+
+    def _without_strangers(self, frame: Frame, arrival: Arrival) -> Frame:
+        """`frame` without the thinking of answers to lists that nobody has told of: it may be bound to those.
+
+        Told of is all up to the list that was handed out last, and of a session that begins the first answer.
+        """
+        if not self.is_shared or self.call.thinking_policy != "strip":
+            return frame
+        plain, last = self.tracker.plain, self.last.messages
+        start = arrival.start
+        if self.last.at is None:
+            start = 1 + next((at for at, message in enumerate(plain) if message["role"] == "assistant"), len(plain))
+        elif 0 < last <= len(plain) and self.tracker.digests[last - 1] == self.newest:
+            start = last + self.is_answered
+        unknown = range(max(start, frame.start), len(plain))
+        new = {at for at in unknown if without_thinking(plain[at]) is not plain[at]} - frame.unthinking
+        self.strangers |= new
+        return replace(frame, unthinking=frame.unthinking | new) if new else frame
 
     def _go_on_from_view(self, messages: Sequence[object]) -> None:
         """Where the first list begins with a view that is known, its originals are the history."""
@@ -264,9 +293,13 @@ class State:
             before, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
             if not before.holds(before.frame, length):
                 before = replace(before, frame=before.frame.before(before.messages))
+            if self.strangers:  # with it the list would be refused; the caller has it
+                unthinking = before.frame.unthinking | self.strangers
+                before = replace(before, frame=replace(before.frame, unthinking=unthinking))
             self.take_into_force(before)
             self.cached_messages = 0
-            self.log("store_failed", f"only what is stored is left out: {error}")
+            if not self.troubles.get("store_failed"):
+                self.log("store_failed", f"only what is stored is left out: {error}")
 
     def take_into_force(self, committed: Committed, view: View | None = None) -> None:
         """From now on `committed`, whose list is `view`, is what is sent."""
@@ -286,6 +319,7 @@ class State:
             known = {"owner": self.owner, "key": committed.key, "plan_id": committed.frame.plan_id}
             history, start = self.tracker.history, frame.start
             self.store.use(lambda store: remember_view(store, view.messages, history, start, **known))
+        self.strangers = frozenset()
         self.take_into_force(committed, view)
 
     def note_use(self) -> None:
@@ -315,6 +349,7 @@ class State:
         self.thought_since = 0
         self.undoable = tuple((older, length if since is None else since) for older, since in self.undoable)
         self.last = LastList(length, self.view.total, self.clock(), frame, self.undoable)
+        self.newest, self.is_answered = self.tracker.digests[-1] if length else "", False
         return sent
 
     def resume(self) -> None:
@@ -325,27 +360,35 @@ class State:
         Raises:
             StoreError: what is stored cannot be read.
         """
-        use = self.store.use
-        saved = use(lambda store: load_session(store, self.session_id))
-        self.log.load(use(lambda store: store.events(self.session_id)))
-        if saved is None:
-            return
+        saved = self.store.use(lambda store: load_session(store, self.session_id))
+        self.log.load(self.store.use(lambda store: store.events(self.session_id)))
+        if saved is not None:
+            if self.call.model in ("", saved.model):
+                self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
+            self.go_on_from(saved)
+            self.log("resumed", f"{len(self.tracker)} messages, {self.compactions} compactions")
+
+    def go_on_from(self, saved: SavedSession) -> None:
+        """Go on from `saved`, and from nothing else.
+
+        Raises:
+            StoreError: what is stored cannot be read; all is as it was before.
+        """
+        use, tracker = self.store.use, HistoryTracker(self.tracker.counter)
         if saved.frame.key:
-            self.tracker.take(use(lambda store: store.load_history(saved.frame.key)).messages)
-        length = len(self.tracker)
+            tracker.take(use(lambda store: store.load_history(saved.frame.key)).messages)
+        length, committed = len(tracker), use(saved.frame.committed)
         if max(saved.frame.start, saved.before.start if saved.before else 0) > length:
             raise StoreDamaged(f"session {self.session_id}: its state goes beyond the history that is stored with it")
         self.undoable = ((use(saved.before.committed).frame, 0),) if saved.before else ()
-        if self.call.model in ("", saved.model):
-            self.take_call(replace(self.call, model=saved.model, thinking=saved.thinking))
+        self.tracker, self.strangers = tracker, frozenset()
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
         self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens, is_resumed=measured)
         self.planning.read_tokens, self.compactions = saved.read_tokens, saved.compactions
-        self._go_on(use(saved.frame.committed), length)
+        self._go_on(committed, length)
         if not saved.is_sent:
             self.last = replace(self.last, frame=Frame())
         self.saved = self.committed, saved.read_tokens, saved.is_sent
-        self.log("resumed", f"{length} messages, {self.compactions} compactions")
 
     def to_save(self) -> SavedSession:
         """What a restart goes on with."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 __all__ = ["Backend"]
 
@@ -18,6 +18,9 @@ class Backend(ABC):
 
     place: str = "the store"
     """The file or address, for error texts; holds no password."""
+
+    patience_seconds: float | None = None
+    """A backend on a server breaks off what takes longer, whatever the server or the network does; None: nothing."""
 
     @abstractmethod
     def transaction(self, *, write: bool = False) -> AbstractContextManager[object]:
@@ -47,6 +50,15 @@ class Backend(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of the database. The backend is not to be used afterwards."""
+
+    def hold(self, name: str, seconds: float) -> AbstractContextManager[bool]:
+        """Nobody else who asks for `name` has it in the ``with`` block; False if another had it for all of `seconds`.
+        Outside of a transaction. A process that dies lets go. This one holds nobody off.
+
+        Raises:
+            StoreError: the database could not be asked.
+        """
+        return nullcontext(bool(name) and seconds >= 0)
 
     def damages(self) -> list[str]:
         """What the database itself finds wrong with its files."""

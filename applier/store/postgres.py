@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +25,11 @@ __all__ = ["PostgresBackend"]
 SCHEMA = "compactor"
 _WRITER_LOCK = 0x636F6D70
 """Names the lock that one writer at a time holds, so that a save and a `forget` never cross."""
+_POLL_SECONDS = 0.02
+_NOTICES_LOSS = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
+"""After 25 seconds the server takes back what a process holds that the network has cut off."""
+_REST_SECONDS = 3.0
+"""After the server has not answered in time, it is not asked for so long: whoever waits goes on without it at once."""
 
 
 class PostgresBackend(SqlBackend):
@@ -48,13 +60,57 @@ class PostgresBackend(SqlBackend):
         super().__init__(f"postgresql://{parts.hostname or ''}{parts.path}")
         self._url = url
         self._timeout = busy_timeout_seconds
+        self._rests_until = 0.0
 
     def connect(self) -> psycopg.Connection[Any]:
         """See `SqlBackend.connect`."""
-        connection = psycopg.connect(self._url, autocommit=True, connect_timeout=max(2, round(self._timeout)))
-        connection.execute(f"SET lock_timeout = {max(1, round(self._timeout * 1000))}")
-        connection.execute(f"SET search_path = {SCHEMA}")
+        if time.monotonic() < self._rests_until:
+            raise psycopg.OperationalError("the server did not answer a moment ago")
+        try:
+            connection = psycopg.connect(self._url, autocommit=True, connect_timeout=max(2, round(self._timeout)))
+        except psycopg.errors.ConnectionTimeout:
+            self._rests_until = time.monotonic() + _REST_SECONDS
+            raise
+        wishes = {"lock_timeout": max(1, round(self._timeout * 1000)), "search_path": SCHEMA, **_NOTICES_LOSS}
+        connection.execute("; ".join(f"SET {name} = {value}" for name, value in wishes.items()))
         return connection
+
+    @contextmanager
+    def hold(self, name: str, seconds: float) -> Iterator[bool]:
+        """See `Backend.hold`; by an advisory lock of the connection, which the server takes back when that is gone."""
+        number = int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)
+        until = time.monotonic() + seconds
+        while not (is_held := self._answer("pg_try_advisory_lock", number)) and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                with suppress(StoreError):
+                    self._answer("pg_advisory_unlock", number)
+
+    def _answer(self, function: str, number: int) -> bool:
+        with self._connected():
+            return bool(self.first(f"SELECT {function}(?)", (number,))[0][0])
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        with super()._connected():
+            if self.patience_seconds is None:
+                yield
+                return
+            watch = threading.Timer(self.patience_seconds, self._break_off, (self.connection,))
+            watch.daemon = True
+            watch.start()
+            try:
+                yield
+            finally:
+                watch.cancel()
+
+    def _break_off(self, connection: psycopg.Connection[Any]) -> None:
+        self._rests_until = time.monotonic() + _REST_SECONDS
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as wire:
+            wire.shutdown(socket.SHUT_RDWR)
 
     def explain(self, error: Exception) -> StoreError:
         """See `SqlBackend.explain`."""

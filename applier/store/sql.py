@@ -76,7 +76,7 @@ class SqlBackend(Backend):
         with self._connected():
             process = os.getpid()
             try:
-                self.connection.execute(self.begin_write if write else self.begin_read)
+                self.first(self.begin_write if write else self.begin_read)
                 yield
                 if os.getpid() != process:
                     raise StoreError(f"{self.place}: the process was forked in mid-transaction; do it again")
@@ -86,6 +86,16 @@ class SqlBackend(Backend):
                     with suppress(*self.errors):
                         self.connection.execute("ROLLBACK")
                 raise
+
+    def first(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        """`rows` of the first statement in a while: a server that was started anew meanwhile is asked once more."""
+        try:
+            return self.rows(sql, values)
+        except self.errors:
+            if not getattr(self.connection, "closed", False):
+                raise
+        self.connection = self.connect()
+        return self.rows(sql, values)
 
     def rows(self, sql: str, values: Sequence[object] = (), *, types: tuple[type, ...] = ()) -> list[Row]:
         """Run one statement with ``?`` for each value; what it returns, if anything.

@@ -285,17 +285,29 @@ class Store:
 
         A state that has the key of a history as one of its values is forgotten with it.
         """
-        key, content = f"state/{to_json(name)}", self.stored_form(value, f"state {name}")
+        self.change_state(name, lambda _: value)
+
+    def change_state(self, name: str, change: Callable[[Any], Any]) -> Any:
+        """Store as `set_state` does what `change` makes of what stands there; that. Nobody writes between."""
+        key = f"state/{to_json(name)}"
         with self.backend.transaction(write=True):
+            value = change(next(map(json.loads, read(self.backend, [key]).values()), None))
+            content = self.stored_form(value, f"state {name}")
             self.backend.remove([key])
             if value is not None:
                 self.backend.add({key: pack(content)})
+        return value
 
     def get_state(self, name: str) -> Any:
         """What `set_state` stored under `name`, or None."""
+        return next(iter(self.get_states([name]).values()), None)
+
+    def get_states(self, names: Sequence[str]) -> dict[str, Any]:
+        """What `set_state` stored under those of `names` that are there, by name."""
+        keys = {f"state/{to_json(name)}": name for name in names}
         with self.backend.transaction():
-            contents = read(self.backend, [f"state/{to_json(name)}"])
-        return next(map(json.loads, contents.values()), None)
+            contents = read(self.backend, list(keys))
+        return {keys[key]: json.loads(content) for key, content in contents.items()}
 
     def states(self, prefix: str) -> dict[str, Any]:
         """All that `set_state` stored under names that begin with `prefix`, by name."""

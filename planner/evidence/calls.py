@@ -16,7 +16,7 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["MOVING", "PATCHED", "WHOLE_TEXT", "Call", "CallKind", "calls_of", "superseded_turns"]
+__all__ = ["ADDED", "MOVING", "PATCHED", "WHOLE_TEXT", "Call", "CallKind", "calls_of", "superseded_turns"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -54,6 +54,8 @@ _REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
 """A comment, or a line of marks alone: ``// Load it``, ``})``; what stands behind it says more."""
 PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
 """The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
+ADDED = lazy_pattern(r"^\*\*\* Add File: (\S.*)$", re.M)
+"""Those of them that it makes."""
 MOVING = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
 """``cd /srv/app && npm test``: where a command runs says less than the command; not ``cd /srv``."""
 _PARTIAL_KEY = lazy_pattern(

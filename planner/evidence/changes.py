@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.evidence.calls import PATCHED, WHOLE_TEXT, Call
+from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.shell import Command, shell_changes
 from planner.reading.lines import Line, call_parts
@@ -57,7 +57,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
             else:
                 change.turns.append(turn.turn.id)
                 change.by_command = change.undone = ""
-                change.written = bool(WHOLE_TEXT & call.input.keys())
+                change.written = bool(WHOLE_TEXT & call.input.keys()) or path in ADDED.findall(_patch(call))
     return list(changes.values())
 
 
@@ -67,7 +67,12 @@ def written_paths(call: Call) -> Sequence[str]:
         return ()
     if call.path and "\n" not in call.path:
         return (call.path,)
-    return PATCHED.findall(next((value for value in call.input.values() if isinstance(value, str)), ""))
+    return PATCHED.findall(_patch(call))
+
+
+def _patch(call: Call) -> str:
+    """The first text among a call's arguments."""
+    return next((value for value in call.input.values() if isinstance(value, str)), "")
 
 
 def changed_paths(call: Call) -> Iterator[str]:

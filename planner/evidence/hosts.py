@@ -17,7 +17,16 @@ from planner.evidence.calls import Call
 from planner.reading.lines import Line, Lines, Source, join_lines
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["ANSWER_CHARACTERS", "attributed", "boilerplate_of", "is_host_text", "is_wrapping", "without_boilerplate"]
+__all__ = [
+    "ANSWER_CHARACTERS",
+    "attributed",
+    "boilerplate_of",
+    "is_host_text",
+    "is_running",
+    "is_wrapping",
+    "running_id",
+    "without_boilerplate",
+]
 
 ANSWER_CHARACTERS = 4_000
 """Of a result that hands on the user's words at most this much is theirs: more than anyone types into a dialog,
@@ -204,6 +213,10 @@ _SENTENCES = lazy_pattern(_any(host.sentences for host in HOSTS))
 _WRAPPING = lazy_pattern(rf"\s*(?:{_any(host.wrapping for host in HOSTS)})")
 _SILENT = lazy_pattern(rf"\s*(?:{_any(host.silent for host in HOSTS)})\s*$")
 _RUNNING = lazy_pattern(rf"\s*(?:{_any(host.running for host in HOSTS)})")
+_RUNNING_ID = lazy_pattern(
+    r"^\s*(?:Process running with session ID|Command running in background with ID:) (\w+)", re.M
+)
+"""``Process running with session ID 54418``."""
 _REMINDER = lazy_pattern(r"\s*<system-?_?reminder>\s*(?P<words>.{0,80})", re.S)
 _NAGGING = lazy_pattern(_any(host.nagging for host in HOSTS))
 _REFUSALS = {opening: marks for host in HOSTS for opening, marks in host.refusals.items()}
@@ -331,6 +344,12 @@ def is_wrapping(text: str) -> bool:
 def is_running(text: str) -> bool:
     """True for a line in which a host says that the command had not ended yet."""
     return bool(_RUNNING.match(text))
+
+
+def running_id(text: str) -> str:
+    """By what a host names a command that had not ended when `text` was its output; empty where it does not."""
+    found = _RUNNING_ID.search(text)
+    return found[1] if found else ""
 
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:

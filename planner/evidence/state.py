@@ -7,7 +7,7 @@ worth showing, and none says what the record does not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 from planner.evidence.calls import Call
 from planner.evidence.changes import FileChange, changed_paths, file_changes, known_path
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
-from planner.evidence.hosts import without_boilerplate
+from planner.evidence.hosts import running_id, without_boilerplate
 from planner.evidence.outcomes import RAN_NOTHING, Outcome
 from planner.evidence.shell import Command, last_run
 from planner.evidence.tasks import task_lists
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
+_Ended = tuple[TurnEvidence, Call, Outcome]
 
 LINE_CHARACTERS, WORDS_CHARACTERS = 300, 80
 """Of one line so much, and of words of the user: they stand whole in their own frame."""
@@ -171,15 +172,25 @@ def check_outcomes(evidence: Evidence) -> list[RecordLine]:
     """
     ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered" and not one[2].refused]
     last = {kind: at for at, (_, call, _) in enumerate(ended) for kind in check_kinds(call)}
-    return [
-        RecordLine(f"{', '.join(kind for kind in last if last[kind] == at)}: {text}", (ended[at][0].turn.id,))
-        for at in dict.fromkeys(last.values())
-        if (text := _check_outcome(evidence, *ended[at]))
-    ]
+    said: list[RecordLine] = []
+    for at in dict.fromkeys(last.values()):
+        run, end = ended[at], _end_of(ended, at)
+        if text := _check_outcome(evidence, run[1], *end):
+            kinds = ", ".join(kind for kind in last if last[kind] == at)
+            said.append(RecordLine(f"{kinds}: {text}", tuple(dict.fromkeys([run[0].turn.id, end[0].turn.id]))))
+    return said
 
 
-def _check_outcome(evidence: Evidence, turn: TurnEvidence, call: Call, outcome: Outcome) -> str:
-    command = f"`{shortened(evidence.shown(call.subject), COMMAND_CHARACTERS)}`"
+def _end_of(ended: Sequence[_Ended], at: int) -> _Ended:
+    """The call that shows how the one `at` a place ended: of a command that went on behind its call the last that asks
+    for its output."""
+    name = running_id(ended[at][1].text) if ended[at][2].status == "running" else ""
+    asking = (one for one in reversed(ended[at + 1 :]) if name in map(str, one[1].input.values()))
+    return next(asking, ended[at]) if name else ended[at]
+
+
+def _check_outcome(evidence: Evidence, run: Call, turn: TurnEvidence, call: Call, outcome: Outcome) -> str:
+    command = f"`{shortened(evidence.shown(run.subject), COMMAND_CHARACTERS)}`"
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
     words = " · ".join(shortened(line, OUTCOME_CHARACTERS) for line in lines[-2:])
     code = outcome.exit_code
@@ -189,7 +200,7 @@ def _check_outcome(evidence: Evidence, turn: TurnEvidence, call: Call, outcome: 
         return f"{command} failed: {words}" if words else f"{command} failed"
     if outcome.status in ("passed", "failed"):
         return f"{command}: {words}"
-    if code == 0 and any(map(check_kind, last_run(call.commands))):
+    if code == 0 and any(map(check_kind, last_run(run.commands))):
         return f"{command}: exit code 0"
     return f"{command} printed nothing" if not call.text.strip() else ""
 

@@ -1,9 +1,9 @@
 """``python -m tests.bench COMMAND``: what sessions cost and keep (``presets``, ``rounds``) and at least must
 (``least``), how readers grade it (``exams``, ``labels``, and ``look-up`` for those who may), what views tell twice
 (``twice``), what suites of others find (``compactbench``, ``side-constraints``), whether the task goes on
-(``continue``), what the mod does in the real client (``mod``, ``mod-exam``), what conversations teach (``learned``),
-what a million facts take (``facts``), how fast all of it is (``speed``), and how time and memory grow with an input
-made to hurt (``growth``).
+(``continue``), what the mod does in the real client (``mod``, ``mod-exam``), what several proxies on one database cost
+(``proxies``), what conversations teach (``learned``), what a million facts take (``facts``), how fast all of it is
+(``speed``), and how time and memory grow with an input made to hurt (``growth``).
 
 Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
 """
@@ -37,6 +37,7 @@ from tests.bench import (
     mod_exam,
     mod_run,
     public_suites,
+    several_proxies,
     twice,
 )
 from tests.bench.growth import INPUTS, measure_growth
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     least_cost.add_command(commands)
     mod_run.add_command(commands)
     mod_exam.add_command(commands)
+    several_proxies.add_command(commands)
     continuing.add_command(commands)
     learned.add_command(commands)
     looking_up.add_command(commands)

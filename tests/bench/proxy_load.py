@@ -10,8 +10,6 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -22,7 +20,7 @@ import httpx
 from applier.program import program
 from applier.testing import MessagesServer
 
-__all__ = ["conversation", "first_bytes", "running_proxy"]
+__all__ = ["RunningProxy", "conversation", "first_bytes", "resident_mb"]
 
 _MODEL = "claude-opus-5-5"
 _HEADERS = {"x-api-key": "loopback"}
@@ -40,16 +38,50 @@ def conversation(name: str, rounds: int) -> list[dict[str, Any]]:
     return messages
 
 
-@contextmanager
-def running_proxy(upstream: str, window_tokens: int) -> Iterator[tuple[str, int]]:
-    """The URL and process id of a proxy in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["--port", "0", "--upstream", upstream, "--window", str(window_tokens), "--planner", "rules"]
-        command = program("proxy", *options, "--store", f"{folder}/store.db")
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            yield process.stderr.readline().strip().removeprefix("ANTHROPIC_BASE_URL="), process.pid
-            process.terminate()
+class RunningProxy:
+    """A proxy in a process of its own; a context manager. On a file of its own, unless a `store` is named."""
+
+    def __init__(self, upstream: str, window_tokens: int, store: str = "") -> None:
+        """Nothing runs yet."""
+        self._folder = tempfile.TemporaryDirectory()
+        options = ["--upstream", upstream, "--window", str(window_tokens), "--planner", "rules"]
+        self._options = [*options, "--store", store or f"{self._folder.name}/store.db"]
+        self.url = ""
+
+    def start(self) -> None:
+        """Wait until it says where it is, which is where it was before."""
+        port = self.url.rpartition(":")[2] or "0"
+        command = program("proxy", "--port", port, *self._options)
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self._process.stderr is not None
+        self.url = self._process.stderr.readline().strip().removeprefix("ANTHROPIC_BASE_URL=")
+        threading.Thread(target=self._process.stderr.read, daemon=True).start()
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def process_id(self) -> int:
+        """Of the process that runs, or ran last."""
+        return self._process.pid
+
+    def compactions(self) -> int:
+        """What it has counted."""
+        lines = httpx.get(f"{self.url}/metrics").text.splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith("compactor_compactions_total "))
+
+    def __enter__(self) -> RunningProxy:
+        """It listens."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ask it to end, and wait."""
+        self._process.terminate()
+        self._process.wait()
+        self._folder.cleanup()
 
 
 def first_bytes(url: str, tokens: int, requests: int) -> list[float]:
@@ -86,15 +118,10 @@ def _talk_at_once(url: str, conversations: int, rounds: int) -> None:
         thread.join()
 
 
-def _compactions(url: str) -> int:
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
-    return sum(int(float(line.split()[-1])) for line in lines if line.startswith("compactor_compactions_total "))
-
-
-def _resident_mb(process_id: int) -> float:
-    """Resident memory of a process, where ``/proc`` says it."""
-    pages = Path(f"/proc/{process_id}/statm").read_text().split()[1]
-    return int(pages) * 4096 / 2**20
+def resident_mb(process_id: int) -> float:
+    """Resident memory of a process, where ``/proc`` says it; 0 of one that has ended."""
+    pages = Path(f"/proc/{process_id}/statm")
+    return int(pages.read_text().split()[1]) * 4096 / 2**20 if pages.exists() else 0.0
 
 
 @click.command
@@ -107,17 +134,17 @@ def _main(tokens: int, requests: int, conversations: int, waves: int) -> None:
     with MessagesServer("ok", window_tokens=10**9) as server:
         columns = {"direct": first_bytes(server.url, tokens, requests)}
         for name, window in (("proxy, four times the window", 4 * tokens), ("proxy", tokens)):
-            with running_proxy(server.url, window) as (url, _):
-                seconds = first_bytes(url, tokens, requests)
-                columns[f"{name}, {_compactions(url)} compactions"] = seconds
+            with RunningProxy(server.url, window) as proxy:
+                seconds = first_bytes(proxy.url, tokens, requests)
+                columns[f"{name}, {proxy.compactions()} compactions"] = seconds
         for name, seconds in columns.items():
             cuts = quantiles(seconds, n=100)
             click.echo(f"{name}: first byte p50 {cuts[49] * 1000:.0f} ms, p99 {cuts[98] * 1000:.0f} ms")
-    with MessagesServer("ok", window_tokens=10**9) as server, running_proxy(server.url, 24_000) as (url, process_id):
-        click.echo(f"memory at the start: {_resident_mb(process_id):.0f} MB")
+    with MessagesServer("ok", window_tokens=10**9) as server, RunningProxy(server.url, 24_000) as proxy:
+        click.echo(f"memory at the start: {resident_mb(proxy.process_id):.0f} MB")
         for wave in range(waves):
-            _talk_at_once(url, conversations, 30)
-            click.echo(f"after {(wave + 1) * conversations} conversations: {_resident_mb(process_id):.0f} MB")
+            _talk_at_once(proxy.url, conversations, 30)
+            click.echo(f"after {(wave + 1) * conversations} conversations: {resident_mb(proxy.process_id):.0f} MB")
             server.exchanges.clear()
 
 

@@ -191,6 +191,18 @@ def test_what_still_runs_has_not_passed():
     ]
     assert state.recoveries(session.evidence) == []
     assert state.pending_changes(session.evidence) == []
+    session.calls("write_stdin", f"{RUNNING}more", session_id=77, chars="")
+    ended = "Chunk ID: b2\nWall time: 2.0 seconds\nProcess exited with code 0\nOutput:\n@x/web test: 9 pass\n"
+    session.calls("write_stdin", ended, session_id=77, chars="")
+    assert lines(state.check_outcomes(session.evidence)) == [
+        ("test: `bun run test`: @x/web test: 9 pass", ("t4", "t6"))
+    ]
+
+
+def test_a_patch_says_which_files_it_made():
+    patch = "*** Begin Patch\n*** Add File: a.txt\n+x\n*** Update File: b.txt\n@@\n-x\n+y\n*** End Patch"
+    session = Session("Fix it.").calls("apply_patch", "Success", input=patch)
+    assert lines(state.changed_files(session.evidence)) == [("a.txt: written", ("t2",)), ("b.txt: edited", ("t2",))]
 
 
 def test_another_repository_says_nothing_of_this_one():

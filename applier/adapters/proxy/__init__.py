@@ -11,7 +11,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import cast
@@ -40,7 +40,9 @@ from applier.serving import AppServer
 from applier.session import Session
 from applier.session.persistence import SessionStore
 from applier.session.presets import preset_named
+from applier.session.sharing import marks_of
 from applier.settings import load_settings
+from applier.store.opening import store_file
 from planner.api import PlannerChoice
 from planner.errors import SettingsError, StoreError
 from planner.prices import register_prices
@@ -57,6 +59,8 @@ _STOP_SECONDS = 10
 """How long answers under way may still run after the proxy was told to stop, where no team's file says it."""
 _LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
 """How old what `/ready` says may be, for it is asked without a token; how long an upstream may take to be there."""
+_PATIENCE_SECONDS = 5.0
+"""After so long a store on a server is given up for the request that waits for it."""
 _BACKLOG = 512
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CONNECT_SECONDS = 10.0
@@ -105,10 +109,11 @@ class ProxyServer(AppServer):
         self._session_settings = file_session(team.session) if team else load_settings(**settings.session)
         register_prices(self._session_settings.prices)
         preset_named(self._session_settings.preset)
-        self._store = SessionStore(settings.store)
+        self._store = SessionStore(settings.store, _PATIENCE_SECONDS)
         self.people = People(self._store, team.limits.quota_of) if team and settings.has_people else None
-        self.gateway = Gateway(Conversations(self._open_session, settings.own), self.metrics, self._store, self.people)
-        cleaning = Cleaning(self._store, team.retention if team else RetentionTable())
+        conversations = Conversations(self._open_session, settings.own, marks=self._marks)
+        self.gateway = Gateway(conversations, self.metrics, self._store, self.people)
+        cleaning = Cleaning(SessionStore(settings.store), team.retention if team else RetentionTable())
         super().__init__(
             _app(self, cleaning),
             _listening(settings.host, settings.port),
@@ -144,10 +149,29 @@ class ProxyServer(AppServer):
             planner, self.rules_for_want_of_upstream = "rules", True
         elif isinstance(asker, ResponsesPlanner) and planner != "rules":
             asker.model, planner = settings.planner_model, asker
-        client, store = asker if isinstance(asker, Account) else None, self.settings.store
+        client = asker if isinstance(asker, Account) else None
         return Session(
-            settings=settings, planner=planner, client=client, model=model, store=store, session_id=session_id
+            settings=settings,
+            planner=planner,
+            client=client,
+            model=model,
+            store=self._store,
+            session_id=session_id,
+            is_shared=self._is_shared,
         )
+
+    @property
+    def _is_shared(self) -> bool:
+        """True if proxies of several machines may use the store."""
+        with suppress(StoreError):
+            return store_file(self.settings.store) is None
+        return False
+
+    def _marks(self, session_ids: list[str]) -> Mapping[str, list[str]]:
+        """By what any proxy on the store knows those conversations; nothing where it does not say."""
+        with suppress(StoreError):
+            return self._store.use(lambda store: marks_of(store, session_ids)) if self._is_shared else {}
+        return {}
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -317,7 +341,10 @@ class _Proxy:
         return await self.client.send(outgoing, stream=True)
 
     async def _chunks(self, upstream: httpx.Response, passage: Passage | None) -> AsyncIterator[bytes]:
-        """The answer's bytes as they arrive; the session hears of it even if the client hangs up."""
+        """The answer's bytes as they arrive; the session hears of it even if the client hangs up.
+
+        It hears before the client has all of it: the next request may go to another proxy.
+        """
         answer, is_read = bytearray(), passage is not None and upstream.is_success
         try:
             if upstream.is_stream_consumed:
@@ -326,14 +353,21 @@ class _Proxy:
             async for chunk in upstream.aiter_raw():
                 if is_read and len(answer) <= MAX_READ_BYTES:
                     answer += chunk
+                    if upstream.headers.get("content-length") == str(len(answer)):
+                        is_read = False
+                        await self._hear(upstream, passage, answer)
                 yield chunk
         finally:
             with anyio.CancelScope(shield=True):
                 await upstream.aclose()
-                if passage is not None and is_read:
-                    is_stream = "event-stream" in upstream.headers.get("content-type", "")
-                    observe = partial(self.gateway.observe, is_stream=is_stream)
-                    await anyio.to_thread.run_sync(observe, passage, bytes(answer))
+                if is_read:
+                    await self._hear(upstream, passage, answer)
+
+    async def _hear(self, upstream: httpx.Response, passage: Passage | None, answer: bytearray) -> None:
+        if passage is not None:
+            is_stream = "event-stream" in upstream.headers.get("content-type", "")
+            observe = partial(self.gateway.observe, is_stream=is_stream)
+            await anyio.to_thread.run_sync(observe, passage, bytes(answer))
 
 
 class _Passing(StreamingResponse):

@@ -35,6 +35,7 @@ class Cleaning:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._store.close()
 
     def _run(self) -> None:
         days, megabytes = self._bounds.older_than_days, self._bounds.larger_than_megabytes

@@ -16,7 +16,7 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -74,8 +74,10 @@ class Conversations:
         own: tuple[str, str] = ("", ""),
         limit: int = 200,
         clock: Callable[[], float] = time.monotonic,
+        marks: Callable[[list[str]], Mapping[str, list[str]]] = lambda _: {},
     ) -> None:
-        """`open_session` takes a session id, a model and whom to ask for plans; `limit` bounds how many are open.
+        """`open_session` takes a session id, a model and whom to ask for plans; `limit` bounds how many are open;
+        `marks` says of session ids by which digests of its newest answer any proxy has known each last.
 
         `own`: a secret, and the name of the conversations of who shows it in place of a name. They are his whatever
         key comes with them: that of a login is renewed every few hours.
@@ -83,6 +85,7 @@ class Conversations:
         conversation comes back.
         """
         self._open, self._limit, self._own, self._clock = open_session, limit, own, clock
+        self._marks = marks
         self._used: dict[str, float] = {}
         self._known: dict[str, Session] = {}
         """By id, the longest unused first."""
@@ -119,11 +122,18 @@ class Conversations:
         if not answers:
             return None
         scope, model = self.scope(body, headers), str(body.get("model") or "")
+        of = f"{name}." if (name := self._name(headers)) else "proxy-"
+        ids = {call: f"{of}{_short(scope + call)}" for call in (*(whole for whole, _ in answers), called) if call}
+        marks, here = self._marks(list(ids.values())), {digest for pair in answers for digest in pair if digest}
         with self._lock:
-            key = self._find(scope, answers) or self._new_key(scope, answers, self._name(headers), called)
+            known = (key for key in reversed(ids.values()) if here.intersection(marks.get(key, ())))
+            key = next(known, None) or self._find(scope, answers, marks) or self._new_key(ids, answers, called, marks)
+            self._called.setdefault(key, next((call for call, own in ids.items() if own == key), ""))
             session = self._known.pop(key, None) or self._open(key, model, asker)
             self._known[key], self._used[key] = session, self._clock()
-            self._places[key] = [(scope, digest) for digest in answers[-1] if digest]
+            newest = [digest for digest in answers[-1] if digest]
+            session.mark(newest)
+            self._places[key] = [(scope, digest) for digest in newest]
             while len(self._known) > self._limit or self._used[next(iter(self._known))] < self._clock() - IDLE_SECONDS:
                 self._close(next(iter(self._known)))
             return session
@@ -179,9 +189,9 @@ class Conversations:
         shown = json.dumps([headers.get(header, "") for header in shows])
         return f"{_short(shown)}/{name}/{user or body.get('user') or ''}"
 
-    def _find(self, scope: str, answers: list[tuple[str, str]]) -> str | None:
+    def _find(self, scope: str, answers: list[tuple[str, str]], elsewhere: Container[str] = ()) -> str | None:
         """The conversation whose newest answer stands in the list: with all before it as it was, else by itself."""
-        places = {place: key for key, own in self._places.items() for place in own}
+        places = {place: key for key, own in self._places.items() if key not in elsewhere for place in own}
         wholes, alones = zip(*reversed(answers), strict=True)
         keys = (places.get((scope, digest)) for digest in (*wholes, *alones))
         return next(filter(None, keys), None)
@@ -190,18 +200,17 @@ class Conversations:
         """By what the conversation of `session` is known to who has the same key or name."""
         return self._called.get(session.session_id, "")
 
-    def _new_key(self, scope: str, answers: list[tuple[str, str]], name: str, called: str) -> str:
+    def _new_key(
+        self, ids: Mapping[str, str], answers: list[tuple[str, str]], called: str, elsewhere: Container[str]
+    ) -> str:
         """A new one is called by its first answer, so that a later process gives it the same id.
 
         One that goes another way from there (rewound, or another client's) is called by its newest answer. Those of
         clients without a name have nothing in common by which one could be asked for all.
         """
-        of = f"{name}." if name else "proxy-"
         first, newest = answers[0][0], answers[-1][0]
-        called = called or (newest if f"{of}{_short(scope + first)}" in self._known else first)
-        key = f"{of}{_short(scope + called)}"
-        self._called[key] = called
-        return key
+        is_taken = ids[first] in self._known or ids[first] in elsewhere
+        return ids[called or (newest if is_taken else first)]
 
     def _close(self, key: str) -> None:
         session = self._known.pop(key)

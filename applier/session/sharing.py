@@ -1,0 +1,246 @@
+"""A session that several processes serve from one store, as proxies behind a balancer do: each call begins where the
+last one has left the session, in whatever process that was.
+
+A state has a number, and comes after the one it was made from or not at all. What a process cannot know (an answer to
+a list of which the store was not told) it sends without thinking, which may be bound to another list than its own.
+Nobody waits long for another; while the store cannot be reached, each process goes on with what it knows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from applier.session.frame import Frame
+from applier.session.persistence import SavedFrame, SavedSession, session_name
+from applier.session.presets import Level
+from applier.session.request import Gauge
+from applier.session.state import LastList, State
+from applier.store.store import Store
+from planner.errors import ReferenceNotFound, StoreDamaged, StoreError, TranscriptError
+from planner.reading.tokens import TokenCounter
+
+__all__ = ["Sharing", "marks_of"]
+
+HOLD_SECONDS = 2.0
+"""So long a call waits for another process that is in the same session."""
+PLAN_SECONDS = 120.0
+"""So long the others wait for a plan that a process makes beforehand, unless the window forces one."""
+
+
+class Moving(BaseModel):
+    """What moves in a `State` with each call, by the names it has there."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    level: Level
+    growth_tokens: float
+    carried_tokens: int
+    cached_messages: int
+    maximum_tokens: int
+    requested: str
+    focus: str
+    newest: str
+    is_answered: bool
+
+
+class Shared(SavedSession):
+    """Where a session stands, so that any process goes on as the same one would."""
+
+    number: int = Field(ge=1)
+    messages: int = Field(ge=0)
+    """Of the list handed out last; and what it counted, and when that was."""
+    counted_tokens: int
+    at: float | None
+    moving: Moving
+    marks: list[str]
+    """See `State.marks`."""
+    gauge: Gauge
+    rests: list[tuple[str, bool, int, int]]
+    planner: str
+    """The process that makes a plan beforehand or has made one, and until when the others wait for that."""
+    planner_until: float
+
+
+@dataclass
+class _Change:
+    """What a call makes of the state that is stored."""
+
+    number: int
+    frame: SavedFrame | None
+    """Of the state that the call began with: its number, and what was in force."""
+    to: Shared
+    is_made: bool = False
+
+    def __call__(self, data: Any) -> Any:
+        """`to`, unless another process has put something else into force meanwhile; that then.
+
+        Where two lists were handed out at once, nobody knows behind which of them the next answer is thought.
+        """
+        number = _number(data)
+        other = _read(data) if number != self.number and data else None
+        if other is not None and other.frame == self.to.frame:
+            return data
+        if isinstance(other, Shared) and other.frame != self.frame:
+            return _doubted(data, number + 1) if other.messages == self.to.messages else data
+        made = self.to.model_dump(mode="json")
+        if number != self.number:
+            made = _doubted(made, number + 1)
+            self.to = Shared.model_validate(made)
+        self.is_made = True
+        return made
+
+
+def _doubted(data: dict[str, Any], number: int) -> dict[str, Any]:
+    return {**data, "number": number, "moving": {**data["moving"], "is_answered": False}}
+
+
+class Sharing:
+    """What this process knows of a session that others may serve, too."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.process = uuid.uuid4().hex
+        self._number: int | None = None
+        """Of the state that was taken up or saved last; 0: there was none."""
+        self._is_saved, self._is_lost = False, False
+        """All that happened here is in that state; the store could not be asked at the last call."""
+        self._frame: SavedFrame | None = None
+        """What is in force there."""
+        self._planner, self._planner_until = "", 0.0
+
+    @contextmanager
+    def turn(self, state: State) -> Iterator[None]:
+        """One call: alone in the session if that can be had soon, from where the last one has left it. Never raises by
+        itself."""
+        with ExitStack() as stack:
+            problem, is_alone = "", False
+            try:
+                is_alone = stack.enter_context(state.store.hold(session_name(state.session_id), HOLD_SECONDS))
+                self._take_up(state)
+                state.store_failed_at = None if self._is_lost else state.store_failed_at
+            except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
+                problem, state.store_failed_at = f"this process goes on by what it knows: {error}", state.clock()
+            self._is_lost = bool(problem)
+            state.trouble("store_failed", problem)
+            is_planned = self._planner != self.process and state.clock() < self._planner_until
+            state.planning.is_elsewhere = not is_alone or is_planned
+            yield
+            self._save(state)
+
+    def note(self, state: State) -> None:
+        """Tell what was learned between two calls, unless another process is in one."""
+        try:
+            with ExitStack() as stack:
+                if not self._is_lost and stack.enter_context(state.store.hold(session_name(state.session_id), 0)):
+                    self._save(state)
+        except StoreError as error:
+            state.trouble("store_failed", f"other processes do not know of the newest answer: {error}")
+
+    def _take_up(self, state: State) -> None:
+        """Go on where the last call has left the session, if that was in another process.
+
+        Raises:
+            StoreError: the store does not say.
+        """
+        name = session_name(state.session_id)
+        data = state.store.use(lambda store: store.get_state(name))
+        number = _number(data)
+        if number == self._number:
+            return
+        if self._number is None:
+            state.log.load(state.store.use(lambda store: store.events(state.session_id)))
+        unsaved = 0 if self._is_saved else state.last.messages
+        try:
+            saved = None if data is None else _read(data)
+            if saved is not None and not (self._is_saved and saved.frame == self._frame):
+                state.go_on_from(saved)
+        except (StoreDamaged, ReferenceNotFound, TranscriptError):
+            self._number = number  # what this process knows takes its place
+            raise
+        self._number, self._frame, self._is_saved = number, saved.frame if saved else None, saved is not None
+        if isinstance(saved, Shared):
+            self._planner, self._planner_until = saved.planner, saved.planner_until
+            _go_on(state, saved)
+            state.is_answered = state.is_answered and unsaved != saved.messages
+
+    def _save(self, state: State) -> None:
+        """Store where the session stands, if nobody else has meanwhile."""
+        self._is_saved = False
+        if self._is_lost:
+            return
+        try:
+            if not state.committed.key:  # with what is stored of it, it is forgotten
+                state.commit(state.committed.frame, state.view)
+            change = _Change(self._number or 0, self._frame, self._shared(state))
+            state.store.use(lambda store: store.change_state(session_name(state.session_id), change))
+        except StoreError as error:
+            state.trouble("store_failed", f"other processes do not know of the newest call: {error}")
+            return
+        if change.is_made:
+            self._number, self._frame, self._is_saved = change.to.number, change.to.frame, True
+            state.is_answered = change.to.moving.is_answered
+
+    def _shared(self, state: State) -> Shared:
+        last, planning = state.last, state.planning
+        if planning.worker.job is not None or planning.ready is not None:
+            self._planner, self._planner_until = self.process, (planning.worker.started_at or 0.0) + PLAN_SECONDS
+        elif self._planner == self.process:
+            self._planner_until = 0.0
+        return Shared(
+            **dict(state.to_save()),
+            number=(self._number or 0) + 1,
+            messages=last.messages,
+            counted_tokens=last.counted_tokens,
+            at=last.at,
+            moving=Moving.model_validate(state),
+            marks=state.marks,
+            gauge=state.gauge,
+            rests=[(*tier, *until) for tier, until in state.rests.items()],
+            planner=self._planner,
+            planner_until=self._planner_until,
+        )
+
+
+def _go_on(state: State, saved: Shared) -> None:
+    """`saved` is how the last call has left `state`, whose frame is in force already."""
+    for name, value in saved.moving:
+        setattr(state, name, value)
+    state.planning.read_tokens, state.compactions = saved.read_tokens, saved.compactions
+    state.rests = {(tier, forced): (history, answered) for tier, forced, history, answered in saved.rests}
+    scales = [TokenCounter.for_model(model).scale for model in (saved.model, state.call.model)]
+    if scales[0] == scales[1]:
+        state.gauge = saved.gauge.with_fixed(state.gauge.fixed_tokens)
+    frame = state.committed.frame if saved.is_sent else Frame()
+    state.last = LastList(saved.messages, saved.counted_tokens, saved.at, frame, state.undoable)
+
+
+def _number(data: Any) -> int:
+    number = data.get("number") if isinstance(data, dict) else None
+    return number if isinstance(number, int) else 0
+
+
+def _read(data: Any) -> SavedSession:
+    """
+    Raises:
+        StoreDamaged: it is not what a session writes.
+    """
+    try:
+        return (Shared if _number(data) else SavedSession).model_validate(data)
+    except ValidationError as error:
+        raise StoreDamaged(f"where a session stands cannot be read: {error.errors()[0]['msg']}") from None
+
+
+def marks_of(store: Store, session_ids: Sequence[str]) -> Mapping[str, list[str]]:
+    """By which their keeper knows the conversations of those sessions that `store` knows, by their ids.
+
+    Raises:
+        StoreError: it cannot say.
+    """
+    states = store.get_states([session_name(session_id) for session_id in session_ids])
+    return {name.removeprefix(session_name("")): data.get("marks", []) for name, data in states.items()}
