@@ -22,7 +22,7 @@ from planner.placeholders import line_numbers, media_marks, ranges_of
 from planner.plan import CompactionPlan, ExtractedFact, Finding, Layout, Provenance, TurnDecision, whole_characters
 from planner.proposal import Proposal, TurnProposal, proposed
 from planner.reading.lines import join_lines
-from planner.selection import KEPT, Pinned, opening_lines, pinned, preview_lines
+from planner.selection import KEPT, Pinned, opening_lines, pinned
 
 __all__ = ["check_plan", "sound_proposal"]
 
@@ -164,7 +164,7 @@ class _Guarding:
         if why := self.stands.analysis.broken.get(own.id):
             self.note_finding("invalid_history", why, "kept as it is", **KEPT)
         elif own.id in self.stands.demoted:
-            preview = preview_lines(self.turn)
+            preview = self.stands.demoted[own.id]
             shown = decision.strategy == "summarize" and not decision.summary and preview <= self.standing
             update = {} if shown else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
             problem = "the live tail alone would fill the window"

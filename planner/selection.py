@@ -34,7 +34,6 @@ __all__ = [
     "least_tokens",
     "opening_lines",
     "pinned",
-    "preview_lines",
     "select",
     "unknown_view",
 ]
@@ -65,8 +64,11 @@ IMAGE_SHARE = 0.1
 """A turn in which the user showed an image or a document stands whole where it takes so much of the space left over:
 no line says what is on it, and an agent that must fetch it has to guess that."""
 PREVIEW_LINES = 12
-"""A demoted result always shows this many of its first and of its last lines: about the 2,000 characters that other
+"""A demoted result shows this many of its first and of its last lines: about the 2,000 characters that other
 systems preview (REFERENCE 5)."""
+PREVIEW_SHARE = 0.25
+"""All demoted results together show no more of the window: where their lines are long, or they are many, each shows
+fewer."""
 MOST_WEIGHT = 2.0
 """How much more than by itself a line is worth in the fill at score 1; at score 0 so much less."""
 EVERY_MARK = ("✗\n> \n| \n+ …",)
@@ -95,8 +97,9 @@ class Pinned:
     analysis: Analysis
     whole: frozenset[str]
     """Turns that stand whole: what is not answered, what must not be touched, a view whose originals nobody has."""
-    demoted: frozenset[str]
-    """Turns of the live tail whose results, and what the user pasted, give way to previews: no window holds them."""
+    demoted: Mapping[str, frozenset[int]]
+    """Lines that stand of turns of the live tail, by id, whose results, and what the user pasted, give way to previews:
+    no window holds them."""
     user_words: Mapping[str, frozenset[int]]
     """Lines of the user's, by turn id: what he demands, and what else he typed."""
     demands_stored: int
@@ -109,7 +112,7 @@ class Pinned:
     def lines(self, turn: TurnEvidence) -> frozenset[int]:
         """Numbers of the lines of `turn` that stand at any target."""
         own = self.failures[turn.turn.id] | self.user_words.get(turn.turn.id, frozenset())
-        return own | preview_lines(turn) if turn.turn.id in self.demoted else own
+        return own | self.demoted.get(turn.turn.id, frozenset())
 
 
 def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str) -> Pinned:
@@ -127,7 +130,8 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: st
     whole |= {view} if view and turns[view].tokens <= target_tokens else set()
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
     words, demands_stored = analysis.once(_user_words, window_tokens, target_tokens)
-    return Pinned(analysis, frozenset(whole.union(analysis.broken)), demoted, words, demands_stored, failures, told)
+    previews = analysis.once(_previews, demoted, window_tokens)
+    return Pinned(analysis, frozenset(whole.union(analysis.broken)), previews, words, demands_stored, failures, told)
 
 
 def unknown_view(analysis: Analysis) -> str:
@@ -204,16 +208,33 @@ def _typed(turn: TurnEvidence) -> list[Line]:
     return list(typed_lines(turn.user_lines))
 
 
-def preview_lines(turn: TurnEvidence) -> frozenset[int]:
-    """Everything but results and what the user pasted, of which the first and last lines; all that he typed."""
+def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -> dict[str, frozenset[int]]:
+    """What stands of each demoted turn: everything but results and what the user pasted, of which the first and last
+    lines, as many as have room in the window; all that he typed."""
+    turns = [analysis.evidence.turns[turn_id] for turn_id in demoted]
+    room = PREVIEW_SHARE * window_tokens / analysis.counter.scale
+    for most in range(PREVIEW_LINES, -1, -1):
+        ends = [_ends(turn, most) for turn in turns]
+        if sum(map(_line_tokens, turns, ends)) <= room:
+            break
+    return {turn.turn.id: shown | _beside_long(turn) for turn, shown in zip(turns, ends, strict=True)}
+
+
+def _long_blocks(turn: TurnEvidence) -> set[int | None]:
+    """Results, and what the user wrote or pasted."""
     long = {call.result_block for call in turn.calls}
-    long |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
-    shown = {line.number for line in turn.lines if line.block not in long}
-    shown.update(line.number for line in turn.once(_typed))
-    for block in long:
-        own = [line.number for line in turn.lines_of(block)]
-        shown.update(own[:PREVIEW_LINES] + own[-PREVIEW_LINES:])
-    return frozenset(shown)
+    return long | {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
+
+
+def _ends(turn: TurnEvidence, most: int) -> frozenset[int]:
+    """The first and last lines of what is long in `turn`, `most` at either end."""
+    numbers = ([line.number for line in turn.lines_of(block)] for block in turn.once(_long_blocks))
+    return frozenset(number for own in numbers for number in own[:most] + own[::-1][:most])
+
+
+def _beside_long(turn: TurnEvidence) -> frozenset[int]:
+    long, typed = turn.once(_long_blocks), {line.number for line in turn.once(_typed)}
+    return frozenset(typed.union(line.number for line in turn.lines if line.block not in long))
 
 
 def opening_lines(turn: TurnEvidence) -> frozenset[int]:

@@ -99,6 +99,8 @@ def attempt(
                 return replace(change, reason=problem or change.reason)
             if not problem:
                 kind, problem = _apply(state, frame, view, change, trigger, forced)
+            if state.give_up_lost():  # which showed only now: the tier is asked again, of the whole list
+                return attempt(state, tier, trigger, forced=True, new_from=new_from, focus=focus)
             if not problem:
                 return replace(change, applied=True)
         state.log(kind, problem, trigger=trigger, tier=name, **numbers)
@@ -120,6 +122,8 @@ def _apply(
     except StoreError as error:
         state.store_failed_at = state.clock()
         return "store_failed", f"the originals could not be stored: {error}"
+    if state.store.opening != state.store_opening:
+        return "store_failed", "the store was begun anew"
     if trigger != "arrival":
         state.compactions += 1
         state.undoable = (*state.undoable, (_unbound(before.frame), None))[-MOST_UNDOABLE:]

@@ -265,12 +265,15 @@ class State:
         strips = self.call.thinking_policy == "strip"
         return bound(frame, self.last.frame, self.tracker, since) if strips else frame
 
-    def give_up_lost(self) -> None:
-        """Where the store's file was taken away, nothing is stored any more: the list goes out whole."""
-        if self.store.opening != self.store_opening:
-            self.store_opening, self.undoable, self.keys[:] = self.store.opening, (), []
-            self.take_into_force(Committed(self.bound(Frame())))
-            self.log("store_failed", "the store's file was taken away: nothing is left out that was stored there")
+    def give_up_lost(self) -> bool:
+        """Where the store's file was taken away, nothing is stored any more: the list is whole, and no tier rests."""
+        if self.store.opening == self.store_opening:
+            return False
+        self.store_opening, self.undoable, self.keys[:] = self.store.opening, (), []
+        self.rests.clear()
+        self.take_into_force(Committed(self.bound(Frame())))
+        self.log("store_failed", "the store's file was taken away: nothing is left out that was stored there")
+        return True
 
     def store_left_out(self) -> None:
         """Store what the view leaves out: a message came that goes without its thinking, or one that the caller has

@@ -147,7 +147,7 @@ def test_a_live_result_that_fills_half_of_the_window_shows_its_ends_and_how_to_g
     waiting = [*SESSION, *call(6, "Bash", LISTING, "Once more.", command="cat auth.ts", after=["and hurry"])]
     wish = {turn.id: "keep" for turn in read_history(waiting).turns}
     wish["t9"] = {"strategy": "summarize", "excerpts": ((40, 41),)}
-    found = shown(wish, waiting, window_tokens=1_000)
+    found = shown(wish, waiting, window_tokens=2_000)
     result, words = found.messages[-1]["content"]
     assert found.messages[-2] is waiting[-2]
     assert words == text("and hurry")
@@ -156,7 +156,7 @@ def test_a_live_result_that_fills_half_of_the_window_shows_its_ends_and_how_to_g
     assert result["content"].split("\n") == [*numbered[:PREVIEW_LINES], "…", *numbered[-PREVIEW_LINES:], left_out]
     assert [finding.code for finding in found.plan.findings] == ["live_demoted"]
     assert refused(found.messages, before=waiting) == []
-    asked = shown(wish, waiting, window_tokens=1_000, restore_tool="ask_back")
+    asked = shown(wish, waiting, window_tokens=2_000, restore_tool="ask_back")
     assert 'lines left out here; ask_back("t9") returns all]' in said(asked.messages)
     roomy = shown(wish, waiting)
     assert roomy.messages[-1] is waiting[-1]

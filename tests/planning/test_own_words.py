@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from applier.view import preview
@@ -92,11 +92,12 @@ LONG = {
 
 @pytest.mark.real
 @given(
-    st.lists(st.sampled_from(sorted(LONG)), min_size=1, max_size=2),
+    st.lists(st.sampled_from(sorted(LONG)), min_size=1, max_size=3),
     st.integers(0, 30),
     st.booleans(),
     st.sampled_from(TYPED),
 )
+@example(["json"] * 3, 13, False, TYPED[0])
 @settings(max_examples=25)
 def test_a_list_fits_the_window_whatever_the_user_pasted_or_demands(pasted, demands, answered, typed):
     messages = [{"role": "user", "content": "Begin"}, {"role": "assistant", "content": "Ready."}]
