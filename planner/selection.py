@@ -163,7 +163,7 @@ def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> t
         demands[turn.turn.id] = frozenset(turn.pinned_lines)
     words = dict(demands)
     said: set[str] = set()
-    left = OWN_WORDS_SHARE * target_tokens / scale
+    left = OWN_WORDS_SHARE * min(target_tokens, (1 - LIVE_SHARE - DEMANDS_SHARE) * window_tokens) / scale
     speaking = [turn for turn in analysis.evidence.turns.values() if turn.user_lines and not turn.turn.live]
     for turn in _last_and_first(speaking):
         own = [line for line in turn.once(_typed) if line.text.strip() not in said]
@@ -243,14 +243,15 @@ def opening_lines(turn: TurnEvidence) -> frozenset[int]:
     return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
-def _room(target_tokens: float, least_tokens: float) -> float:
+def _room(target_tokens: float, least_tokens: float, window_tokens: float) -> float:
     """What brief and fill may take together, in the same tokens, where `least_tokens` stand in any case."""
-    return max(LEAST_ROOM_SHARE * target_tokens, target_tokens - least_tokens)
+    room = max(LEAST_ROOM_SHARE * target_tokens, target_tokens - least_tokens)
+    return max(0.0, min(room, max(window_tokens, target_tokens) - least_tokens))
 
 
-def brief_limit(target_tokens: float, least_tokens: float) -> float:
+def brief_limit(target_tokens: float, least_tokens: float, window_tokens: float) -> float:
     """How long the brief may be, in the same tokens, where `least_tokens` stand in any case."""
-    return BRIEF_SHARE * _room(target_tokens, least_tokens)
+    return BRIEF_SHARE * _room(target_tokens, least_tokens, window_tokens)
 
 
 def least_tokens(request: PlanRequest) -> int:
@@ -263,7 +264,8 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     """What stands of each turn within ``request.target_tokens``."""
     counter, selecting = request.counter, _Selecting(request, proposal)
     budget = request.target_tokens / counter.scale
-    room = _room(budget, selecting.take_least(selecting.turns))
+    window = request.settings.window_tokens / counter.scale
+    room = _room(budget, selecting.take_least(selecting.turns), window)
     brief, struck = fit_brief(proposal.brief, counter, room)
     if struck:
         problem = f"the brief is longer than the {int(room * counter.scale)} tokens that the target leaves it"

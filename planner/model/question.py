@@ -303,7 +303,8 @@ def brief_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
     request, here = situation.request, _tokens(turns)
     whole = max(1, request.evidence.tokens)
     target = min(whole, request.target_tokens) * here // whole
-    room = brief_limit(target, situation.least_tokens * here // whole)
+    window = request.settings.window_tokens * here // whole
+    room = brief_limit(target, situation.least_tokens * here // whole, window)
     need = sum(turn.once(_need) for turn in turns if not turn.superseded_by) * request.counter.scale
     return int(min(max(need, BRIEF_FLOOR_TOKENS), room, _most_brief(request)))
 

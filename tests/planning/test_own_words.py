@@ -114,3 +114,23 @@ def test_a_list_fits_the_window_whatever_the_user_pasted_or_demands(pasted, dema
     assert typed in said(shown.messages)
     if not answered:
         assert "live_demoted" in {finding.code for finding in shown.plan.findings}
+
+
+@pytest.mark.real
+@given(st.integers(60, 150), st.sampled_from((3_000, 4_500, 6_000, 7_900)))
+@example(150, 7_900)
+@settings(max_examples=8)
+def test_a_list_fits_the_window_that_its_tail_its_demands_and_his_other_words_would_fill(rows, target):
+    messages = [{"role": "user", "content": "Begin"}, {"role": "assistant", "content": "Ready."}]
+    for at in range(15):
+        words = " ".join(f"You must never touch part {at}-{part} of module_{at}_{part}." for part in range(20))
+        messages += [{"role": "user", "content": words}, *work(at)]
+    for at in range(30):
+        words = f"The colour of widget {at} looks good to me, thanks, and we go on with the next one, {at * 3}."
+        messages += [{"role": "user", "content": words * 2}, *work(100 + at)]
+    messages += [{"role": "user", "content": "Read the last"}, *work(99)[:2]]
+    result = messages[-1]["content"][0]
+    result["content"] = "\n".join(result["content"].splitlines()[:rows])
+    small = PlanSettings(window_tokens=8_000)
+    shown = preview(plan_compaction(messages, "", planner="rules", target_tokens=target, settings=small, now=0.0))
+    assert shown.tokens_after <= small.window_tokens
