@@ -227,7 +227,8 @@ def _long_blocks(turn: TurnEvidence) -> set[int | None]:
 
 
 def _ends(turn: TurnEvidence, most: int) -> frozenset[int]:
-    """The first and last lines of what is long in `turn`, `most` at either end."""
+    """The first and last lines of what is long in `turn`, `most` at either end; of the user's own at least one."""
+    most = max(most, turn.turn.kind == "user")
     numbers = ([line.number for line in turn.lines_of(block)] for block in turn.once(_long_blocks))
     return frozenset(number for own in numbers for number in own[:most] + own[::-1][:most])
 
