@@ -10,14 +10,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import chain, zip_longest
 from operator import itemgetter
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.calls import Call
+from planner.evidence.calls import WHOLE_TEXT, Call
 from planner.evidence.changes import edit_sides
-from planner.evidence.names import defines
+from planner.evidence.names import defines, specifics_of
 from planner.evidence.tasks import written_tasks
 from planner.placeholders import argument_lines, call_line
 from planner.proposal import PlanRequest
@@ -41,6 +41,9 @@ LATEST_TURNS = 16
 """So many of the newest turns are shown nearly whole: planners missed what the live work stands on most of all."""
 TASKS_SHARE = 0.1
 """Of the budget, what the newest list of tasks may take."""
+DOCUMENTS_SHARE = 0.3
+"""Of the budget, what the documents that the session wrote may take: of a design's decisions and figures the cards
+showed ten lines of three hundred, and each question about the rest was lost."""
 LAST_TURNS = 4
 """And so many of them before what the agent said: they decide what is next."""
 LONG_READING_LINES, LONG_EXCERPT_LINES = 40, 120
@@ -59,6 +62,10 @@ _TELLS = re.compile(r"(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
 """``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
 _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
 """A rule in capitals: ``findings MUST be stored``; not ``you must know``."""
+_DOCUMENT = re.compile(r"\.(?:mdx?|markdown|rst|adoc|txt|org)$", re.IGNORECASE)
+"""A file of prose."""
+_PARAGRAPH = re.compile(r"\s*(?:[-*+|>#`]|\d{1,3}[.)])\s?")
+"""What a paragraph of a document begins with where no blank line is before it: ``- ``, ``2. ``, ``| `` of a table."""
 _NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
 """Where the new text begins in the arguments of an edit on one line: `` new_string=``."""
 
@@ -107,10 +114,15 @@ def lines_of_cards(
     standing = list(_standing_tasks(turns))
     for turn, line in standing:
         choice.take(turn, line, most_raw_tokens * TASKS_SHARE)
+    reserved = choice.spent
+    for turn, line in _documents(turns):
+        choice.take(turn, line, reserved + most_raw_tokens * DOCUMENTS_SHARE)
+    reserved = choice.spent - reserved
     choice.done = {(turn.turn.id, block) for turn in turns for block in _of_no_more_use(turn)}
     choice.done -= {(turn.turn.id, line.block) for turn, line in standing}
     for kind in _KINDS:
-        limit = min(most_raw_tokens * kind.share, choice.spent + most_raw_tokens * kind.own_share)
+        rest = most_raw_tokens - reserved
+        limit = min(reserved + rest * kind.share, choice.spent + rest * kind.own_share)
         placed = [
             (place if kind.in_rounds else 0, turn, line)
             for turn in turns[: -1 - kind.most_turns : -1]
@@ -211,6 +223,49 @@ def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidenc
                 return
 
 
+def _documents(turns: Sequence[TurnEvidence]) -> list[tuple[TurnEvidence, Line]]:
+    """The lines of the documents that the session wrote whole, the newest text of each: the first lines of all of them,
+    then the second ones, and so on."""
+    written: set[str] = set()
+    ranked: list[tuple[int, TurnEvidence, Line]] = []
+    for turn in reversed(turns):
+        for call, outcome in reversed(list(turn.ended_calls)):
+            is_written = call.kind == "write" and outcome.status != "failed"
+            if is_written and _is_document(call) and call.path not in written:
+                written.add(call.path)
+                sides = edit_sides(call, turn.lines_of(call.block))
+                new = [line for line in turn.lines_of(call.block) if sides.get(line.number) == "+"]
+                ranked += [(place, turn, line) for place, line in enumerate(_telling_first(new))]
+    return [(turn, line) for _, turn, line in sorted(ranked, key=itemgetter(0))]
+
+
+def _is_document(call: Call) -> bool:
+    return bool(WHOLE_TEXT & call.input.keys()) and _DOCUMENT.search(call.path) is not None
+
+
+def _telling_first(lines: Sequence[Line]) -> Iterator[Line]:
+    """The headings of a document, then of each section the paragraph with the most names and figures a line, then of
+    each the second one, and so on."""
+    sections: list[list[list[Line]]] = [[]]
+    last = 0
+    for line in lines:
+        if line.text.startswith("#"):
+            yield line
+            sections.append([])
+        elif line.text.strip():
+            if line.number != last + 1 or _PARAGRAPH.match(line.text) or not sections[-1]:
+                sections[-1].append([])
+            sections[-1][-1].append(line)
+            last = line.number
+    ranked = [sorted(paragraphs, key=_telling, reverse=True) for paragraphs in sections]
+    yield from (line for some in zip_longest(*ranked, fillvalue=[]) for paragraph in some for line in paragraph)
+
+
+def _telling(paragraph: Sequence[Line]) -> float:
+    text = " ".join(line.text for line in paragraph)
+    return (len(specifics_of(text)) + text.count("**")) / (1 + len(paragraph))
+
+
 def _of_no_more_use(turn: TurnEvidence) -> Iterator[int | None]:
     """The blocks of lists of tasks, of which the newest alone stands, and of results that only say that a file was
     written."""
@@ -282,6 +337,8 @@ def _arguments(turn: TurnEvidence, call: Call) -> Sequence[Line]:
     lines = turn.lines_of(call.block)
     if call.kind != "write":
         return [] if written_tasks(call) is not None else lines[:COMMAND_LINES]
+    if _is_document(call):
+        return lines[:1]
     sides = edit_sides(call, lines)
     old = [line for line in lines if sides.get(line.number) in ("-", "=")]
     new = [line for line in lines if sides.get(line.number) == "+"] or [

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from planner.model.cards import turn_cards
 from planner.model.prompts import TAGS, load_prompts, one_line, safe_text
 from planner.model.question import Situation, plan_questions
+from planner.reading.lines import is_encoded
 from tests.model.sample import SAMPLE, call, plan_request
 from tests.strategies import histories, texts
 
 BUDGET = 12_000
 HEADER = re.compile(r"^## (t\d+)(?:-(t\d+))? · ", re.MULTILINE)
-NUMBERED = re.compile(r"(\d+)(?:[>!:+=\"-]|\|\d*) (.*)")
+NUMBERED = re.compile(r"(\d+)(?:[>!:+=\"-]|\|\d*)\*? (.*)")
 
 
 def cards_of(messages, **settings):
@@ -60,7 +61,7 @@ def test_failures_and_constraints_are_always_shown(messages):
     assume(request.evidence.tokens < 5_000)
     for card in cards:
         shown = {line.number for line in card.lines}
-        filled = {line.number for line in card.turns[0].lines if line.text.strip()}
+        filled = {line.number for line in card.turns[0].lines if line.text.strip() and not is_encoded(line.text)}
         if "hint: refused by the user" in card.header:  # and so a host's own words for it need not stand on each card
             filled -= card.turns[0].boilerplate_lines
         assert card.turns[0].obligations & filled <= shown
@@ -127,14 +128,31 @@ def test_a_card_hints_at_what_failed_and_what_was_done_again():
     assert re.match(r"## t2 · \d+/61 · Read app/queue\.py", headers["t2"])
 
 
-def test_a_card_says_which_lines_stay_in_any_case():
-    request, cards = cards_of(SAMPLE)
-    kept = {card.turns[0].turn.id: re.search(r" · kept ([\d,-]+)$", card.header) for card in cards}
-    assert {turn_id for turn_id, found in kept.items() if found} == {
-        turn_id for turn_id, turn in request.evidence.turns.items() if turn.obligations and not turn.turn.live
-    }
-    assert kept["t1"][1] == "2"
-    assert kept["t2"] is None
+def test_a_card_marks_the_lines_that_stay_in_any_case():
+    _, cards = cards_of(SAMPLE)
+    for card in cards:
+        (turn,) = card.turns
+        marked = {int(number) for number in re.findall(r"^(\d+)[^\s*]+\* ", card.text, re.M)}
+        shown = {line.number for line in card.lines}
+        assert marked == (set() if turn.turn.live else shown & turn.obligations)
+    assert re.search(r'^2"\* ', cards[0].text, re.M)
+
+
+def test_of_a_document_that_the_session_wrote_every_section_is_shown_in_its_newest_text():
+    def design(word):
+        sections = [
+            f"## Part {n}\n\n" + "Some words that say nothing much about anything at all here.\n" * 12
+            + f"\nThe {word} limit of part {n} is {n}50 ms, in `part_{n}.py`.\n"
+            for n in range(20)
+        ]  # fmt: skip
+        return {"file_path": "docs/design.md", "content": "---\ntitle: x\n---\n" + "\n".join(sections)}
+
+    done = [*call(7, "Write", design("old"), "ok"), *call(8, "Write", design("new"), "ok")]
+    request = plan_request([*SAMPLE[:3], *done, *SAMPLE[3:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), 2_400)
+    text = "\n".join(card.text for card in cards)
+    assert all(f"The new limit of part {n} is {n}50 ms" in text for n in range(20))
+    assert text.count("The old limit") < 20
 
 
 def test_what_the_calls_did_is_listed_with_its_turns():
