@@ -21,6 +21,7 @@ from planner.model.prompts import one_line, safe_text
 from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest, read_and_new
 from planner.reading.lines import Line
+from planner.selection import Pinned, pinned
 
 __all__ = ["Card", "history_index", "turn_cards", "turn_heads", "turn_index"]
 
@@ -67,7 +68,11 @@ def turn_cards(request: PlanRequest, turns: Sequence[TurnEvidence], budget_token
     alone = [group[0] for group in headers.values() if len(group) == 1]
     heads = {group[0].turn.id: header for header, group in headers.items() if len(group) == 1}
     shown = lines_of_cards(request, alone, heads, max(0, budget - header_tokens(headers)))
-    return tuple(_card(request, group, header, shown.get(group[0].turn.id, ())) for header, group in headers.items())
+    settings = request.settings
+    stands = pinned(request.analysis, settings.window_tokens, request.target_tokens, settings.target_model, None)
+    return tuple(
+        _card(request, stands, group, header, shown.get(group[0].turn.id, ())) for header, group in headers.items()
+    )
 
 
 def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
@@ -78,9 +83,11 @@ def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
     return choice
 
 
-def _card(request: PlanRequest, group: Sequence[TurnEvidence], header: str, lines: Sequence[Line]) -> Card:
+def _card(
+    request: PlanRequest, stands: Pinned, group: Sequence[TurnEvidence], header: str, lines: Sequence[Line]
+) -> Card:
     marks = _marks(group[0]) if lines else {}
-    kept = frozenset() if group[0].turn.live else group[0].obligations
+    kept = frozenset() if group[0].turn.live else stands.lines(group[0])
     shown = (
         f"{line.number}{marks[line.number]}{KEPT_MARK * (line.number in kept)} "
         f"{safe_text(card_text(group[0], line, request.evidence))}"

@@ -11,6 +11,7 @@ from planner.model.cards import turn_cards
 from planner.model.prompts import TAGS, load_prompts, one_line, safe_text
 from planner.model.question import Situation, plan_questions
 from planner.reading.lines import is_encoded
+from planner.selection import pinned
 from tests.model.sample import SAMPLE, call, plan_request
 from tests.strategies import histories, texts
 
@@ -129,12 +130,15 @@ def test_a_card_hints_at_what_failed_and_what_was_done_again():
 
 
 def test_a_card_marks_the_lines_that_stay_in_any_case():
-    _, cards = cards_of(SAMPLE)
+    request, cards = cards_of(SAMPLE)
+    stands = pinned(
+        request.analysis, request.settings.window_tokens, request.target_tokens, request.settings.target_model, None
+    )
     for card in cards:
         (turn,) = card.turns
         marked = {int(number) for number in re.findall(r"^(\d+)[^\s*]+\* ", card.text, re.M)}
         shown = {line.number for line in card.lines}
-        assert marked == (set() if turn.turn.live else shown & turn.obligations)
+        assert marked == (set() if turn.turn.live else shown & stands.lines(turn))
     assert re.search(r'^2"\* ', cards[0].text, re.M)
 
 
@@ -335,7 +339,7 @@ def test_prose_and_the_users_words_stand_whole_before_long_machine_output():
     cards = turn_cards(request, list(request.evidence.turns.values()), 3_500)
     assert all(word in text_of(cards, "t3") for word in words)
     assert "drained" in text_of(cards, "t2")
-    assert text_of(cards, "t4").splitlines()[1] == '1" 1'
+    assert text_of(cards, "t4").splitlines()[1] == '1"* 1'
 
 
 def test_lines_that_later_turns_use_come_before_others_of_the_same_file():
