@@ -10,12 +10,12 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from operator import itemgetter
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.calls import WHOLE_TEXT, Call
+from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.names import defines, specifics_of
 from planner.evidence.tasks import written_tasks
@@ -44,6 +44,8 @@ TASKS_SHARE = 0.1
 DOCUMENTS_SHARE = 0.3
 """Of the budget, what the documents that the session wrote may take: of a design's decisions and figures the cards
 showed ten lines of three hundred, and each question about the rest was lost."""
+MOST_DIFFERENT = 6
+"""Of a test that failed so many lines show how what came differs from what was expected."""
 LAST_TURNS = 4
 """And so many of them before what the agent said: they decide what is next."""
 LONG_READING_LINES, LONG_EXCERPT_LINES = 40, 120
@@ -64,6 +66,8 @@ _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
 """A rule in capitals: ``findings MUST be stored``; not ``you must know``."""
 _DOCUMENT = re.compile(r"\.(?:mdx?|markdown|rst|adoc|txt|org)$", re.IGNORECASE)
 """A file of prose."""
+_DIFFERENT = re.compile(r"\s*(?:[-+](?![-+]) *[^\s\d]|(?:expected|actual|received|got|want)\b.{0,3}[:=])", re.I)
+"""``+   "text": "Found"``, ``Expected: 3``; not ``--- a/file``, ``-3``."""
 _PARAGRAPH = re.compile(r"\s*(?:[-*+|>#`]|\d{1,3}[.)])\s?")
 """What a paragraph of a document begins with where no blank line is before it: ``- ``, ``2. ``, ``| `` of a table."""
 _NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
@@ -230,17 +234,36 @@ def _documents(turns: Sequence[TurnEvidence]) -> list[tuple[TurnEvidence, Line]]
     ranked: list[tuple[int, TurnEvidence, Line]] = []
     for turn in reversed(turns):
         for call, outcome in reversed(list(turn.ended_calls)):
-            is_written = call.kind == "write" and outcome.status != "failed"
-            if is_written and _is_document(call) and call.path not in written:
-                written.add(call.path)
-                sides = edit_sides(call, turn.lines_of(call.block))
-                new = [line for line in turn.lines_of(call.block) if sides.get(line.number) == "+"]
-                ranked += [(place, turn, line) for place, line in enumerate(_telling_first(new))]
+            texts = _texts_written(turn, call) if call.kind == "write" and outcome.status != "failed" else {}
+            for path in texts.keys() - written:
+                if _DOCUMENT.search(path):
+                    ranked += [(place, turn, line) for place, line in enumerate(_telling_first(texts[path]))]
+            written |= texts.keys()
     return [(turn, line) for _, turn, line in sorted(ranked, key=itemgetter(0))]
 
 
-def _is_document(call: Call) -> bool:
-    return bool(WHOLE_TEXT & call.input.keys()) and _DOCUMENT.search(call.path) is not None
+def _texts_written(turn: TurnEvidence, call: Call) -> Mapping[str, Sequence[Line]]:
+    """The files that a call makes or writes anew, and the lines of their text."""
+    lines = turn.lines_of(call.block)
+    sides = _sides(call, lines)
+    if WHOLE_TEXT & call.input.keys():
+        return {call.path: [line for line in lines if sides.get(line.number) == "+"]}
+    texts: dict[str, list[Line]] = {}
+    text: list[Line] = []
+    for line in lines:
+        if PATCHED.match(line.text):
+            added = ADDED.match(line.text)
+            text = texts.setdefault(added[1], []) if added else []
+        elif sides.get(line.number) == "+":
+            text.append(line)
+    return texts
+
+
+def _sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
+    """The old and the new lines of an edit, of a patch too, which marks them itself."""
+    if not call.path and any(PATCHED.match(line.text) for line in lines):
+        return {line.number: line.text[0] for line in lines if line.text[:1] in ("+", "-")}
+    return edit_sides(call, lines)
 
 
 def _telling_first(lines: Sequence[Line]) -> Iterator[Line]:
@@ -249,11 +272,12 @@ def _telling_first(lines: Sequence[Line]) -> Iterator[Line]:
     sections: list[list[list[Line]]] = [[]]
     last = 0
     for line in lines:
-        if line.text.startswith("#"):
+        text = line.text.removeprefix("+")
+        if text.startswith("#"):
             yield line
             sections.append([])
-        elif line.text.strip():
-            if line.number != last + 1 or _PARAGRAPH.match(line.text) or not sections[-1]:
+        elif text.strip():
+            if line.number != last + 1 or _PARAGRAPH.match(text) or not sections[-1]:
                 sections[-1].append([])
             sections[-1][-1].append(line)
             last = line.number
@@ -316,6 +340,9 @@ def _outcomes(turn: TurnEvidence) -> Iterator[Line]:
     for call, outcome in turn.ended_calls:
         if call.kind != "write" or outcome.status == "failed":
             yield from _from_ends([turn.lines[number - 1] for number in outcome.lines])
+            if outcome.status == "failed":
+                different = (line for line in turn.lines_of(call.result_block) if _DIFFERENT.match(line.text))
+                yield from islice(different, MOST_DIFFERENT)
         else:
             yield from _arguments(turn, call)[:1]
     heads = {line.block: line for line in reversed([*turn.lines.of_part("user")]) if line.text.strip()}
@@ -337,14 +364,14 @@ def _arguments(turn: TurnEvidence, call: Call) -> Sequence[Line]:
     lines = turn.lines_of(call.block)
     if call.kind != "write":
         return [] if written_tasks(call) is not None else lines[:COMMAND_LINES]
-    if _is_document(call):
+    if WHOLE_TEXT & call.input.keys() and _DOCUMENT.search(call.path):
         return lines[:1]
-    sides = edit_sides(call, lines)
+    sides = _sides(call, lines)
     old = [line for line in lines if sides.get(line.number) in ("-", "=")]
     new = [line for line in lines if sides.get(line.number) == "+"] or [
         line for line in lines if _NEW_TEXT.search(line.text)
     ]
-    telling = sorted(new, key=lambda line: (not defines(line.text), not _TELLS.match(line.text.strip())))
+    telling = sorted(new, key=lambda line: (not defines(line.text), not _TELLS.match(line.text.lstrip("+ \t"))))
     return [*telling, *lines[:1], *(old if turn.outcomes[call.number].status == "failed" else old[:1])]
 
 

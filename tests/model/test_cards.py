@@ -142,21 +142,46 @@ def test_a_card_marks_the_lines_that_stay_in_any_case():
     assert re.search(r'^2"\* ', cards[0].text, re.M)
 
 
-def test_of_a_document_that_the_session_wrote_every_section_is_shown_in_its_newest_text():
-    def design(word):
-        sections = [
-            f"## Part {n}\n\n" + "Some words that say nothing much about anything at all here.\n" * 12
-            + f"\nThe {word} limit of part {n} is {n}50 ms, in `part_{n}.py`.\n"
-            for n in range(20)
-        ]  # fmt: skip
-        return {"file_path": "docs/design.md", "content": "---\ntitle: x\n---\n" + "\n".join(sections)}
+def written(number, path, text):
+    return call(number, "Write", {"file_path": path, "content": text}, "ok")
 
-    done = [*call(7, "Write", design("old"), "ok"), *call(8, "Write", design("new"), "ok")]
+
+def patched(number, path, text):
+    lines = "".join(f"+{line}\n" for line in text.split("\n"))
+    patch = f"*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n+x = 2\n*** Add File: {path}\n{lines}*** End Patch"
+    return call(number, "apply_patch", {"input": patch}, "ok")
+
+
+@pytest.mark.parametrize("write", [written, patched])
+def test_of_a_document_that_the_session_wrote_every_section_is_shown_in_its_newest_text(write):
+    def design(word):
+        idle = "Some words that say nothing much about anything at all here.\n" * 12
+        sections = [
+            f"## Part {n}\n\n{idle}\nThe {word} limit of part {n} is {n}50 ms, in `part_{n}.py`.\n" for n in range(20)
+        ]
+        return "---\ntitle: x\n---\n" + "\n".join(sections)
+
+    done = [*write(7, "docs/design.md", design("old")), *write(8, "docs/design.md", design("new"))]
     request = plan_request([*SAMPLE[:3], *done, *SAMPLE[3:]])
-    cards = turn_cards(request, list(request.evidence.turns.values()), 2_400)
+    cards = turn_cards(request, list(request.evidence.turns.values()), 2_600)
     text = "\n".join(card.text for card in cards)
     assert all(f"The new limit of part {n} is {n}50 ms" in text for n in range(20))
-    assert text.count("The old limit") < 20
+
+
+def test_what_came_instead_of_what_a_test_expected_is_shown_and_what_a_patch_put_in():
+    noise = "\n".join(f"(pass) grades part {n} of the manual workspace [{n}.5ms]" for n in range(300))
+    failed = (
+        f"Exit code: 1\n{noise}\nerror: expect(received).toBe(expected)\n-  text: All of it\n+  text: Found it\n1 fail"
+    )
+    patch = "*** Begin Patch\n*** Update File: a.ts\n@@\n  name: 'sequence',\n-  of: 'all of it',\n+  of: 'found it',\n"
+    calls = [
+        *call(7, "Bash", {"command": "bun test"}, failed),
+        *call(8, "apply_patch", {"input": f"{patch}*** End Patch"}, "Done"),
+    ]
+    request = plan_request([*SAMPLE[:1], *calls, *SAMPLE[1:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), 1_200)
+    assert "+  text: Found it" in text_of(cards, "t2")
+    assert "+  of: 'found it'" in text_of(cards, "t3")
 
 
 def test_what_the_calls_did_is_listed_with_its_turns():
