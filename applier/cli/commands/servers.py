@@ -13,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from datetime import UTC, datetime
 from functools import wraps
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +24,7 @@ from click.core import ParameterSource
 from applier.adapters.codex_settings import codex_place, is_codex_program
 from applier.adapters.visible import Visible
 from applier.cli import options
-from applier.cli.screen import echo, print_data, print_json, print_table
+from applier.cli.screen import day, echo, print_data, print_json, print_table
 from applier.program import program, program_file
 from applier.receipt import in_sight
 from applier.store.opening import open_store
@@ -220,7 +219,7 @@ def list_(store: Store, as_json: bool) -> None:
     if as_json:
         print_json(known)
         return
-    rows = ((one["name"], *(_day(one[when]) for when in ("created", "revoked"))) for one in known)
+    rows = ((one["name"], *(day(one[when] or 0) for when in ("created", "revoked"))) for one in known)
     print_table(("name", "created", "revoked"), rows, empty="no tokens")
 
 
@@ -235,10 +234,6 @@ def revoke(name: str, store: Store) -> None:
 
 def _people() -> Any:
     return options.import_extra("applier.adapters.proxy.people", "proxy")
-
-
-def _day(time: float | None) -> str:
-    return "" if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
