@@ -36,6 +36,7 @@ from applier.store.records import (
     next_order,
     nodes_of,
     pack,
+    parts,
     read,
     read_histories,
     saved_history,
@@ -55,7 +56,6 @@ CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
 """What begins the names of the states that come with a conversation: where it stands, where it worked, its views."""
 _SEAL = "seal"
 """The key of the digest of all other records, as they were written."""
-_AT_ONCE = 500
 
 
 def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -111,8 +111,8 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
             copy.backend.transaction(write=True),
         ):
             keys = [key for key in keys_of(source) if key != _SEAL]
-            for start in range(0, len(keys), _AT_ONCE):
-                records = source.get(keys[start : start + _AT_ONCE])
+            for some in parts(keys):
+                records = source.get(some)
                 _add_to(seal, records)
                 copy.backend.add(records)
             copy.backend.add({_SEAL: seal.digest()})
@@ -191,8 +191,8 @@ def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup:
 
 def _check_seal(archive: _Archive) -> None:
     keys, seal = [key for key in archive.keys("") if key != _SEAL], hashlib.sha256()
-    for start in range(0, len(keys), _AT_ONCE):
-        _add_to(seal, archive.get(keys[start : start + _AT_ONCE]))
+    for some in parts(keys):
+        _add_to(seal, archive.get(some))
     if archive.get([_SEAL]) != {_SEAL: seal.digest()}:
         raise StoreDamaged(f"{archive.place}: is not as `compactor store export` wrote it; nothing was imported")
 
@@ -228,8 +228,8 @@ class _Import:
 
     def _take_messages(self) -> None:
         keys = self.archive.keys("message/")
-        for start in range(0, len(keys), _AT_ONCE):
-            for key, content in read(self.archive, keys[start : start + _AT_ONCE]).items():
+        for some in parts(keys):
+            for key, content in read(self.archive, some).items():
                 own = self.store.stored_form(json.loads(content), key)
                 digest = key.partition("/")[2]
                 self.messages[digest] = digest_of(own)
