@@ -15,7 +15,7 @@ from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.config import get_config
 
-from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, Answer, answer_call
+from applier.adapters.agent_tools import AGENT_TOOLS, Answer, answer_call
 from applier.adapters.frameworks.bridge import OPEN_SESSIONS, OpenSessions, SessionOf, opener
 from applier.session import Session
 from planner.errors import CompactorError
