@@ -34,7 +34,7 @@ ONLY_IN = {
     "prometheus_client": ("applier.adapters.proxy",),
     "zstandard": ("applier.adapters.proxy", "applier.store.records"),
     "mcp": ("applier.adapters.mcp",),
-    "ray": ("applier.fleet_ray",),
+    "ray": ("applier.fleet",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
 """Libraries that only these modules (or those below, or beginning so) may import."""
@@ -166,7 +166,6 @@ FOLDERS = {
     "applier.program": (),
     "applier.processes": (),
     "applier.fleet": ("planner", "applier.adapters.transcripts", "applier.store", "applier.view"),
-    "applier.fleet_ray": ("planner", "applier.fleet"),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.learning", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
     "applier.learning": (

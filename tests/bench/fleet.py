@@ -18,8 +18,7 @@ from typing import Any
 
 import click
 
-from applier.fleet import PlanOptions
-from applier.fleet_ray import planned_rows
+from applier.fleet import PlanOptions, planned_rows
 from applier.program import program
 
 __all__ = ["changed_copies"]
