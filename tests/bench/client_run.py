@@ -21,7 +21,7 @@ from typing import cast
 
 import click
 
-from applier.program import program
+from applier.processes import program
 from applier.testing import CACHE_READ_PRICES, Request, Usage, say, use
 from tests.mod.client import ANSWER as PLAN
 from tests.mod.client import BY_CARDS, FORKED

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from applier.fleet import PlanOptions, planned_rows
-from applier.program import program
+from applier.processes import program
 
 __all__ = ["changed_copies"]
 

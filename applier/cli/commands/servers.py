@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from applier.adapters.visible import Visible
 from applier.cli import options
 from applier.cli.screen import day, echo, print_data, print_json, print_table
-from applier.program import program
+from applier.processes import program
 from applier.store.opening import open_store
 from applier.store.store import Store
 
