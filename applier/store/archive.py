@@ -19,10 +19,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from applier.store.backend import Backend
+from applier.store.backend import VERSION_TABLE, Backend
 from applier.store.fact_index import notes_of_facts
-from applier.store.family import Kin
-from applier.store.forgetting import SESSION_STATE, events_of, naming, state_name
+from applier.store.forgetting import SESSION_STATE, Kin, events_of, naming, state_name
 from applier.store.opening import check_format, open_store
 from applier.store.records import (
     EMPTY_HISTORY,
@@ -43,7 +42,6 @@ from applier.store.records import (
 )
 from applier.store.reference import find_history
 from applier.store.secrets import MARK
-from applier.store.sql import VERSION_TABLE
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
 from planner.errors import CompactorError, StoreDamaged, StoreError

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from applier.store.backend import Backend
-from applier.store.family import Family, Kin
-from applier.store.forgetting import names_in, remove_histories, sessions_of
+from applier.store.forgetting import Family, Kin, names_in, remove_histories, sessions_of
 from applier.store.records import Node, StoredHistory, parts, read, unpack
 from applier.store.store import Store
 from planner.errors import SettingsError

@@ -26,8 +26,7 @@ from applier.cli.options import (
 )
 from applier.cli.screen import day, echo, print_data, print_json, print_table, screen
 from applier.store.archive import back_up, export_conversation, import_records
-from applier.store.facts import facts_about, is_within, known_facts, stored_facts
-from applier.store.listing import StoredConversation, conversations
+from applier.store.listing import StoredConversation, conversations, facts_about, is_within, known_facts, stored_facts
 from applier.store.opening import open_store
 from applier.store.retention import collect_garbage
 from applier.store.store import Store
