@@ -22,6 +22,7 @@ INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md")
 """Which everybody who works on the project reads anyway."""
 HEADINGS: Mapping[Kind, str] = {
     "decision": "## What was decided",
+    "fact": "## What it took time to find out",
     "wish": "## What is wanted throughout",
     "command": "## How it is checked",
     "error": "## Errors that came back",

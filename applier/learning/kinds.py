@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 __all__ = ["KINDS", "Kind", "Lesson", "error_subject", "folded", "sentence_key", "sentences", "stems"]
 
-Kind = Literal["decision", "wish", "command", "error"]
+Kind = Literal["decision", "fact", "wish", "command", "error"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 LEAST_ERROR_WORDS = 3

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from hashlib import sha256
-from itertools import combinations
+from itertools import chain, combinations
 
 from applier.learning.kinds import Kind, Lesson, sentence_key
 from planner.evidence.state import shortened
@@ -104,8 +104,9 @@ def proposed_lines(heard: Sequence[Heard], today: date) -> list[Line]:
     lines = [_line(kind, same) for (kind, _), same in by_subject.items() if _is_worth(kind, same)]
     wishes = _beside_each_other([line for line in lines if line.kind == "wish"])
     errors = [line for line in lines if line.kind == "error" and not is_over(line.line, today)]
-    decisions, commands = ([line for line in lines if line.kind == kind] for kind in ("decision", "command"))
-    return [*decisions, *wishes, *commands, *errors]
+    others = ([line for line in lines if line.kind == kind] for kind in ("decision", "fact"))
+    commands = [line for line in lines if line.kind == "command"]
+    return [*chain(*others), *wishes, *commands, *errors]
 
 
 def _age(heard: Heard) -> tuple[str, str, int]:

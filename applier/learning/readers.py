@@ -36,10 +36,10 @@ __all__ = ["Reader", "checked", "open_reader", "with_written"]
 
 DEAREST = "fable-5-1"
 """By its price a model is reckoned whose own is not known."""
-WRITTEN_KINDS = frozenset({"decision", "wish", "error"})
+WRITTEN_KINDS = frozenset({"decision", "fact", "wish", "error"})
 _FRAME = re.compile(r"^User (?:selected|responded): ")
 """In which a host puts the user's answer."""
-MOST_CHARACTERS, MOST_LESSONS = 640, 10
+MOST_CHARACTERS, MOST_LESSONS = 640, 12
 """Of one answer; a line of text and words together."""
 
 ALIKE, ALIKE_NEAR = 0.5, 0.25

@@ -28,7 +28,7 @@ __all__ = ["LessonsModel", "WrittenLesson", "lessons_in", "lessons_question"]
 
 CARDS_TOKENS = 24_000
 """What is shown of a conversation at most: one call, whatever its length."""
-ANSWER_TOKENS = 2_000
+ANSWER_TOKENS = 3_000
 
 _OPENS = re.compile(r'\{\s*"lessons"')
 """Where an answer begins, with words or the marks of a code block before it."""
@@ -39,7 +39,7 @@ class WrittenLesson(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    kind: str = Field(default="", description="decision, wish or error")
+    kind: str = Field(default="", description="decision, fact, wish or error")
     about: str = ""
     text: str = ""
     turn: str = ""
