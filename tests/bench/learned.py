@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import groupby
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def prompt_of(analysis: Analysis) -> str:
 def lines_of_projects(
     paths: Sequence[Path], answers: Path | None = None, reviews: Path | None = None
 ) -> Iterator[tuple[str, Line]]:
-    """The lines of each project, as if all were said today."""
+    """The lines of each project, as of the day of its last conversation."""
     for project, lines in _projects(paths, answers):
         review = reviews / f"{project}.json" if reviews else None
         if review is not None and review.is_file():
@@ -104,14 +105,21 @@ def lines_of_projects(
 
 
 def _projects(paths: Sequence[Path], answers: Path | None) -> Iterator[tuple[str, list[Line]]]:
-    today = datetime.now(UTC).date()
     for project, own in groupby(paths, lambda path: path.stem.partition("__")[0]):
+        days = {path: _day(path) for path in own}
         heard = [
-            Heard(lesson, path.stem.partition("__")[2], today.isoformat())
-            for path in own
+            Heard(lesson, path.stem.partition("__")[2], day)
+            for path, day in days.items()
             for lesson in _lessons(path, answers)
         ]
-        yield project, proposed_lines(heard, today)
+        yield project, proposed_lines(heard, date.fromisoformat(max(days.values()) or "1970-01-01"))
+
+
+def _day(path: Path) -> str:
+    """On which it began, as the file or the time in its id (a UUID of version 7) says; empty if neither does."""
+    match = re.search(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-", path.stem)
+    began = datetime.fromtimestamp(int(match[1] + match[2], 16) / 1_000, UTC).isoformat() if match else ""
+    return str(json.loads(path.read_text("utf-8")).get("meta", {}).get("started", began))[:10]
 
 
 def _lessons(path: Path, answers: Path | None) -> list[Lesson]:
