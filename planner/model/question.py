@@ -128,7 +128,7 @@ class Question:
     """The turns it may rank."""
     values: Mapping[str, str]
     """What fills the places of its prompt."""
-    name: Literal["plan", "update", "learn"] = "plan"
+    name: Literal["plan", "update", "learn", "review"] = "plan"
     """Of that prompt."""
     entries: bool = True
     """If anything beside the brief is asked for."""
