@@ -1,10 +1,13 @@
-"""A proxy on a store of its own, in front of a test server."""
+"""A proxy on a store of its own, in front of a test server; and `compactor wrap` in this process."""
 
 from __future__ import annotations
 
 import pytest
 
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
+from tests.cli.conftest import compactor, folder
+
+__all__ = ["compactor", "folder"]
 
 
 @pytest.fixture
@@ -25,3 +28,16 @@ def proxied(tmp_path):
     yield start
     for proxy in opened:
         proxy.__exit__(None, None, None)
+
+
+@pytest.fixture
+def wrap(compactor, folder, monkeypatch):
+    """`compactor wrap` in this process, for a user whose home is an empty folder; the client is one of its own."""
+
+    def call(*arguments, **environment):
+        with monkeypatch.context() as patch:
+            for name, value in {"HOME": str(folder), **environment}.items():
+                patch.setenv(name, value)
+            return compactor("wrap", *arguments)
+
+    return call
