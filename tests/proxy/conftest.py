@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
 from tests.cli.conftest import compactor, folder
 
 __all__ = ["compactor", "folder"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers_that_end_soon():
+    """uvicorn looks each tenth of a second whether it is to end, and again whether it has: each test would wait for
+    that twice."""
+
+    async def sleep(seconds):
+        await asyncio.sleep(seconds / 10)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uvicorn.server.asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+        yield
 
 
 @pytest.fixture
