@@ -90,7 +90,8 @@ class FactIndex:
     def _ids(
         self, words: str, kind: str | None, since: float, histories: Collection[str] | None, most: int
     ) -> list[int]:
-        wanted, values = "kind = coalesce(?, kind) AND time >= ?", (kind, since)
+        wanted = "kind = coalesce(?, kind) AND time >= ?"
+        values: tuple[object, ...] = (kind, since)
         if histories is not None:
             every = self._table.execute("SELECT id, name FROM places")
             places = (str(one) for one, name in every if history_key(name.partition("/")[2]) in histories)

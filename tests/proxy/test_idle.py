@@ -54,11 +54,11 @@ def calls(store, order, limit_tokens, idle_seconds):
     were opened."""
     clock, opened, sent = Clock(), [], []
     histories = [[{"role": "user", "content": f"Fix part {who}."}, *make_session(60)[1:]] for who in range(3)]
-    at = [3, 3, 3]
+    at = [13, 13, 13]
 
     def opening(name, *_):
         opened.append(name)
-        wishes = {"planner": "rules", "window_tokens": 6_000, "clock": clock}
+        wishes = {"planner": "rules", "window_tokens": 3_000, "clock": clock}
         return Session(store=store, session_id=name, is_shared=True, **wishes)
 
     bounds = {"limit_tokens": limit_tokens, "idle_seconds": idle_seconds}
@@ -78,9 +78,9 @@ def calls(store, order, limit_tokens, idle_seconds):
 @settings(max_examples=3)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2), st.integers(2, 8), st.sampled_from([5, 400])),
+        st.tuples(st.integers(0, 2), st.integers(2, 6), st.sampled_from([5, 400])),
         min_size=3,
-        max_size=8,
+        max_size=5,
         unique_by=lambda step: step[:2],
     )
 )
