@@ -46,7 +46,7 @@ def work(at):
 
 
 @pytest.mark.real
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.lists(st.sampled_from(TYPED), min_size=1, max_size=6, unique=True), st.sampled_from((0.05, 0.1, 0.25)))
 def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(typed, ratio):
     messages = [part for at, words in enumerate(typed) for part in ({"role": "user", "content": words}, *work(at))]
@@ -56,7 +56,7 @@ def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(t
 
 
 @pytest.mark.real
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.lists(st.integers(1, 11), min_size=1, max_size=3, unique=True), st.sampled_from((0.1, 0.25, 0.5)))
 def test_a_small_image_of_the_users_stands_while_lines_fill_the_space(places, ratio):
     messages = [{"role": "user", "content": "Read the parts"}]
@@ -71,7 +71,7 @@ def test_a_small_image_of_the_users_stands_while_lines_fill_the_space(places, ra
 
 
 @pytest.mark.real
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.sampled_from(TYPED), st.sampled_from(PASTED))
 def test_what_he_pasted_binds_nobody_and_gives_way_to_what_he_typed_beside_it(typed, pasted):
     asked = [{"role": "user", "content": f"{typed}\n{pasted}"}]
@@ -99,7 +99,7 @@ LONG = {
     st.sampled_from(TYPED),
 )
 @example(["json"] * 3, 13, False, TYPED[0])
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_a_list_fits_the_window_whatever_the_user_pasted_or_demands(pasted, demands, answered, typed):
     messages = [{"role": "user", "content": "Begin"}, {"role": "assistant", "content": "Ready."}]
     for at in range(demands):
@@ -120,7 +120,7 @@ def test_a_list_fits_the_window_whatever_the_user_pasted_or_demands(pasted, dema
 @pytest.mark.real
 @given(st.integers(60, 150), st.sampled_from((3_000, 4_500, 6_000, 7_900)))
 @example(150, 7_900)
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_a_list_fits_the_window_that_its_tail_its_demands_and_his_other_words_would_fill(rows, target):
     messages = [{"role": "user", "content": "Begin"}, {"role": "assistant", "content": "Ready."}]
     for at in range(15):
