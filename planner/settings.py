@@ -105,10 +105,9 @@ class PlanSettings(CheckedSettings):
     """A plan that saves fewer tokens keeps everything instead."""
     planner_input_ratio: float = Field(default=0.24, gt=0, le=1)
     """The share of the history's tokens the planner model may read, prompt and cards together."""
-    planner_input_floor_tokens: int = Field(default=29_000, ge=500)
+    planner_input_floor_tokens: int = Field(default=23_000, ge=500)
     """It may read this many tokens of a small history whatever the ratio says: on two sessions plans from 19,000 and
-    22,000 tokens answered .09 less than from 29,000 and 36,000, and twice those no more; of 11 answers that plans from
-    23,000 lost since, 8 stood on no card."""
+    22,000 tokens answered .09 less than from 29,000 and 36,000, and twice those no more."""
     session_input_ratio: float | None = Field(default=0.3, gt=0)
     """The share of a session's tokens that its planners may read, all plans together; the first plan has the two bounds
     above. Where the next question would read more, the plan is by rules, with the last brief. None: no such bound."""
@@ -120,6 +119,14 @@ class PlanSettings(CheckedSettings):
     """For a planning call by a model, its requests, re-asks, retries and pieces included."""
     max_reasks: int = Field(default=2, ge=0, le=10)
     """How often an answer that is not a valid plan goes back to the model."""
+
+    def first_input_tokens(self, tokens: int) -> int:
+        """What a first plan's planner may read of a history of so many tokens. Between a small one and a large one it
+        is half as much again as the ratio says, up to a quarter over the floor: of 11 answers that plans from 23,000
+        of 80,000 tokens lost, 8 stood on no card; a smaller history's next plan would come late."""
+        share = self.planner_input_ratio * tokens
+        between = min(1.25 * self.planner_input_floor_tokens, 1.5 * share)
+        return int(max(self.planner_input_floor_tokens, share, between))
 
 
 class ModelPrices(BaseModel):

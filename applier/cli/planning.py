@@ -298,7 +298,7 @@ def _usage_at_most(path: str, options: PlanOptions) -> Usage:
     """What asking once about a file uses, the longest answers with it."""
     own = options.settings
     tokens = TOKENS_A_BYTE * os.path.getsize(path) if os.path.isfile(path) else 0
-    read = max(own.planner_input_floor_tokens, int(own.planner_input_ratio * tokens))
+    read = own.first_input_tokens(tokens)
     pieces = math.ceil(read / own.piece_tokens)
     return Usage(input_tokens=read, output_tokens=pieces * own.max_output_tokens, requests=pieces)
 

@@ -185,7 +185,7 @@ def _cards_budget(situation: Situation, around_tokens: int) -> tuple[int, str]:
     if situation.earlier is not None:
         most = max(LATER_CARDS_TOKENS, most)
     else:
-        whole = max(settings.planner_input_floor_tokens, most)
+        whole = settings.first_input_tokens(new)
         most = max(whole // 3, whole - (1 + whole // settings.piece_tokens) * around_tokens)
     ratio = settings.session_input_ratio
     if ratio is None or math.isinf(left):
@@ -275,8 +275,8 @@ def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
     text = (
         f"The conversation has {len(situation.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
         f"turns and kept lines take {least} of them{', more than that' * (least > stay)}.\nYour answer: a brief of "
-        f"at most {int(brief / TOKENS_A_WORD)} words, what stands between blanks (headings and ids of turns "
-        f"not counted; what is over is cut off)"
+        f"at most {int(brief / TOKENS_A_WORD)} words (what stands between blanks, but for headings and ids of "
+        f"turns; what is over is cut off)"
     )
     choice = choice_tokens(situation, turns)
     if not choice:
