@@ -120,7 +120,7 @@ class PlanSettings(CheckedSettings):
     max_reasks: int = Field(default=2, ge=0, le=10)
     """How often an answer that is not a valid plan goes back to the model."""
 
-    def first_input_tokens(self, tokens: int) -> int:
+    def first_input_tokens(self, tokens: float) -> int:
         """What a first plan's planner may read of a history of so many tokens. Between a small one and a large one it
         is half as much again as the ratio says, up to a quarter over the floor: of 11 answers that plans from 23,000
         of 80,000 tokens lost, 8 stood on no card; a smaller history's next plan would come late."""
