@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from applier.testing import Answer, Failure, Request
@@ -14,7 +15,6 @@ __all__ = ["Batches"]
 
 _PLACE = re.compile(r"/v1/messages/batches(?:/(?P<id>\w+)(?P<results>/results)?)?")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_TIMES = {"created_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-02T00:00:00Z"}
 
 
 class Batches:
@@ -24,6 +24,7 @@ class Batches:
         """`answer`: what one request is answered, and the reply of the script that it is made from."""
         self._answer = answer
         self._results: dict[str, list[Block]] = {}
+        self._created: dict[str, datetime] = {}
         self._seen: set[str] = set()
 
     def create(self, request: Request) -> tuple[Block, Answer | Failure]:
@@ -34,17 +35,21 @@ class Batches:
             failure = Failure(400, "invalid_request_error", "requests: expected unique custom ids of 64 characters")
             return failure.as_json(), failure
         key = f"msgbatch_{len(self._results) + 1:06}"
+        self._created[key] = datetime.now(UTC)
         rows = zip(names, asked, strict=True)
         self._results[key] = [self._row(name, one["params"], request.headers) for name, one in rows]
         return self._batch(key, ""), Answer()
 
     def found(self, path: str, url: str) -> tuple[int, str] | None:
-        """Status and text of what answers a look at a batch, which is under way the first time, or at its results; None
-        for another path."""
+        """Status and text of what answers a look at all batches, at one, which is under way the first time, or at its
+        results; None for another path."""
         match = _PLACE.fullmatch(path)
         if match is None:
             return None
         key = match["id"]
+        if not key:
+            newest = [self._batch(one, "") for one in reversed(self._results)]
+            return 200, json.dumps({"data": newest, "has_more": False, "first_id": None, "last_id": None})
         if key not in self._results:
             failure = Failure(404, "not_found_error", f"{path}: not found")
             return failure.status, json.dumps(failure.as_json())
@@ -65,4 +70,6 @@ class Batches:
         kinds = [str(row["result"]["type"]) if results else "processing" for row in self._results[key]]
         status = {"processing_status": "ended" if results else "in_progress", "results_url": results or None}
         counted = {"request_counts": {**counts, **{kind: kinds.count(kind) for kind in kinds}}}
-        return {"id": key, "type": "message_batch", **_TIMES, **status, **counted}
+        times = {"created_at": self._created[key], "expires_at": self._created[key] + timedelta(days=1)}
+        said = {name: time.isoformat() for name, time in times.items()}
+        return {"id": key, "type": "message_batch", **said, **status, **counted}

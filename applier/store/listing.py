@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,8 +87,8 @@ def _way(nodes: Mapping[str, Node], digest: str) -> Iterator[Node]:
         digest = nodes[digest].parent
 
 
-MOST_FACTS = 1_000
-"""That words find."""
+MOST_FACTS, AT_ONCE = 1_000, 200
+"""That words find; that are read together."""
 
 
 class KnownFact(NamedTuple):
@@ -126,14 +127,15 @@ def known_facts(
         within = {folder for folder in set(noted.values()) if is_within(folder, project)}
         folders = {key: folder for key, folder in noted.items() if folder in within}
     latest: dict[tuple[str, ...], KnownFact] = {}
-    for key, fact in store.find_facts(words, kind=kind, since=since, histories=folders if project else None):
-        if key not in folders:
-            folders[key] = store.origin(key)[0]
-        folder = folders[key]
-        latest.setdefault((folder, fact.type, fact.content, fact.source), KnownFact(key, folder, fact))
+    facts = store.find_facts(words, kind=kind, since=since, histories=set(folders) if project else None)
+    while some := list(islice(facts, AT_ONCE)):
+        folders |= store.folders({key for key, _ in some} - folders.keys())
+        for key, fact in some:
+            folder = folders[key]
+            latest.setdefault((folder, fact.type, fact.content, fact.source), KnownFact(key, folder, fact))
         if words.strip() and len(latest) >= MOST_FACTS:
             break
-    return list(latest.values()) if words.strip() else list(latest.values())[::-1]
+    return list(latest.values())[:MOST_FACTS] if words.strip() else list(latest.values())[::-1]
 
 
 def facts_about(
