@@ -9,7 +9,7 @@ upper bound that depends on its own turn alone. Pure: no model, no store, no clo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, takewhile
 from typing import Any
 
@@ -321,21 +321,21 @@ class _Selecting:
     def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
         """What `step` comes to for a turn, with what is pinned."""
         turn, asked = self.turns[turn_id], self.asked[turn_id]
-        wanted = self.pinned.lines(turn)
+        wanted, summary = self.pinned.lines(turn), ""
         if step == "summarize":
+            summary = asked.summary
             wanted |= line_numbers(asked.excerpts, len(turn.lines))
-            if not wanted and not asked.summary.strip():
+            if not wanted and not summary.strip():
                 wanted = opening_lines(turn)
         elif step in ("reference", "drop"):
             step = "summarize" if wanted else "reference" if media_marks(self.request.history, turn) else step
-            asked = replace(asked, summary="")
         return TurnDecision(
             turn_id=turn_id,
             strategy=step,
             relevance_score=asked.score,
             reason=asked.reason,
             failed_approach=turn.failed or asked.failed_approach,
-            summary=asked.summary if step == "summarize" else "",
+            summary=summary,
             excerpts=ranges_of(wanted) if step == "summarize" else (),
         )
 
@@ -422,7 +422,9 @@ class _Selecting:
         room = left
         for pick in picks:
             standing = stands.get(pick.turn_id) or stands.setdefault(pick.turn_id, self._stands(pick.turn_id))
-            cost = self._most_tokens(pick, standing)
+            new = set(pick.numbers) - standing.lines
+            calls = _shown_calls(self.turns[pick.turn_id], new)
+            cost = self._most_tokens(pick.turn_id, standing, new, calls)
             if cost > room and grown:
                 room = left = self._measured(left, grown)
                 grown = {}
@@ -430,19 +432,17 @@ class _Selecting:
                 break
             room -= cost
             if cost:
-                standing.lines.update(pick.numbers)
-                standing.calls.update(_shown_calls(self.turns[pick.turn_id], pick.numbers))
+                standing.lines.update(new)
+                standing.calls.update(calls)
                 grown[pick.turn_id] = standing
         return self._measured(left, grown)
 
-    def _most_tokens(self, pick: Pick, standing: _Standing) -> float:
-        """What the lines of `pick` take at most beside those of its turn that are `standing`."""
-        turn_id, numbers, _ = pick
-        turn, new = self.turns[turn_id], set(numbers) - standing.lines
-        cost = float(_line_tokens(turn, new) + MARK_TOKENS * len(new))
+    def _most_tokens(self, turn_id: str, standing: _Standing, new: set[int], calls: set[int]) -> float:
+        """What `new` lines, with the `calls` that they bring with them, take at most beside what is `standing`."""
+        cost = float(_line_tokens(self.turns[turn_id], new) + MARK_TOKENS * len(new))
         if new and not standing.lines:
             cost += sum(self._heads(turn_id)) + 1
-        elif more := _shown_calls(turn, new) - standing.calls:
+        elif more := calls - standing.calls:
             cost += sum(map(self._heads(turn_id).__getitem__, more)) + 1
         return cost
 

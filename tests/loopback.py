@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from applier.testing import Answer, MessagesServer, say
+from applier.testing import Answer, say
+from tests.responses_server import ResponsesServer
 
 if TYPE_CHECKING:
     import anthropic
@@ -23,7 +24,7 @@ def billed(text: str, **usage: int) -> Answer:
     return Answer([say(text)] if text else [], usage=usage)
 
 
-class Loopback(MessagesServer):
+class Loopback(ResponsesServer):
     """A server of which a test needs a client or two."""
 
     def __exit__(self, *error: Any) -> None:

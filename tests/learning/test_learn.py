@@ -19,7 +19,7 @@ from applier.learning.memory import Batch, Memory
 from applier.learning.propose import proposed_lines
 from applier.learning.readers import open_reader, with_written
 from applier.store import open_store
-from applier.store.facts import is_within
+from applier.store.listing import is_within
 from applier.testing import Failure
 from planner.analysis import analyze_history
 from planner.errors import ReferenceNotFound

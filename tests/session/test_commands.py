@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from applier.adapters.frameworks.agent_tools import handle_tool_use
+from applier.adapters.agent_tools import handle_tool_use
 from applier.session import PRESETS, Preset, Session
 from applier.session.request import TooLong, read_too_long
 from applier.session.tiers import PlanTurns, SnipMiddle

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from applier.store import open_store
 from applier.store.fact_index import FactIndex
-from applier.store.facts import known_facts
+from applier.store.listing import known_facts
 from applier.store.records import read
 from applier.store.search import ranked
 from planner.plan import ExtractedFact
@@ -47,19 +47,22 @@ def stored_parts(store):
         st.sampled_from(["hens", "fox", "queue", '"queue drain"', "src/a.py", "大阪"]), min_size=1, max_size=3
     ),
     most_recent=st.integers(0, 8),
+    first=st.integers(1, 8),
 )
-def test_a_table_that_is_kept_ranks_like_one_of_all_facts_whoever_asks_when(batches, words, most_recent):
-    every = []
+def test_a_table_that_is_kept_ranks_like_one_of_all_facts_whoever_asks_when(batches, words, most_recent, first):
+    every, errors = [], []
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
         kept = FactIndex(store.backend, most_recent)
         for number, batch in enumerate(batches):
             contents = [f"{' '.join(text)} n{number}x{at}" for at, text in enumerate(batch)]
-            save(store, number, *contents)
+            key = save(store, number, *contents, kind=("decision", "error")[number % 2])
             every += contents
+            errors += contents if number % 2 else []
             best = [every[at] for at, _ in ranked(every, " ".join(words))]
-            for index in (kept, FactIndex(store.backend, most_recent), FactIndex(store.backend)):
-                assert found(store, index, " ".join(words)) == best
-                assert found(store, index, "") == every[::-1]
+            for index in (kept, FactIndex(store.backend, most_recent, first), FactIndex(store.backend)):
+                for asked, wanted in (({}, every), ({"kind": "error"}, errors), ({"histories": {key}}, contents)):
+                    assert found(store, index, " ".join(words), **asked) == [one for one in best if one in wanted]
+                    assert found(store, index, "", **asked) == wanted[::-1]
         assert bool(stored_parts(store)) == (len(every) > most_recent)
 
 
