@@ -219,7 +219,8 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
-    missing = invented(text, turn.names)
+    forms = (text, text[:1].lower() + text[1:])  # a name that begins the line may have got a capital
+    missing = min((invented(form, turn.names) for form in forms), key=len)
     if not all(map(evidence.names.holds, missing)):
         return None
     also = _holder(missing, turn, evidence) if missing else ""
