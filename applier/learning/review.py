@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from applier.learning.kinds import folded, stated
+from applier.learning.kinds import beginnings, folded, stated
 from applier.learning.propose import Line, age_of, replacing
 from applier.store.secrets import redact
 from planner.evidence.grounding import NameIndex, invented
@@ -19,7 +19,7 @@ from planner.evidence.grounding import NameIndex, invented
 if TYPE_CHECKING:
     from planner.model.lessons import ReviewedLine
 
-__all__ = ["MOST_CANDIDATES", "Group", "Review", "candidates_text", "grouped", "names_beyond"]
+__all__ = ["MOST_CANDIDATES", "Group", "Review", "candidates_text", "grouped"]
 
 MOST_CANDIDATES = 200
 """Of one question: so many new ones, and as many that stand since an earlier review."""
@@ -130,9 +130,5 @@ def _keys(groups: Iterator[Group] | Sequence[Group]) -> Iterator[str]:
 def _is_borne(text: str, lines: Sequence[Line]) -> bool:
     """True for words that name only what `lines` name, and hide nothing."""
     is_plain = len(text) <= MOST_CHARACTERS and text.isprintable() and "<!--" not in text and redact(text) == text
-    return is_plain and not names_beyond(text, NameIndex([line.text for line in lines]))
-
-
-def names_beyond(text: str, source: NameIndex) -> list[str]:
-    """Names in `text` that `source` does not hold; one that begins the text may have got a capital."""
-    return min((invented(form, source) for form in (text, text[:1].lower() + text[1:])), key=len)
+    source = NameIndex([line.text for line in lines])
+    return is_plain and not all(invented(form, source) for form in beginnings(text))
