@@ -17,8 +17,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent import futures  # its pools are loaded when one is opened
 from contextlib import contextmanager
 from functools import partial
 from importlib import metadata
@@ -83,17 +82,17 @@ def in_processes(
     while due or suspects:
         alone = bool(suspects)
         queue, most = (suspects, 1) if alone else (due, AHEAD * workers)
-        running: dict[Future[Result], Item] = {}
+        running: dict[futures.Future[Result], Item] = {}
         with _pool(1 if alone else workers, module) as pool:
             try:
                 while queue or running:
                     while queue and len(running) < most:
                         future = pool.submit(work, queue[0])
                         running[future] = queue.popleft()
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
                         result = future.result()
                         yield running.pop(future), result
-            except BrokenProcessPool:
+            except futures.BrokenExecutor:
                 if alone:
                     yield from ((item, None) for item in running.values())
                 else:
@@ -101,7 +100,7 @@ def in_processes(
 
 
 @contextmanager
-def _pool(workers: int, loads: str) -> Iterator[ProcessPoolExecutor]:
+def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
     """As many processes, for which the module `loads` is loaded once; what they do ends where the block ends by an
     error."""
     before = {*multiprocessing.active_children()}
@@ -112,7 +111,7 @@ def _pool(workers: int, loads: str) -> Iterator[ProcessPoolExecutor]:
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload([loads])
-    pool = ProcessPoolExecutor(workers, context, _begin, (own,))
+    pool = futures.ProcessPoolExecutor(workers, context, _begin, (own,))
     try:
         yield pool
     except BaseException:

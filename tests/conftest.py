@@ -29,6 +29,15 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "same")
 ``--hypothesis-seed`` repeats."""
 settings.load_profile(PROFILE)
 
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 4_000_000_000
+"""More than a run of everything leaves there."""
+if os.access(MEMORY, os.W_OK):
+    _system = os.statvfs(MEMORY)
+    if not _system.f_flag & os.ST_NOEXEC and _system.f_bavail * _system.f_frsize > MEMORY_BYTES:
+        # a store waits for the disk at every write: half the time of the tests of sessions
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
 
 def pytest_addoption(parser):
     """`--real`; CI runs everything."""

@@ -16,15 +16,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import TextIOWrapper
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 __all__ = [
     "FULL_WIDTH",
@@ -82,6 +83,8 @@ def working(what: str) -> Status:
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     """A bar on a terminal's standard error; call what it gives once a step. Shows nothing elsewhere."""
+    from rich.progress import Progress  # most commands show none
+
     console = screen(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)

@@ -269,6 +269,17 @@ def test_the_real_sdk_streams_and_is_compacted(behind):
     assert "never delete a file" in json.dumps(server.requests[-1].body["input"])
 
 
+def compaction_of(client, items, ask: str) -> dict[str, Any]:
+    """The item that is answered to a client that asks for a compaction."""
+    if ask == "window":
+        made = client.post("/responses/compact", body={"model": "gpt-5.5", "input": items}, cast_to=object)
+        return made["output"][0]
+    asks = TRIGGER if ask == "trigger" else words("user", ASKS_IN_WORDS)
+    (item,) = client.responses.create(input=[*items, asks], **FIELDS).output
+    item = item.model_dump(mode="json")
+    return words("user", TOLD + item["content"][0]["text"]) if ask == "words" else item
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("ask", ["trigger", "words", "window"])
 @pytest.mark.parametrize("restarted", [False, True])
@@ -279,16 +290,10 @@ def test_a_compaction_is_answered_and_its_answer_expanded(behind, ask, restarted
         with sdk_client(proxy) as client:
             items = worked(client, [words("user", "Check the modules.", id="msg_first")], 12)
             arrived = len(server.paths)
-            if ask == "window":
-                made = client.post("/responses/compact", body={"model": "gpt-5.5", "input": items}, cast_to=object)
-                (item,) = made["output"]
-            else:
-                asks = TRIGGER if ask == "trigger" else words("user", ASKS_IN_WORDS)
-                (item,) = client.responses.create(input=[*items, asks], **FIELDS).output
-                item = item.model_dump(mode="json")
-            if ask == "words":
-                item = words("user", TOLD + item["content"][0]["text"])
+            item = compaction_of(client, items, ask)
+            item = compaction_of(client, [items[0], item], ask)  # and again at once
         assert len(server.paths) == arrived
+        assert [session.state.compactions for session in proxy.gateway.conversations.sessions()] == [1]
         if restarted:
             proxy.__exit__(None, None, None)
             proxy = behind(server, window_tokens=80_000)

@@ -12,7 +12,7 @@ from applier.store import open_store
 from applier.store.fact_index import FactIndex
 from applier.store.listing import known_facts
 from applier.store.records import read
-from applier.store.search import ranked
+from applier.store.search import asked_terms, ranked
 from planner.plan import ExtractedFact
 from planner.reading.history import read_history
 
@@ -110,6 +110,29 @@ def test_a_damaged_table_is_made_anew(tmp_path):
             store.backend.add({part: b"noise"})
         assert found(store, FactIndex(store.backend, 0), "hens") == ["the hen stays"]
         assert stored_parts(store) != [part]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(texts, min_size=1, max_size=8),
+    st.lists(st.sampled_from(["hens", "fox", "queue", "src/a.py", "大阪"]), min_size=1, max_size=3),
+    st.integers(1, 4),
+    st.integers(0, 4),
+)
+def test_where_other_words_find_enough_common_ones_find_nothing_of_the_first_and_all_of_it_then(
+    contents, words, first, common
+):
+    every = [f"{' '.join(text)} n{at}" for at, text in enumerate(contents)]
+    best = [every[at] for at, _ in ranked(every, " ".join(words))]
+    terms = asked_terms(" ".join(words)).split(" OR ")
+    seldom = [term for term in terms if len(ranked(every, term)) <= common]
+    found_so = {every[at] for term in seldom for at, _ in ranked(every, term)}
+    if len(found_so) >= first and len(seldom) < len(terms):
+        firsts = [one for one in best if one in found_so][:first]
+        best = [*firsts, *(one for one in best if one not in firsts)]
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
+        save(store, 0, *every)
+        assert found(store, FactIndex(store.backend, first=first, common=common), " ".join(words)) == best
 
 
 def test_facts_are_chosen_by_type_time_and_project_and_told_once_a_folder(store):

@@ -208,13 +208,16 @@ def compact(data: object, store: Store, now: float, command: str = "compactor", 
             done = session.compact(messages, call.instructions)
         except Unanswered as asked:
             return {"ask": [_question(question, settings) for question in asked.questions]}
-        shown, why = _shown(done.messages, transcript, call) if done.applied else ({}, done.reason)
+        is_ours = done.applied or done.stands
+        shown, why = _shown(done.messages, transcript, call) if is_ours else ({}, done.reason)
         if done.applied and why:
             session.undo()
     _note(store, call, now, "passed" if why else "compacted", why or call.trigger)
     if why:
         return {"pass": why}
     tokens = done.tokens_before, done.tokens_after
+    if done.stands:
+        return {**shown, "receipt": f"Nothing to compact since the last time: all {done.tokens_after:,} tokens stay"}
     told = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
     return {**shown, "receipt": told}
 
