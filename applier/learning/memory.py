@@ -32,9 +32,9 @@ class Batch:
     """One that is sent."""
 
     reader: str
-    since: float
+    since: float = 0.0
     """When, in seconds since the epoch."""
-    requests: int
+    requests: int = 0
     id: str = ""
     """Empty as long as nobody has heard it."""
 
