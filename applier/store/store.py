@@ -385,7 +385,8 @@ class Store:
                     return part()
             names = [f"{key}:{match.turn_id}" for match in elsewhere.matches]
             more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
-            there = f"{', '.join(names)}{more} match" if names else "no other turn of this history does"
+            verb = "matches" if elsewhere.turns == 1 else "match"
+            there = f"{', '.join(names)}{more} {verb}" if names else "no other turn of this history does"
             lines_there = [f"{match.turn_id} {match.best}" for match in elsewhere.matches]
             raise ReferenceNotFound(f"{error}; {there}", lines_there) from None
 

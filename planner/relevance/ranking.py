@@ -25,9 +25,8 @@ itself: fitted so that the literal exams score as with the distance of each name
 LEAST_CHARACTERS = 8
 """Less than this of a neighbouring line is no context."""
 HEAD_TOKENS = 16
-"""Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself."""
-PROSE_HEAD_TOKENS = 4
-"""Raw tokens of a turn's id alone: words stand without a call."""
+"""Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself.
+Words stand without a call, behind an id alone."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 STEM_CHARACTERS = 6
@@ -64,8 +63,8 @@ def rank_lines(
     turns = [_Turn(turn, relevance, told) for turn in evidence.turns.values()]
     for turn in turns:
         turn.stand(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
-    waiting = [
-        (-turn.worth((number,))[0], place, number)
+    waiting: list[tuple[float, int, int, tuple[int, ...]]] = [
+        (-turn.worth((number,))[0], place, number, ())
         for place, turn in enumerate(turns)
         if turn.id not in whole
         for number in turn.telling_lines
@@ -73,14 +72,14 @@ def rank_lines(
     heapify(waiting)
     spent, priority = 0.0, float("inf")
     while waiting and spent < budget_tokens:
-        _, place, number = heappop(waiting)
+        _, place, number, numbers = heappop(waiting)
         turn = turns[place]
-        numbers = with_neighbours(turn.lines, number)
+        numbers = numbers or with_neighbours(turn.lines, number)
         worth, cost = turn.worth(numbers)
         if worth <= 0:
             continue
         if waiting and worth < -waiting[0][0] - ROUNDING:
-            heappush(waiting, (-worth, place, number))
+            heappush(waiting, (-worth, place, number, numbers))
             continue
         numbers = turn.news(numbers)
         if number not in numbers:
@@ -96,21 +95,22 @@ class Told:
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self.lines: defaultdict[str, list[tuple[Collection[str], str]]] = defaultdict(list)
+        self.lines: defaultdict[str, list[tuple[frozenset[str], str]]] = defaultdict(list)
         """By each name the lines that hold it, each with all that it names."""
 
     def add(self, names: Collection[str], text: str) -> None:
-        """Note a line that has these names, each once."""
-        for name in names:
-            self.lines[name].append((names, text))
+        """Note a line that has these names."""
+        line = frozenset(names), text
+        for name in line[0]:
+            self.lines[name].append(line)
 
     def says(self, names: Sequence[str], text: str) -> bool:
         """True for a line that names something, and all of whose names and words stand on one of these."""
-        rarest = min((self.lines.get(name, []) for name in names), key=len, default=[])
-        if not rarest:
+        wanted = frozenset(names)
+        if not wanted or not wanted <= self.lines.keys():
             return False
-        words = _words(text)
-        return any(_has_words(line, words) for named, line in rarest[-MOST_COMPARED:] if set(names).issubset(named))
+        rarest, words = min((self.lines[name] for name in names), key=len), _words(text)
+        return any(_has_words(line, words) for named, line in rarest[-MOST_COMPARED:] if wanted <= named)
 
 
 def _has_words(text: str, words: frozenset[str]) -> bool:
@@ -135,7 +135,7 @@ class _Turn:
         self.costs = evidence.line_tokens
         self.standing: set[int] = set()
         self.lines, self._weights, self._told = evidence.lines, relevance.weights, told
-        self._head = HEAD_TOKENS if evidence.calls else PROSE_HEAD_TOKENS
+        self._head = HEAD_TOKENS if evidence.calls else 1
         self.telling_lines = evidence.once(_telling_lines)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:

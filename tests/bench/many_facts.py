@@ -28,7 +28,7 @@ from rich.progress import track
 
 from applier.store import Store, open_store
 from applier.store.fact_index import forget_index
-from applier.store.facts import known_facts
+from applier.store.listing import known_facts
 from applier.store.records import encode, next_order, pack
 from applier.store.reference import find_history
 from planner.plan import ExtractedFact, FactType

@@ -17,7 +17,7 @@ from typing import Any
 import click
 import httpx
 
-from applier.program import program
+from applier.processes import program
 from applier.testing import MessagesServer
 
 __all__ = ["RunningProxy", "conversation", "first_bytes", "resident_mb"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from applier.store import open_store
 from applier.store.fact_index import FactIndex
-from applier.store.facts import known_facts
+from applier.store.listing import known_facts
 from applier.store.records import read
 from applier.store.search import asked_terms, ranked
 from planner.plan import ExtractedFact

@@ -385,11 +385,11 @@ class Gateway:
     ) -> Passage:
         """The answer to a client that asks for a compaction; it passes where there is nothing to answer, and where
         something of another's stands in front, for all that is to go with it."""
-        view = [] if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True).messages
-        if not view or view == messages:
+        done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
+        if done is None or (done.messages == messages and not done.stands):
             self.metrics.add("requests", 'kind="passed"')
             return passing
-        held = carried(messages, view, standing(body), self.conversations.called(session))
+        held = carried(messages, done.messages, standing(body), self.conversations.called(session))
         content, media_type, words = reply(ask, body, held, _short(session.session_id + _bytes(held).decode()))
         if ask == "words":
             name = _words_name(_short(self.conversations.scope(body, headers)), words)
