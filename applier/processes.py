@@ -1,13 +1,18 @@
-"""One function over many items, in processes of its own. One that dies takes only its item with it.
+"""How other processes run this program and this one runs others; and one function over many items, in its own.
 
-None imports from the folder that this one was run in; all end with it, however it ends, and at Ctrl-C.
+Nothing is ever imported from the folder that this one was run in, nor from PYTHONPATH, and no program of that folder is
+meant by a bare name. A process of its own that dies takes only its item with it; all end with this one, however it
+ends, and at Ctrl-C.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import shutil
 import signal
+import site
 import sys
 import threading
 from collections import deque
@@ -15,9 +20,44 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent import futures  # its pools are loaded when one is opened
 from contextlib import contextmanager
 from functools import partial
+from importlib import metadata
+from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["all_cores", "in_processes"]
+__all__ = ["all_cores", "in_processes", "program", "program_file"]
+
+
+def program(*arguments: str) -> list[str]:
+    """An absolute interpreter, isolated (``-I``: https://docs.python.org/3/using/cmdline.html), running `compactor`.
+
+    ``-I`` finds what stands in the interpreter's own folders, as in any virtual environment. Where this installation
+    is elsewhere (``pip install --user``, ``--target``) the command line names the place, before those folders.
+    """
+    place = _place()
+    if any(place == Path(own).resolve() for own in site.getsitepackages()):
+        return [sys.executable, "-I", "-m", "applier.cli", *arguments]
+    folder = json.dumps(str(place), ensure_ascii=False)
+    code = f"import site; site.addsitedir({folder}); site.main(); from applier.cli import main; main()"
+    return [sys.executable, "-IS", "-c", code, *arguments]
+
+
+def _place() -> Path:
+    """The folder in which an installer put this distribution; else the one that holds our packages."""
+    try:
+        return Path(str(metadata.distribution("relevance-compactor").locate_file(""))).resolve()
+    except metadata.PackageNotFoundError:
+        return Path(__file__).resolve().parents[1]
+
+
+def program_file(name: str) -> str:
+    """The file that the bare `name` means on PATH, empty if there is none.
+
+    An entry relative to the working folder names a stranger's program and does not count; Windows looks there unasked.
+    """
+    entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
+    place = shutil.which(name, path=os.pathsep.join(entries)) or ""
+    return place if os.path.isabs(place) else ""
+
 
 AHEAD = 2
 """So many items a process are handed out: none waits for the next, and few are lost when one dies."""

@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FULL_WIDTH",
     "clean",
+    "day",
     "echo",
     "one_line",
     "print_csv",
@@ -128,6 +130,11 @@ def shorten(text: str, width: int) -> str:
     """The first `width` characters of `text` on one line, the last of them "…" if something is missing."""
     line = one_line(text)
     return line if len(line) <= width else line[: max(0, width - 1)].rstrip() + "…"
+
+
+def day(time: float) -> str:
+    """The date in UTC of `time`, in seconds since the epoch; nothing for 0, which stands for no time."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d") if time else ""
 
 
 def print_json(value: object, *, err: bool = False) -> None:

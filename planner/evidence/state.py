@@ -101,7 +101,7 @@ def _quoted(text: str) -> str:
 
 
 def changed_files(evidence: Evidence) -> list[RecordLine]:
-    """The files that were written: and how the last change ended."""
+    """The files that were written, and how the last change ended."""
     return [_change(evidence, change) for change in file_changes(evidence)]
 
 
@@ -270,7 +270,10 @@ def open_items(evidence: Evidence) -> list[RecordLine]:
 
 
 def pending_changes(evidence: Evidence) -> list[RecordLine]:
-    """The files that were changed after the last test, and after the last commit, if there was one."""
+    """The files that were changed after the last test, and after the last commit, if there was one; nothing while a
+    merge goes on, which changes many more."""
+    if conflicts(evidence):
+        return []
     since: dict[str, dict[str, str]] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "unanswered" or outcome.refused:

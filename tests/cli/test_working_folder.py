@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from applier.program import program
+from applier.processes import program
 
 OURS = ("applier", "planner", "sitecustomize", "usercustomize")
 INSTALLED = sorted(name for name in metadata.packages_distributions() if name.isidentifier())

@@ -12,7 +12,7 @@ from applier.store import open_store
 from applier.testing import Request, judge
 from applier.view import apply, preview
 from planner.analysis import analyze
-from planner.brief import told_failures
+from planner.brief import told_failures, told_messages
 from planner.guards import check_plan
 from planner.layout import joined_messages
 from planner.plan import CompactionPlan
@@ -188,6 +188,8 @@ def test_failures_and_the_users_demands_stand(attack):
         for number in set(turn.decisive_lines) - told:
             line = turn.lines[number - 1].text.strip()
             assert unframed(evidence.shown(line)) in text or unframed(line) in text
+        if turn_id in told_messages(shown.plan.brief, evidence):  # of a long one its last demands
+            continue
         for number in turn.pinned_lines:
             assert unframed(turn.lines[number - 1].text) in text
 

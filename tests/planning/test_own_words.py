@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from applier.view import preview
 from planner import PlanSettings, plan_compaction
 from planner.analysis import analyze
+from planner.selection import pinned
 from planner.validity import check_messages
 from tests.strategies import image
 from tests.viewed import said
@@ -134,3 +135,28 @@ def test_a_list_fits_the_window_that_its_tail_its_demands_and_his_other_words_wo
     small = PlanSettings(window_tokens=8_000)
     shown = preview(plan_compaction(messages, "", planner="rules", target_tokens=target, settings=small, now=0.0))
     assert shown.tokens_after <= small.window_tokens
+
+
+@pytest.mark.parametrize("told", [0, 1, 2])
+def test_of_a_long_message_that_was_answered_and_is_told_the_last_demands_stand(told):
+    orders = "\n".join(f"- You must never change step {n} of plan_{n}.py without asking first." for n in range(20))
+    messages = [{"role": "user", "content": orders}, *work(0), {"role": "user", "content": orders[:-1]}, *work(1)]
+    analysis = analyze(messages)
+    first, last = (turn for turn in analysis.evidence.turns.values() if turn.pinned_lines)
+    both = f"{first.turn.id}, {last.turn.id}"
+    brief = "\n".join(["REQUEST", *(f"- no step changes unasked, part {n} ({both})" for n in range(told))])
+    words = pinned(analysis, 200_000, 1_500, "", brief).user_words
+    stand, whole = sorted(words[first.turn.id]), list(first.pinned_lines)
+    assert stand == whole[len(whole) - len(stand) :]
+    assert 0 < len(stand) < 10 if told == 2 else stand == whole
+    assert words[last.turn.id] == frozenset(last.pinned_lines), "what he said last is never told enough"
+
+
+def test_a_message_too_long_for_the_share_of_his_words_keeps_others_out_no_more():
+    long = "The colour of the widget looks good to me and we go on with the next one. " * 18
+    messages = [{"role": "user", "content": "Begin"}, *work(0)]
+    for words in ("Blue it is.", long, long, "Green looks good."):
+        messages += [{"role": "user", "content": words}, *work(1), {"role": "assistant", "content": "Ok."}]
+    messages += [part for at in range(2, 40) for part in work(at)]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_tokens=600, now=0.0)).messages)
+    assert all(words in text for words in ("Blue it is.", "Green looks good."))

@@ -16,8 +16,8 @@ import anthropic
 import httpx
 import pytest
 
-from applier.testing import MessagesServer
 from tests.bench.client_run import run_client
+from tests.responses_server import ResponsesServer
 from tests.server.agent import Script, Tools, one_call, work
 
 pytestmark = pytest.mark.real
@@ -42,7 +42,7 @@ def environment(tmp_path, **more):
 
 
 def test_a_client_is_run_with_its_own_arguments_and_code(tmp_path):
-    with MessagesServer("hello") as server:
+    with ResponsesServer("hello") as server:
         command = [*COMPACTOR, "wrap", "--upstream", server.url, sys.executable, "-c", CLIENT, "--flag", "x"]
         done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("hello wrap ['--flag', 'x']\n", 7)
@@ -50,7 +50,7 @@ def test_a_client_is_run_with_its_own_arguments_and_code(tmp_path):
 
 
 def test_where_the_environment_already_points_is_the_provider_and_the_report_may_be_json(wrap):
-    with MessagesServer("hello") as server:
+    with ResponsesServer("hello") as server:
         done = wrap("--json", sys.executable, "-c", CLIENT, ANTHROPIC_BASE_URL=server.url)
     told = json.loads(done.err)
     assert done.code == 7
@@ -84,7 +84,7 @@ def test_a_proxy_that_is_killed_goes_on_where_it_was(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     tools = Tools(tmp_path)
-    with MessagesServer(Script(one_call, rounds=12), window_tokens=24_000) as server:
+    with ResponsesServer(Script(one_call, rounds=12), window_tokens=24_000) as server:
         proxy = Proxy(server.url, port, tmp_path)
         messages = []
 
@@ -110,7 +110,7 @@ def test_a_proxy_that_is_killed_goes_on_where_it_was(tmp_path):
 
 def test_a_full_store_costs_no_request(tmp_path):
     """Nothing can be stored, so nothing is removed; the provider's window is larger here."""
-    with MessagesServer(Script(one_call, rounds=30)) as server:
+    with ResponsesServer(Script(one_call, rounds=30)) as server:
         proxy = Proxy(server.url, 0, tmp_path, most_bytes=8_192)
         with anthropic.Anthropic(base_url=proxy.url, api_key="any", max_retries=0) as client:
             messages = work(
@@ -171,7 +171,7 @@ def test_codex_is_told_by_an_option_and_its_requests_go_where_its_settings_say(w
     codex.write_text(CODEX.format(python=sys.executable))
     codex.chmod(0o755)
     home.mkdir()
-    with MessagesServer("hello") as server:
+    with ResponsesServer("hello") as server:
         (home / "config.toml").write_text(setting.format(url=server.url))
         done = wrap(codex, CODEX_HOME=str(home), OPENAI_BASE_URL="https://unread.example.org/v1")
     assert (done.out, done.err.count("bypassed")) == (f"{SETTINGS[setting]}\n", 0), done.err
@@ -184,7 +184,7 @@ def test_codex_called_with_a_profile_is_sent_where_that_says_and_its_key_nowhere
     codex.write_text(CODEX.format(python=sys.executable))
     codex.chmod(0o755)
     home.mkdir()
-    with MessagesServer("hello") as other, MessagesServer("hello") as server:
+    with ResponsesServer("hello") as other, ResponsesServer("hello") as server:
         (home / "config.toml").write_text(f'openai_base_url = "{other.url}/v1"')
         (home / "work.config.toml").write_text(f'openai_base_url = "{server.url}/v1"')
         done = wrap(codex, *flags, CODEX_HOME=str(home))
@@ -219,7 +219,7 @@ urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/
 
 @pytest.mark.parametrize("end", ["", "/v1/"])
 def test_an_upstream_is_named_with_or_without_the_end_of_a_client_s_base_url(wrap, end):
-    with MessagesServer("hello") as server:
+    with ResponsesServer("hello") as server:
         done = wrap("--openai-upstream", server.url + end, sys.executable, "-c", ASKS)
     assert (done.code, server.paths) == (0, [("POST", "/v1/responses")]), done.err
 
@@ -240,7 +240,7 @@ for _ in range(600):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_wrap_is_the_clients_and_the_proxy_outlives_it(tmp_path, number):
-    with MessagesServer("hello") as server:
+    with ResponsesServer("hello") as server:
         command = [*COMPACTOR, "wrap", "--upstream", server.url, sys.executable, "-c", WAITING]
         with subprocess.Popen(
             command, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -72,10 +72,10 @@ def test_a_line_with_one_word_more_is_news(place, word):
 
 def test_a_line_is_compared_with_the_last_that_hold_its_rarest_name():
     """However many lines of a log name one file."""
-    told, lines = Told(), [f"main.py handled request_{number}" for number in range(2 * MOST_COMPARED)]
+    told, lines = Told(), [partial(str, f"main.py handled request_{at}") for at in range(2 * MOST_COMPARED)]
     for line in lines:
-        told.add(["main.py"], partial(str, line))
-    assert [told.says(["main.py"], partial(str, line)) for line in lines] == [False] * MOST_COMPARED + [True] * MOST_COMPARED
+        told.add(["main.py"], line)
+    assert [told.says(["main.py"], line) for line in lines] == [False] * MOST_COMPARED + [True] * MOST_COMPARED
     told.add(["main.py", "once.py"], lambda: "main.py calls once.py")
     assert told.says(["main.py", "once.py"], lambda: "once.py calls main.py")
 

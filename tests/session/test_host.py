@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, handle_tool_use
+from applier.adapters.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
 from applier.session.planning import Planning, Worker
 from applier.session.request import Gauge
