@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, chain, takewhile
 from typing import Any
 
@@ -425,13 +426,13 @@ class _Selecting:
         told = Told()
         for statement in read_brief(brief):
             names = specifics_of(statement.text)
-            told.add({*names, *chain.from_iterable(map(parts_of, names))}, statement.text)
+            told.add({*names, *chain.from_iterable(map(parts_of, names))}, partial(str, statement.text))
         page = " ".join(brief.split())
 
         def is_news(turn_id: str, number: int) -> bool:
             text = self.turns[turn_id].lines.text(number)
             names = self.request.relevance.names[turn_id][number - 1]
-            return " ".join(text.split()) not in page and not told.says(names, text)
+            return " ".join(text.split()) not in page and not told.says(names, lambda: text)
 
         news = (
             pick._replace(numbers=tuple(number for number in pick.numbers if is_news(pick.turn_id, number)))
