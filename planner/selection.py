@@ -506,7 +506,7 @@ class _Selecting:
         return left
 
     def without_told(self, brief: str) -> str:
-        """`brief` without the files of which it says no more than that they were changed, as their entries do."""
+        """`brief` without the files of which it says no more than that they were changed, as an entry does."""
         statements = read_brief(brief)
         rest = [one for one in statements if not self._stands_below(one)]
         return brief if len(rest) == len(statements) else brief_text(rest)
@@ -515,7 +515,7 @@ class _Selecting:
         file = _CHANGED.fullmatch(statement.text)
         if file is None or not self.pinned.told.keys().isdisjoint(statement.turns):
             return False
-        return all(file[1] in self._entry(self.chosen[turn_id]) for turn_id in statement.turns)
+        return any(file[1] in self._entry(self.chosen[turn_id]) for turn_id in statement.turns)
 
     def _entry(self, decision: TurnDecision) -> str:
         marks = media_marks(self.request.history, self.turns[decision.turn_id])

@@ -42,8 +42,8 @@ TELLING_CHARACTERS = 160
 
 WRITER_SCORES: Mapping[Part, float] = {"assistant": 0.73, "call": 1.39, "user": -1.16}
 """What it adds to a name's score that somebody named it in such a part of a turn."""
-ROOTED_SCORE, URL_SCORE, NUMBER_SCORE = 0.88, 0.53, -1.91
-"""What it adds how a name is written: ``/srv/a``, ``https://a.b``, ``4711``."""
+NUMBER_SCORE = -1.91
+"""What it adds that a name is a number: ``4711``."""
 
 _WORDS = lazy_pattern(r"[^\W\d_]{3,}")
 """Words of three letters and more: `the retry`, but not `id` or `x2`."""
@@ -200,14 +200,6 @@ def _likelihood(name: str, seen: _Sighting, characters: int, turns: int) -> floa
         - 0.4 * log1p(unwritten)
         + sum(map(WRITER_SCORES.__getitem__, seen.writers))
         - 1.28 * (seen.last_turn == turns)
-        + _form_score(name)
+        + NUMBER_SCORE * name.isdigit()
     )
     return 1 / (1 + exp(-score))
-
-
-def _form_score(name: str) -> float:
-    if name.isdigit():
-        return NUMBER_SCORE
-    if name.startswith(("https://", "http://")):
-        return URL_SCORE
-    return ROOTED_SCORE if name.startswith("/") else 0.0
