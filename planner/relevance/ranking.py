@@ -25,9 +25,8 @@ itself: fitted so that the literal exams score as with the distance of each name
 LEAST_CHARACTERS = 8
 """Less than this of a neighbouring line is no context."""
 HEAD_TOKENS = 16
-"""Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself."""
-PROSE_HEAD_TOKENS = 4
-"""Raw tokens of a turn's id alone: words stand without a call."""
+"""Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself.
+Words stand without a call, behind an id alone."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 STEM_CHARACTERS = 6
@@ -136,7 +135,7 @@ class _Turn:
         self.costs = evidence.line_tokens
         self.standing: set[int] = set()
         self.lines, self._weights, self._told = evidence.lines, relevance.weights, told
-        self._head = HEAD_TOKENS if evidence.calls else PROSE_HEAD_TOKENS
+        self._head = HEAD_TOKENS if evidence.calls else 1
         self.telling_lines = evidence.once(_telling_lines)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
