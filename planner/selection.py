@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, chain, takewhile
 from typing import Any
 
@@ -425,13 +426,13 @@ class _Selecting:
         told = Told()
         for statement in read_brief(brief):
             names = specifics_of(statement.text)
-            told.add({*names, *chain.from_iterable(map(parts_of, names))}, statement.text)
+            told.add({*names, *chain.from_iterable(map(parts_of, names))}, partial(str, statement.text))
         page = " ".join(brief.split())
 
         def is_news(turn_id: str, number: int) -> bool:
             text = self.turns[turn_id].lines.text(number)
             names = self.request.relevance.names[turn_id][number - 1]
-            return " ".join(text.split()) not in page and not told.says(names, text)
+            return " ".join(text.split()) not in page and not told.says(names, lambda: text)
 
         news = (
             pick._replace(numbers=tuple(number for number in pick.numbers if is_news(pick.turn_id, number)))
@@ -505,7 +506,7 @@ class _Selecting:
         return left
 
     def without_told(self, brief: str) -> str:
-        """`brief` without the files of which it says no more than that they were changed, as their entries do."""
+        """`brief` without the files of which it says no more than that they were changed, as an entry does."""
         statements = read_brief(brief)
         rest = [one for one in statements if not self._stands_below(one)]
         return brief if len(rest) == len(statements) else brief_text(rest)
@@ -514,7 +515,7 @@ class _Selecting:
         file = _CHANGED.fullmatch(statement.text)
         if file is None or not self.pinned.told.keys().isdisjoint(statement.turns):
             return False
-        return all(file[1] in self._entry(self.chosen[turn_id]) for turn_id in statement.turns)
+        return any(file[1] in self._entry(self.chosen[turn_id]) for turn_id in statement.turns)
 
     def _entry(self, decision: TurnDecision) -> str:
         marks = media_marks(self.request.history, self.turns[decision.turn_id])

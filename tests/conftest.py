@@ -1,5 +1,6 @@
 """What every test gets: no network but loopback, no key and no settings of whoever runs it, real transcripts."""
 
+import gc
 import json
 import os
 import secrets
@@ -47,6 +48,16 @@ def pytest_addoption(parser):
 REAL = "run the tests marked `real`, too: processes, browsers, servers, and what takes over a second and a half alone"
 
 REASON = "real: pytest --real runs it"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Nothing that is loaded here is garbage: to look for some takes an eighth of the time, in each worker."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -32,9 +32,9 @@ class Batch:
     """One that is sent."""
 
     reader: str
-    since: float
+    since: float = 0.0
     """When, in seconds since the epoch."""
-    requests: int
+    requests: int = 0
     id: str = ""
     """Empty as long as nobody has heard it."""
 
@@ -62,7 +62,7 @@ class Memory:
     def heard(self) -> list[Heard]:
         """All lessons of the project's conversations."""
         return [
-            Heard(Lesson(**lesson), name, read["day"], place)
+            Heard(Lesson(**lesson), name, read["day"], place, read.get("time", 0.0))
             for name, read in self.conversations.items()
             for lesson, place in zip(read["lessons"], read["places"], strict=True)
         ]
@@ -89,6 +89,7 @@ class Memory:
             "digest": conversation.digest,
             "reader": reader,
             "day": conversation.day,
+            "time": conversation.time,
             "lessons": [asdict(lesson) for lesson in lessons],
             "places": [sha256("".join(conversation.digests[:end]).encode()).hexdigest() for end in ends],
             "commits": [[*line.text.split(maxsplit=2)[1:], line.turn_ids[0]] for line in commits(evidence)],

@@ -57,6 +57,8 @@ class Heard:
     """On which the conversation ended; empty if it does not say."""
     place: str = ""
     """The same in all conversations that go on from that turn."""
+    time: float = 0.0
+    """When the conversation ended, in seconds since the epoch: of two of one day the later one is newer."""
 
     @property
     def source(self) -> str:
@@ -109,9 +111,9 @@ def proposed_lines(heard: Sequence[Heard], today: date) -> list[Line]:
     return [*chain(*others), *wishes, *commands, *errors]
 
 
-def age_of(heard: Heard) -> tuple[str, str, int]:
+def age_of(heard: Heard) -> tuple[str, float, str, int]:
     """By which the older comes first, as far as that is known."""
-    return heard.day, heard.conversation, int(heard.lesson.turn[1:])
+    return heard.day, heard.time, heard.conversation, int(heard.lesson.turn[1:])
 
 
 def _once(heard: Sequence[Heard]) -> Iterable[Heard]:

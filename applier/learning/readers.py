@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.conversations import Conversation
 from applier.learning.failures import is_stated, passes_again
-from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key, stated, stems
+from applier.learning.kinds import Kind, Lesson, beginnings, error_subject, folded, sentence_key, stated, stems
 from applier.learning.lessons import in_the_record, is_said, lessons_of
 from applier.learning.review import MOST_CANDIDATES, Review
 from applier.learning.wishes import is_lasting, is_question
@@ -219,8 +219,9 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
-    missing = invented(text, turn.names)
-    if not all(map(evidence.names.holds, missing)):
+    absent = (invented(form, turn.names) for form in beginnings(text))
+    missing = next((names for names in absent if all(map(evidence.names.holds, names))), None)
+    if missing is None:
         return None
     also = _holder(missing, turn, evidence) if missing else ""
     if written.kind == "error":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from applier.learning.kinds import folded, stated
+from applier.learning.kinds import beginnings, folded, stated
 from applier.learning.propose import Line, age_of, replacing
 from applier.store.secrets import redact
 from planner.evidence.grounding import NameIndex, invented
@@ -130,4 +130,5 @@ def _keys(groups: Iterator[Group] | Sequence[Group]) -> Iterator[str]:
 def _is_borne(text: str, lines: Sequence[Line]) -> bool:
     """True for words that name only what `lines` name, and hide nothing."""
     is_plain = len(text) <= MOST_CHARACTERS and text.isprintable() and "<!--" not in text and redact(text) == text
-    return is_plain and not invented(text, NameIndex([line.text for line in lines]))
+    source = NameIndex([line.text for line in lines])
+    return is_plain and not all(invented(form, source) for form in beginnings(text))

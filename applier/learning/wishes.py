@@ -80,7 +80,9 @@ _TAKEN_BACK = re.compile(
 )
 """The user takes back what he said last."""
 _COURSE = re.compile(
-    r"\b(?:next(?: steps?)?|proceed|continue|commit|push|pull request|go ahead|ready|approve|start|run|review)\b", re.I
+    r"\b(?:next(?: steps?)?|proceed|continue|commit|push|pull request|go ahead|ready|approve|start|run|review"
+    r"|would you like to (?:do|work))\b",
+    re.I,
 )
 """A question about the course of this very work: ``what would you like to do next?``; its answer decides nothing."""
 COURSE_WORDS = 20

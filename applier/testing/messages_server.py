@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from applier.testing.api_request import Block, Request, Violation, blocks_of
-from applier.testing.batches import Batches
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
 from applier.testing.prompt_cache import PromptCache, Usage, request_tokens, text_tokens
 from applier.testing.script import (
@@ -84,8 +83,6 @@ class MessagesServer:
         self._cache = PromptCache()
         self._issued: dict[str, list[list[str]]] = {}
         self._lock = threading.Lock()
-        self.batches = Batches(self.reply)
-        """The batches that were sent."""
 
     def __enter__(self) -> Self:
         """Listen."""
@@ -132,6 +129,10 @@ class MessagesServer:
         if "choices" in answer:
             return [*(f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer)), "data: [DONE]\n\n"]
         return list(map(event_line, events(answer)))
+
+    def found(self, path: str) -> tuple[int, Block | str]:  # noqa: ARG002 - for who answers more
+        """Status and body of the answer to who only looks at `path`: an empty list."""
+        return 200, {"type": "list", "data": []}
 
     def count(self, request: Request) -> tuple[int, Block]:
         """Status and body of the answer to a ``count_tokens`` request."""
@@ -276,10 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         api, path = self.server.api, self.path.split("?")[0]
         api.paths.append(("GET", self.path))
-        if api.batches.handles(path):
-            self._send(*api.batches.find(path, api.url))
-        else:
-            self._send(200, {"type": "list", "data": []})
+        self._send(*api.found(path))
 
     do_HEAD = do_GET  # noqa: N815 - the name is http.server's
 
@@ -293,8 +291,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(body.status, body.as_json())
         elif path.endswith("/count_tokens"):
             self._send(*api.count(Request(body, headers, raw)))
-        elif api.batches.handles(path):
-            self._send(*api.batches.create(body, headers))
         else:
             answer = api.endpoint(path) or api.reply
             self._answer(*answer(Request(body, headers, raw)), streamed=bool(body.get("stream")))
@@ -350,7 +346,7 @@ def event_line(event: Block) -> str:
 
 def _read(path: str, is_known: bool, headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
     """The body of a request; or what is answered to one that is none of the endpoints', has no key, or is no JSON."""
-    if not is_known and path not in ("/v1/messages/count_tokens", "/v1/messages/batches"):
+    if not is_known and path != "/v1/messages/count_tokens":
         return Failure(404, "not_found_error", f"{path}: not found")
     if not (headers.get("x-api-key") or headers.get("authorization")):
         return Failure(401, "authentication_error", "x-api-key header is required")

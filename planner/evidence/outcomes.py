@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, zip_longest
 from operator import attrgetter
 from typing import Literal
 
@@ -168,7 +168,7 @@ _ADMITTED = lazy_pattern(
     r"|\b(?:still|again) (?:fail(?:ed|ing)\b|broken\b|does(?:n['’]t| not)\b)"
     r"|\bI(?:['’]ve| have| had)? (?:just |now )?(?:reverted|rolled back|undid|abandoned|gave up|misread|overlooked|"
     r"was wrong|made a mistake)\b|\b(?:let me|I['’]ll|I will|I['’]m) (?:revert|undo|roll back|rolling back)(?:ing)?\b"
-    r"|\b(?:dead end|my (?:own )?(?:mistake|error|bad)|overcomplicat\w+)\b",
+    r"|\b(?:dead end|my (?:own )?(?:mistake|error|bad))\b",
     re.I,
 )
 """The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not ``tests won't pass
@@ -199,7 +199,7 @@ def read_calls(
     """How each call of one turn ended, and the numbers of the lines that tell of failures, by reports in results and
     the agent's own admissions: all, and of each failure those that say most."""
     by_block = {block: list(group) for block, group in groupby(statements, key=attrgetter("block"))}
-    admitted = [*(one for one in statements if _admits(one)), *_listed_before(statements)]
+    listed = list(_listed_before(statements))
     reports: list[list[Statement]] = []
     outcomes: list[Outcome] = []
     for call in calls:
@@ -211,8 +211,11 @@ def read_calls(
             report = _refusal(result)
         if report:
             reports.append(report)
-    decisive = chain(admitted, *(_decisive(report) for report in reports))
-    return tuple(outcomes), numbers_of(chain(admitted, *reports)), numbers_of(decisive)
+    # what the agent was about to do when the user stopped it did not happen
+    admitted = [] if any(outcome.refused for outcome in outcomes) else [one for one in statements if _admits(one)]
+    failures = chain(admitted, (failure for failure, _ in listed), *reports)
+    decisive = chain(admitted, *listed, *(_decisive(report) for report in reports))
+    return tuple(outcomes), numbers_of(failures), numbers_of(one for one in decisive if one)
 
 
 def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], Outcome]:
@@ -383,7 +386,7 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     ranked = [*first[:1], *tests[:1], *first[1:], *tests[1:], *chain(*others)]
     if all(_EXIT.match(one.text) for one in ranked):
         said = [one for one in result if not (is_wrapping(one.text) or _NO_FAILURE.match(one.text))]
-        printed = [one for one in said if one not in ranked]
+        printed = [one for one in said if one not in ranked and not one.lines[0].continues]
         ranked = [*dict.fromkeys(printed[-1:] + printed[:1]), *ranked]
     return ranked[:REPORT_LINES]
 
@@ -426,18 +429,24 @@ def _admits(one: Statement) -> bool:
     return says and bool(_ADMITTED.search(one.text)) and not _NO_FAILURE.match(one.text)
 
 
-def _listed_before(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """What stands under a heading of errors in a summary that an earlier compaction left in the user's message.
+def _listed_before(statements: Iterable[Statement]) -> Iterator[tuple[Statement, Statement | None]]:
+    """What stands under a heading of errors in a summary that an earlier compaction left in the user's message, each
+    with the line below that says more of it, mostly how it was mended: without that it reads as if it were open.
 
     What is indented further below tells of causes and cures, no failure of its own.
     """
     inside, outermost = False, 0
-    for statement in (one for one in statements if one.source == "planner"):
+    own = [one for one in statements if one.source == "planner"]
+    for statement, below in zip_longest(own, own[1:]):
         bare = statement.text.lstrip()
-        indent = len(statement.text) - len(bare)
+        indent = _indent(statement)
         if _HEADING.match(statement.text):
             inside, outermost = bool(_ERRORS_HEADING.match(statement.text)), 0
         elif inside and bare.startswith(("-", "*")) and not _NO_FAILURE.match(bare):
             outermost = outermost or indent + 1
             if indent < outermost:
-                yield statement
+                yield statement, below if below and below.text.strip() and _indent(below) > indent else None
+
+
+def _indent(statement: Statement) -> int:
+    return len(statement.text) - len(statement.text.lstrip())

@@ -270,7 +270,10 @@ def open_items(evidence: Evidence) -> list[RecordLine]:
 
 
 def pending_changes(evidence: Evidence) -> list[RecordLine]:
-    """The files that were changed after the last test, and after the last commit, if there was one."""
+    """The files that were changed after the last test, and after the last commit, if there was one; nothing while a
+    merge goes on, which changes many more."""
+    if conflicts(evidence):
+        return []
     since: dict[str, dict[str, str]] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "unanswered" or outcome.refused:

@@ -7,7 +7,8 @@ pick holds yet, for what it costs. The order follows from the history alone, nev
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -25,9 +26,8 @@ itself: fitted so that the literal exams score as with the distance of each name
 LEAST_CHARACTERS = 8
 """Less than this of a neighbouring line is no context."""
 HEAD_TOKENS = 16
-"""Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself."""
-PROSE_HEAD_TOKENS = 4
-"""Raw tokens of a turn's id alone: words stand without a call."""
+"""Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself.
+Words stand without a call, behind an id alone."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 STEM_CHARACTERS = 6
@@ -92,26 +92,26 @@ def rank_lines(
 
 
 class Told:
-    """What is said by lines that stand, or by statements."""
+    """What is said by lines that stand, or by statements; a text is read when one is compared."""
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self.lines: defaultdict[str, list[tuple[frozenset[str], str]]] = defaultdict(list)
+        self.lines: defaultdict[str, list[tuple[frozenset[str], Callable[[], str]]]] = defaultdict(list)
         """By each name the lines that hold it, each with all that it names."""
 
-    def add(self, names: Collection[str], text: str) -> None:
+    def add(self, names: Collection[str], text: Callable[[], str]) -> None:
         """Note a line that has these names."""
         line = frozenset(names), text
         for name in line[0]:
             self.lines[name].append(line)
 
-    def says(self, names: Sequence[str], text: str) -> bool:
+    def says(self, names: Sequence[str], text: Callable[[], str]) -> bool:
         """True for a line that names something, and all of whose names and words stand on one of these."""
         wanted = frozenset(names)
         if not wanted or not wanted <= self.lines.keys():
             return False
-        rarest, words = min((self.lines[name] for name in names), key=len), _words(text)
-        return any(_has_words(line, words) for named, line in rarest[-MOST_COMPARED:] if wanted <= named)
+        rarest, words = min((self.lines[name] for name in names), key=len), _words(text())
+        return any(_has_words(line(), words) for named, line in rarest[-MOST_COMPARED:] if wanted <= named)
 
 
 def _has_words(text: str, words: frozenset[str]) -> bool:
@@ -136,7 +136,7 @@ class _Turn:
         self.costs = evidence.line_tokens
         self.standing: set[int] = set()
         self.lines, self._weights, self._told = evidence.lines, relevance.weights, told
-        self._head = HEAD_TOKENS if evidence.calls else PROSE_HEAD_TOKENS
+        self._head = HEAD_TOKENS if evidence.calls else 1
         self.telling_lines = evidence.once(_telling_lines)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
@@ -158,13 +158,13 @@ class _Turn:
         return tuple(number for number in numbers if number in self.standing or not self._is_told(number))
 
     def _is_told(self, number: int) -> bool:
-        return self._told.says(self.names[number - 1], self.lines.text(number))
+        return self._told.says(self.names[number - 1], partial(self.lines.text, number))
 
     def stand(self, numbers: Iterable[int]) -> None:
         """Note that lines stand: what they name and say adds nothing any more."""
         for number in numbers:
             if number not in self.standing:
-                self._told.add(self.names[number - 1], self.lines.text(number))
+                self._told.add(self.names[number - 1], partial(self.lines.text, number))
             self.standing.add(number)
 
 
@@ -188,6 +188,8 @@ def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
         return (number,)
     beside = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
     around, standing = own + sum(beside.values()), own
+    if 2 * own >= around:
+        return (number,)
     chosen = [number]
     for index in sorted(beside, key=lambda index: abs(index - at)):
         if 2 * standing >= around:

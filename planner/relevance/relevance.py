@@ -14,7 +14,7 @@ from itertools import chain
 from math import exp, log1p
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.names import parts_of, specifics_of
+from planner.evidence.names import defines, parts_of, specifics_of
 from planner.reading.lines import Line, Part
 from planner.reading.patterns import lazy_pattern
 
@@ -24,12 +24,15 @@ SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
 FOCUS_WEIGHT = 3.0
 """What lines of a turn that names something in the caller's focus are worth."""
-SAID_RELEVANCE, FAILURE_RELEVANCE = 0.03, 0.004
-"""Relevance of a token of the user's own words, and of what says how something failed (the lines that say most of it
-stand anyway), whatever they name. Like the ones below of the right order and no more: a third or twice of any changed
-twelve exams by a question or two of 192."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
-"""Relevance of other tokens by who says them: agents say what matters, hosts less, results mostly repeat."""
+"""Relevance of a token, whatever it names, by who says it: people and agents say what matters, results mostly repeat.
+Like the ones below of the right order and no more: a third or twice of any changed fifteen exams by a question or two
+of 240. What says how something failed is worth as much as what is said."""
+HOST_RELEVANCE = 0.0003
+"""Of what a host quotes in the user's message: rules of a project are many pages, and stand in a file of it."""
+DEFINITION_WEIGHT = 10
+"""How much more a line of code is worth that defines something: where that is, and what it takes, is looked for again.
+"""
 ACT_RELEVANCE = 1.0
 """Of a call with an effect, however short: what was done once is not to be done again; as a long line of the user's."""
 
@@ -39,8 +42,8 @@ TELLING_CHARACTERS = 160
 
 WRITER_SCORES: Mapping[Part, float] = {"assistant": 0.73, "call": 1.39, "user": -1.16}
 """What it adds to a name's score that somebody named it in such a part of a turn."""
-ROOTED_SCORE, URL_SCORE, NUMBER_SCORE = 0.88, 0.53, -1.91
-"""What it adds how a name is written: ``/srv/a``, ``https://a.b``, ``4711``."""
+NUMBER_SCORE = -1.91
+"""What it adds that a name is a number: ``4711``."""
 
 _WORDS = lazy_pattern(r"[^\W\d_]{3,}")
 """Words of three letters and more: `the retry`, but not `id` or `x2`."""
@@ -170,8 +173,11 @@ def _bases(turn: TurnEvidence) -> Sequence[float]:
 
 
 def _base(line: Line, failures: Collection[int]) -> float:
-    relevance = FAILURE_RELEVANCE if line.number in failures else PART_RELEVANCE[line.part]
-    relevance = SAID_RELEVANCE if line.source == "user" else relevance
+    relevance = PART_RELEVANCE["assistant" if line.number in failures or line.source == "user" else line.part]
+    if line.source == "host" and line.part == "user":
+        relevance = HOST_RELEVANCE
+    elif line.part in ("call", "result") and defines(line.text):
+        relevance *= DEFINITION_WEIGHT
     return relevance * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN)
 
 
@@ -194,14 +200,6 @@ def _likelihood(name: str, seen: _Sighting, characters: int, turns: int) -> floa
         - 0.4 * log1p(unwritten)
         + sum(map(WRITER_SCORES.__getitem__, seen.writers))
         - 1.28 * (seen.last_turn == turns)
-        + _form_score(name)
+        + NUMBER_SCORE * name.isdigit()
     )
     return 1 / (1 + exp(-score))
-
-
-def _form_score(name: str) -> float:
-    if name.isdigit():
-        return NUMBER_SCORE
-    if name.startswith(("https://", "http://")):
-        return URL_SCORE
-    return ROOTED_SCORE if name.startswith("/") else 0.0

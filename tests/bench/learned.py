@@ -106,20 +106,26 @@ def lines_of_projects(
 
 def _projects(paths: Sequence[Path], answers: Path | None) -> Iterator[tuple[str, list[Line]]]:
     for project, own in groupby(paths, lambda path: path.stem.partition("__")[0]):
-        days = {path: _day(path) for path in own}
+        times = {path: _time(path) for path in own}
         heard = [
-            Heard(lesson, path.stem.partition("__")[2], day)
-            for path, day in days.items()
+            Heard(lesson, path.stem.partition("__")[2], _day(time), time=time)
+            for path, time in times.items()
             for lesson in _lessons(path, answers)
         ]
-        yield project, proposed_lines(heard, date.fromisoformat(max(days.values()) or "1970-01-01"))
+        yield project, proposed_lines(heard, date.fromisoformat(_day(max(times.values())) or "1970-01-01"))
 
 
-def _day(path: Path) -> str:
-    """On which it began, as the file or the time in its id (a UUID of version 7) says; empty if neither does."""
+def _day(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d") if time else ""
+
+
+def _time(path: Path) -> float:
+    """When it began, as the file or the time in its id (a UUID of version 7) says; 0 if neither does."""
     match = re.search(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-", path.stem)
-    began = datetime.fromtimestamp(int(match[1] + match[2], 16) / 1_000, UTC).isoformat() if match else ""
-    return str(json.loads(path.read_text("utf-8")).get("meta", {}).get("started", began))[:10]
+    started = json.loads(path.read_text("utf-8")).get("meta", {}).get("started", "")
+    if started:
+        return datetime.fromisoformat(started).replace(tzinfo=UTC).timestamp()
+    return int(match[1] + match[2], 16) / 1_000 if match else 0.0
 
 
 def _lessons(path: Path, answers: Path | None) -> list[Lesson]:

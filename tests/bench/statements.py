@@ -73,7 +73,17 @@ def sampled(statements: Sequence[RuleStatement], count: int, seed: int) -> list[
 
 
 def _decisive(turn: TurnEvidence) -> Iterator[str]:
-    return (f"✗ {one.text.strip()}" for one in turn.statements_of(turn.decisive_lines))
+    """What decided each failure, as a view says it: of what the user refused that he did, and with the line of an
+    earlier summary the one below that belongs to it."""
+    refused = {call.result_block for call in turn.calls if turn.is_refused(call)}
+    told: list[str] = []
+    listed = set(turn.failure_lines)
+    for one in turn.statements_of(turn.decisive_lines):
+        if one.source == "planner" and told and listed.isdisjoint(one.numbers):
+            told[-1] += f" {one.text.strip()}"
+        else:
+            told.append(f"✗ {'refused by the user, not done: ' * (one.block in refused)}{one.text.strip()}")
+    yield from told
 
 
 def _record(evidence: Evidence, turn_ids: Sequence[str]) -> tuple[str, ...]:

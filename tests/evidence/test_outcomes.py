@@ -213,3 +213,53 @@ def test_a_run_that_the_user_stopped_failed_by_no_exit_code_of_its_own():
     turn = turn_of("Bash", stopped, is_error=True, command="go test ./...")
     (line,) = turn.statements_of(turn.decisive_lines)
     assert line.text == "[Request interrupted by user for tool use]"
+
+
+def spoken(*words):
+    """The turns of a conversation of words alone, and of calls where a dict stands."""
+    return gather_evidence(read_history(list(words)), TokenCounter.for_model("")).turns
+
+
+def lines_of(turn, numbers):
+    return [turn.lines[number - 1].text.strip() for number in numbers]
+
+
+def test_an_error_that_an_earlier_summary_lists_stands_with_how_it_was_mended():
+    summary = "This session is being continued from a previous conversation that ran out of context.\n\n" + "\n".join(
+        [
+            "4. Errors and fixes:",
+            "   - **Hash mismatch**: seven characters against forty",
+            "     - Fixed by comparing prefixes",
+            "     - The user agreed",
+            "   - **Missing import**: had to add `time`",
+            "5. Problem Solving:",
+        ]
+    )
+    turn = spoken({"role": "user", "content": summary}, {"role": "assistant", "content": "I go on."})["t1"]
+    errors = ["- **Hash mismatch**: seven characters against forty", "- **Missing import**: had to add `time`"]
+    assert lines_of(turn, turn.failure_lines) == errors
+    assert lines_of(turn, turn.decisive_lines) == [errors[0], "- Fixed by comparing prefixes", errors[1]]
+
+
+REFUSED = "The user doesn't want to proceed with this tool use. The tool use was rejected. the user said:\nKeep it."
+
+
+@pytest.mark.parametrize(("result", "admits"), [(REFUSED, False), ("The file a.py has been updated.", True)])
+def test_what_the_user_stopped_is_no_attempt_that_failed(result, admits):
+    use = {"type": "tool_use", "id": "c1", "name": "Edit", "input": {"file_path": "a.py", "old_string": "a"}}
+    answer = {"type": "tool_result", "tool_use_id": "c1", "content": result, "is_error": not admits}
+    words = "Let me revert the interface."
+    said = [{"type": "text", "text": words}, use]
+    turns = spoken(
+        {"role": "user", "content": "Mend it."},
+        {"role": "assistant", "content": said},
+        {"role": "user", "content": [answer]},
+        {"role": "assistant", "content": "Kept."},
+    )
+    assert (words in lines_of(turns["t2"], turns["t2"].decisive_lines)) == admits
+
+
+def test_a_long_error_without_a_known_form_is_told_by_its_beginning():
+    result = "Agent type 'reviewer' is none. Available agents: " + ", ".join(f"team:of-kind-{at}" for at in range(900))
+    turn = turn_of("Task", result, is_error=True, prompt="x")
+    assert lines_of(turn, turn.decisive_lines)[0].startswith("Agent type 'reviewer' is none.")

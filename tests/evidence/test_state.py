@@ -134,6 +134,16 @@ def test_what_was_changed_since_the_last_test_and_commit_is_told():
     assert state.pending_changes(session.evidence) == []
 
 
+def test_while_a_merge_goes_on_nobody_says_what_alone_was_changed():
+    session = Session("Merge main.").calls("Bash", "4 passed in 1s", command="make test")
+    conflict = "CONFLICT (content): Merge conflict in app/a.py\nAutomatic merge failed; fix conflicts and commit."
+    session.calls("Bash", conflict, command="git merge main")
+    session.calls("Edit", "done", file_path="/repo/app/b.py", old_string="x", new_string="y")
+    assert state.pending_changes(session.evidence) == []
+    session.calls("Bash", "[fix a1b2c3d] Merge main", command="git commit --no-edit")
+    assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: /repo/app/b.py", ("t4",))]
+
+
 def test_the_branch_that_the_work_is_on_is_told_from_one_it_was_on():
     session = Session("Review it.").calls("Bash", "old-work", command="git branch --show-current")
     session.calls("Bash", "Switched to branch 'their-fix'", command="gh pr checkout 2")

@@ -316,6 +316,15 @@ def test_what_a_model_cites_stands_as_its_card_shows_it(say, folder):
 
 
 @pytest.mark.parametrize(
+    ("text", "stands"), [("Manual-commit pushes nothing", True), ("Manual-branch pushes nothing", False)]
+)
+def test_a_name_that_begins_a_line_may_have_a_capital(say, text, stands):
+    log = say("s1", "manual-commit must never push anything.")
+    told = ("decision", "sync", text, "t1", "must never push anything")
+    assert any(text in one.text for one in with_written(lessons_in(lessons(told)), evidence_of(log))) == stands
+
+
+@pytest.mark.parametrize(
     ("said", "lasts"), [("not as a comment, as a page", False), ("never as a comment, please", True)]
 )
 def test_what_the_user_says_to_one_call_is_no_wish_unless_it_says_that_it_lasts(say, said, lasts):

@@ -111,6 +111,7 @@ def test_an_answer_among_those_offered_is_a_decision_with_its_question():
     assert (lesson.kind, lesson.text) == ("decision", f"{question} → “In a pull request”")
     assert lasting(asked(question, "In a pull request", "In the app", answer="what would you do")) == []
     assert lasting(asked("What would you like to do next?", "Run it", "Stop", answer="Run it")) == []
+    assert lasting(asked("What would you like to do with this todo?", "Do it now", "Wait", answer="Do it now")) == []
 
 
 def ran(command, result, key, failed=False):
@@ -170,6 +171,8 @@ The reader was stopped by every gap.
 These failures do not heal, so we log and continue rather than stop the user's work.
 
 Also tidy the imports in this branch, since nobody uses them.
+
+- Use the constant MOST for the length instead of 64 in each of them
 EOF
 )\""""
 

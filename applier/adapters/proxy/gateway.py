@@ -45,9 +45,10 @@ NAME_HEADER = "x-compactor-session"
 PERSON_HEADER = "x-compactor-person"
 """Says whose request it is where people have tokens; only the proxy's entrance sets it. Not forwarded."""
 IDLE_SECONDS = 3_600.0
-"""A session holds its whole history in memory; the provider's cache of it is gone after an hour at the latest."""
+"""A session holds its whole history in memory; the provider's cache of it is gone after an hour at the latest. One
+that goes on exactly from the store is let go sooner."""
 HELD_TOKENS = 10_000_000
-"""Of all histories held: 20 to 30 bytes each, with what was read and counted of them. One of 340,000 is read again from
+"""Of all histories held: 20 to 35 bytes each, with what was read and counted of them. One of 340,000 is read again from
 the store in a tenth of a second."""
 _LEAST_TOKENS = 2_000
 """What a session takes beside its history."""
