@@ -1,6 +1,7 @@
 """One transcript file of many, planned to one row of numbers: the same row wherever and whenever it is made by rules.
 
-Decides what a row is and what it depends on. Writes nothing, and no file can make it fail: what is wrong is in its row.
+Decides what a row is and what it depends on, here and as a stage of Ray Data. Writes nothing, starts no Ray, and no
+file can make it fail: what is wrong is in its row.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.adapters.transcripts.document import file_content
@@ -21,7 +23,10 @@ from planner.errors import TranscriptError
 from planner.plan import CompactionPlan, Strategy, Usage
 from planner.settings import PlanSettings
 
-__all__ = ["DIED", "EMPTY_ROW", "PlanOptions", "Row", "content_digest", "plan_row"]
+if TYPE_CHECKING:
+    from ray.data import Dataset
+
+__all__ = ["DIED", "EMPTY_ROW", "PlanOptions", "Row", "content_digest", "plan_row", "planned_rows"]
 
 _LONGEST_ERROR = 600
 Row = dict[str, Any]
@@ -146,3 +151,13 @@ def _numbers(content: bytes, options: PlanOptions) -> Row:
         "output_tokens": usage.output_tokens,
         "plan": plan.to_json() if options.with_plan else "",
     }
+
+
+def planned_rows(files: Dataset, options: PlanOptions, **resources: Any) -> Dataset:
+    """The rows of `files`, a dataset with a column ``path`` and perhaps ``bytes`` (``ray.data.read_binary_files(…,
+    include_paths=True)``), in any order; `resources` are those of ``Dataset.map``, such as ``num_cpus``."""
+    return files.map(partial(_row, options=options), **resources)
+
+
+def _row(file: dict[str, Any], options: PlanOptions) -> Row:
+    return plan_row(str(file["path"]), options, file.get("bytes"))

@@ -1,24 +1,63 @@
-"""One function over many items, in processes of its own. One that dies takes only its item with it.
+"""How other processes run this program and this one runs others; and one function over many items, in its own.
 
-None imports from the folder that this one was run in; all end with it, however it ends, and at Ctrl-C.
+Nothing is ever imported from the folder that this one was run in, nor from PYTHONPATH, and no program of that folder is
+meant by a bare name. A process of its own that dies takes only its item with it; all end with this one, however it
+ends, and at Ctrl-C.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import shutil
 import signal
+import site
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent import futures  # its pools are loaded when one is opened
 from contextlib import contextmanager
 from functools import partial
+from importlib import metadata
+from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["all_cores", "in_processes"]
+__all__ = ["all_cores", "in_processes", "program", "program_file"]
+
+
+def program(*arguments: str) -> list[str]:
+    """An absolute interpreter, isolated (``-I``: https://docs.python.org/3/using/cmdline.html), running `compactor`.
+
+    ``-I`` finds what stands in the interpreter's own folders, as in any virtual environment. Where this installation
+    is elsewhere (``pip install --user``, ``--target``) the command line names the place, before those folders.
+    """
+    place = _place()
+    if any(place == Path(own).resolve() for own in site.getsitepackages()):
+        return [sys.executable, "-I", "-m", "applier.cli", *arguments]
+    folder = json.dumps(str(place), ensure_ascii=False)
+    code = f"import site; site.addsitedir({folder}); site.main(); from applier.cli import main; main()"
+    return [sys.executable, "-IS", "-c", code, *arguments]
+
+
+def _place() -> Path:
+    """The folder in which an installer put this distribution; else the one that holds our packages."""
+    try:
+        return Path(str(metadata.distribution("relevance-compactor").locate_file(""))).resolve()
+    except metadata.PackageNotFoundError:
+        return Path(__file__).resolve().parents[1]
+
+
+def program_file(name: str) -> str:
+    """The file that the bare `name` means on PATH, empty if there is none.
+
+    An entry relative to the working folder names a stranger's program and does not count; Windows looks there unasked.
+    """
+    entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
+    place = shutil.which(name, path=os.pathsep.join(entries)) or ""
+    return place if os.path.isabs(place) else ""
+
 
 AHEAD = 2
 """So many items a process are handed out: none waits for the next, and few are lost when one dies."""
@@ -43,17 +82,17 @@ def in_processes(
     while due or suspects:
         alone = bool(suspects)
         queue, most = (suspects, 1) if alone else (due, AHEAD * workers)
-        running: dict[Future[Result], Item] = {}
+        running: dict[futures.Future[Result], Item] = {}
         with _pool(1 if alone else workers, module) as pool:
             try:
                 while queue or running:
                     while queue and len(running) < most:
                         future = pool.submit(work, queue[0])
                         running[future] = queue.popleft()
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
                         result = future.result()
                         yield running.pop(future), result
-            except BrokenProcessPool:
+            except futures.BrokenExecutor:
                 if alone:
                     yield from ((item, None) for item in running.values())
                 else:
@@ -61,7 +100,7 @@ def in_processes(
 
 
 @contextmanager
-def _pool(workers: int, loads: str) -> Iterator[ProcessPoolExecutor]:
+def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
     """As many processes, for which the module `loads` is loaded once; what they do ends where the block ends by an
     error."""
     before = {*multiprocessing.active_children()}
@@ -72,7 +111,7 @@ def _pool(workers: int, loads: str) -> Iterator[ProcessPoolExecutor]:
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload([loads])
-    pool = ProcessPoolExecutor(workers, context, _begin, (own,))
+    pool = futures.ProcessPoolExecutor(workers, context, _begin, (own,))
     try:
         yield pool
     except BaseException:

@@ -16,7 +16,7 @@ from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance, line_relevance
 from planner.validity import check_messages
-from planner.validity.calls import CALL_RULES
+from planner.validity.rules import CALL_RULES
 
 __all__ = ["Analysis", "analyze", "analyze_history"]
 

@@ -8,6 +8,7 @@ and never with the page.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -26,12 +27,14 @@ __all__ = [
     "CheckedStatement",
     "Heading",
     "Statement",
+    "answered_messages",
     "brief_text",
     "check_brief",
     "check_statements",
     "fit_brief",
     "read_brief",
     "told_failures",
+    "told_messages",
 ]
 
 Heading = Literal["REQUEST", "STATE", "FAILED", "DECISIONS", "FACTS", "NEXT"]
@@ -51,6 +54,8 @@ MOST_CITED = 6
 QUOTE_WORDS = 3
 """Words in quotation marks are held against the user's own from so many words on."""
 
+TELLING_STATEMENTS = 2
+"""So many statements under REQUEST tell a message: one names it."""
 TELLING_WORDS = 2
 """A statement that shares no specific with what failed names it by so many words of it."""
 
@@ -261,6 +266,19 @@ def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
             if lines or (tried and not turn.failed):
                 told[turn.turn.id] = told.get(turn.turn.id, frozenset()) | lines
     return told
+
+
+def told_messages(brief: str, evidence: Evidence) -> frozenset[str]:
+    """The ids of the messages of the user that were answered and that `brief` tells."""
+    cited = Counter(turn_id for one in read_brief(brief) if one.heading == "REQUEST" for turn_id in set(one.turns))
+    told = (turn_id for turn_id, times in cited.items() if times >= TELLING_STATEMENTS)
+    return answered_messages(evidence).intersection(told)
+
+
+def answered_messages(evidence: Evidence) -> frozenset[str]:
+    """The ids of the messages of the user that were answered, but the last one."""
+    messages = [turn for turn in evidence.turns.values() if turn.user_lines]
+    return frozenset(turn.turn.id for turn in messages[:-1] if turn.answered_at)
 
 
 def _names_call(statement: Statement, call: Call) -> bool:

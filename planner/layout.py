@@ -27,7 +27,16 @@ from planner.placeholders import (
 from planner.plan import Layout, TurnDecision
 from planner.reading.families import model_family
 from planner.reading.history import History, Turn
-from planner.reading.messages import THINKING, Block, Message, blocks, cache_marks, media_mark, plain_message
+from planner.reading.messages import (
+    THINKING,
+    Block,
+    Message,
+    blocks,
+    cache_marks,
+    has_user_words,
+    media_mark,
+    plain_message,
+)
 
 __all__ = [
     "ThinkingPolicy",
@@ -215,7 +224,7 @@ def leading_turn(history: History, kept: Container[str], model: str) -> str:
     before = [turn for turn in standing if turn.stop <= first and turn.kind != "user"]
     for turn in takewhile(lambda turn: turn.kind == "tools", reversed(before)):
         first = turn.start
-    while first > 0 and not leads_with_thinking(messages[first]) and not _is_words(messages[first - 1]):
+    while first > 0 and not leads_with_thinking(messages[first]) and not has_user_words(messages[first - 1]):
         first -= 1
     lead = next((turn.id for turn in history.turns if turn.start == first and turn.kind == "tools"), "")
     return lead if leads_with_thinking(messages[first]) and lead not in kept else ""
@@ -224,7 +233,3 @@ def leading_turn(history: History, kept: Container[str], model: str) -> str:
 def leads_with_thinking(message: Message) -> bool:
     """True for a message of the assistant that begins with thinking."""
     return message["role"] == "assistant" and any(block["type"] in THINKING for block in blocks(message)[:1])
-
-
-def _is_words(message: Message) -> bool:
-    return message["role"] == "user" and all(block["type"] != "tool_result" for block in blocks(message))

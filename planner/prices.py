@@ -24,6 +24,7 @@ __all__ = [
     "cached_prompt",
     "carrying_costs_more",
     "dollars",
+    "is_warm",
     "money",
     "payback_calls",
     "register_prices",
@@ -37,6 +38,8 @@ CACHE_READ_PRICES = (0.1, 0.05, 0.025)
 """Reading it: the general price, Opus and Sonnet 5.5, Fable and Mythos 5.1."""
 CACHE_LIFETIME_SECONDS = 300
 """How long an unread 5-minute entry lives; after that nothing is left to invalidate."""
+_MARGIN_SECONDS = 15
+"""A prefix that goes cold while a question behind it is under way is cold already."""
 LEAST_DOLLARS = 0.0001
 """Less is said to be less."""
 _MILLION = 1_000_000
@@ -52,6 +55,11 @@ _PRICES = {
 """By what stands in a name (Anthropic, "Pricing" and the models' own pages, as of November 2026)."""
 _OWN: dict[str, ModelPrices] = {}
 """Likewise, as the user says; these come first."""
+
+
+def is_warm(idle_seconds: float, lifetime_seconds: float = CACHE_LIFETIME_SECONDS) -> bool:
+    """True if a question can still be asked behind a prefix that was last read so long ago."""
+    return idle_seconds + _MARGIN_SECONDS <= lifetime_seconds
 
 
 @dataclass(frozen=True, slots=True)

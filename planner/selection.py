@@ -9,12 +9,21 @@ upper bound that depends on its own turn alone. Pure: no model, no store, no clo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, takewhile
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate, chain, takewhile
 from typing import Any
 
 from planner.analysis import Analysis
-from planner.brief import Statement, brief_text, fit_brief, read_brief, told_failures
+from planner.brief import (
+    Statement,
+    answered_messages,
+    brief_text,
+    fit_brief,
+    read_brief,
+    told_failures,
+    told_messages,
+)
 from planner.evidence import TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
 from planner.evidence.user_words import typed_lines
@@ -58,6 +67,9 @@ CompactBench's chats ask for, two fifths .96, and the exams score the same with 
 DEMANDS_SHARE = 0.25
 """So much of the window the user's demands may take; what is beyond it is stored, and a finding says so: a list that
 never fits the window helps nobody."""
+LONG_MESSAGE_SHARE = 0.125
+"""Of the target: what more a message demands that was answered, and that the brief tells, stands no second time. The
+long first message of a session took a third to a half of its view beside the page that told it."""
 LIVE_SHARE = 0.5
 """A live tail may fill this share of the window; what is larger would leave no room for an answer and is demoted."""
 IMAGE_SHARE = 0.1
@@ -115,10 +127,12 @@ class Pinned:
         return own | self.demoted.get(turn.turn.id, frozenset())
 
 
-def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str) -> Pinned:
-    """What stands of a history beside `brief`, for `model` to read; but for that it is read once."""
+def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str | None) -> Pinned:
+    """What stands of a history beside `brief`, for `model` to read; but for that it is read once. None: beside one that
+    is yet to be written and tells what was answered."""
     turns = analysis.evidence.turns
-    told = analysis.once(_told, brief)
+    told = analysis.once(_told, brief or "")
+    messages = analysis.once(_answered) if brief is None else analysis.once(_told_messages, brief)
     failures = {
         turn_id: frozenset(turn.decisive_lines) - told.get(turn_id, frozenset()) for turn_id, turn in turns.items()
     }
@@ -129,7 +143,7 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: st
     view = analysis.once(unknown_view)
     whole |= {view} if view and turns[view].tokens <= target_tokens else set()
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
-    words, demands_stored = analysis.once(_user_words, window_tokens, target_tokens)
+    words, demands_stored = analysis.once(_user_words, window_tokens, target_tokens, messages)
     previews = analysis.once(_previews, demoted, window_tokens)
     return Pinned(analysis, frozenset(whole.union(analysis.broken)), previews, words, demands_stored, failures, told)
 
@@ -145,35 +159,58 @@ def _told(analysis: Analysis, brief: str) -> dict[str, frozenset[int]]:
     return told_failures(brief, analysis.evidence)
 
 
-def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> tuple[dict[str, frozenset[int]], int]:
+def _told_messages(analysis: Analysis, brief: str) -> frozenset[str]:
+    return told_messages(brief, analysis.evidence)
+
+
+def _answered(analysis: Analysis) -> frozenset[str]:
+    return answered_messages(analysis.evidence)
+
+
+def _user_words(
+    analysis: Analysis, window_tokens: int, target_tokens: int, told: frozenset[str]
+) -> tuple[dict[str, frozenset[int]], int]:
     """Of the user's lines, by turn id, what he demands, as far as the window has room, and what else he typed, whatever
-    it says, as far as it is a small part of the target; and of how many turns the demands have no room.
+    it says, as far as it is a small part of the target; and of how many turns the demands have no room. Of long
+    messages that are `told` only the last demands.
 
     The last message comes first, then the first one, then from the newest on; what was said twice stands at its last
     place.
     """
     scale = analysis.counter.scale
-    demanding = _last_and_first([turn for turn in analysis.evidence.turns.values() if turn.pinned_lines])
+    turns = analysis.evidence.turns
+    demanding = _last_and_first([turn for turn in turns.values() if turn.pinned_lines])
     demands: dict[str, frozenset[int]] = {}
+    most = LONG_MESSAGE_SHARE * target_tokens / scale
+    long = {turn_id for turn_id in told if _line_tokens(turns[turn_id], turns[turn_id].pinned_lines) > most}
     left = DEMANDS_SHARE * window_tokens / scale
     for turn in demanding:
-        left -= _line_tokens(turn, turn.pinned_lines)
+        numbers = _last_lines(turn, most) if turn.turn.id in long else frozenset(turn.pinned_lines)
+        left -= _line_tokens(turn, numbers)
         if left < 0:
             break
-        demands[turn.turn.id] = frozenset(turn.pinned_lines)
+        demands[turn.turn.id] = numbers
     words = dict(demands)
     said: set[str] = set()
     left = OWN_WORDS_SHARE * min(target_tokens, (1 - LIVE_SHARE - DEMANDS_SHARE) * window_tokens) / scale
-    speaking = [turn for turn in analysis.evidence.turns.values() if turn.user_lines and not turn.turn.live]
+    speaking = [turn for turn in turns.values() if turn.user_lines and not turn.turn.live and turn.turn.id not in long]
     for turn in _last_and_first(speaking):
         own = [line for line in turn.once(_typed) if line.text.strip() not in said]
         typed, demanded = {line.number for line in own}, demands.get(turn.turn.id, frozenset())
-        left -= _line_tokens(turn, typed - demanded)
-        if left < 0:
-            break
+        cost = _line_tokens(turn, typed - demanded)
+        if cost > left:
+            continue
+        left -= cost
         said.update(line.text.strip() for line in own)
         words[turn.turn.id] = demanded | typed
     return words, len(demanding) - len(demands)
+
+
+def _last_lines(turn: TurnEvidence, most: float) -> frozenset[int]:
+    """The last of what a message demands within so many raw tokens: what holds for all of it stands at its end."""
+    numbers = turn.pinned_lines[::-1]
+    ends = accumulate(turn.line_tokens[number - 1] for number in numbers)
+    return frozenset(number for number, end in zip(numbers, ends, strict=True) if end <= most)
 
 
 def _last_and_first(turns: Sequence[TurnEvidence]) -> list[TurnEvidence]:
@@ -256,8 +293,9 @@ def brief_limit(target_tokens: float, least_tokens: float, window_tokens: float)
 
 
 def least_tokens(request: PlanRequest) -> int:
-    """What stands of ``request.history`` whatever a planner says: the live tail, and what is pinned."""
+    """What stands of ``request.history`` beside a brief that tells what was answered: the live tail, what is pinned."""
     selecting = _Selecting(request, Proposal({}, Provenance(planner="none")))
+    selecting.pin(None)
     return int(selecting.take_least(selecting.turns) * request.counter.scale)
 
 
@@ -266,14 +304,15 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     counter, selecting = request.counter, _Selecting(request, proposal)
     budget = request.target_tokens / counter.scale
     window = request.settings.window_tokens / counter.scale
+    selecting.pin(proposal.brief)
     room = _room(budget, selecting.take_least(selecting.turns), window)
     brief, struck = fit_brief(proposal.brief, counter, room)
     if struck:
         problem = f"the brief is longer than the {int(room * counter.scale)} tokens that the target leaves it"
         repair = f"its last {struck} statements are left out"
         selecting.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
-    selecting.pin(brief)
-    room -= selecting.take_least(selecting.pinned.told)
+        selecting.pin(brief)
+        room -= selecting.take_least(selecting.turns)
     guide = guide_text(EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool)
     frame = "\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
     left = selecting.take_asked(room - counter.raw(frame))
@@ -300,7 +339,7 @@ class _Selecting:
         self.asked = {turn_id: asked.get(turn_id) or TurnProposal(turn_id, 0.5, "not ranked") for turn_id in self.turns}
         self.pin("")
 
-    def pin(self, brief: str) -> None:
+    def pin(self, brief: str | None) -> None:
         """Note what stands beside `brief` in any case."""
         request, settings = self.request, self.request.settings
         view = settings.window_tokens, request.target_tokens, settings.target_model
@@ -321,21 +360,21 @@ class _Selecting:
     def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
         """What `step` comes to for a turn, with what is pinned."""
         turn, asked = self.turns[turn_id], self.asked[turn_id]
-        wanted = self.pinned.lines(turn)
+        wanted, summary = self.pinned.lines(turn), ""
         if step == "summarize":
+            summary = asked.summary
             wanted |= line_numbers(asked.excerpts, len(turn.lines))
-            if not wanted and not asked.summary.strip():
+            if not wanted and not summary.strip():
                 wanted = opening_lines(turn)
         elif step in ("reference", "drop"):
             step = "summarize" if wanted else "reference" if media_marks(self.request.history, turn) else step
-            asked = replace(asked, summary="")
         return TurnDecision(
             turn_id=turn_id,
             strategy=step,
             relevance_score=asked.score,
             reason=asked.reason,
             failed_approach=turn.failed or asked.failed_approach,
-            summary=asked.summary if step == "summarize" else "",
+            summary=summary,
             excerpts=ranges_of(wanted) if step == "summarize" else (),
         )
 
@@ -387,13 +426,13 @@ class _Selecting:
         told = Told()
         for statement in read_brief(brief):
             names = specifics_of(statement.text)
-            told.add({*names, *chain.from_iterable(map(parts_of, names))}, statement.text)
+            told.add({*names, *chain.from_iterable(map(parts_of, names))}, partial(str, statement.text))
         page = " ".join(brief.split())
 
         def is_news(turn_id: str, number: int) -> bool:
             text = self.turns[turn_id].lines.text(number)
             names = self.request.relevance.names[turn_id][number - 1]
-            return " ".join(text.split()) not in page and not told.says(names, text)
+            return " ".join(text.split()) not in page and not told.says(names, lambda: text)
 
         news = (
             pick._replace(numbers=tuple(number for number in pick.numbers if is_news(pick.turn_id, number)))
@@ -422,7 +461,9 @@ class _Selecting:
         room = left
         for pick in picks:
             standing = stands.get(pick.turn_id) or stands.setdefault(pick.turn_id, self._stands(pick.turn_id))
-            cost = self._most_tokens(pick, standing)
+            new = set(pick.numbers) - standing.lines
+            calls = _shown_calls(self.turns[pick.turn_id], new)
+            cost = self._most_tokens(pick.turn_id, standing, new, calls)
             if cost > room and grown:
                 room = left = self._measured(left, grown)
                 grown = {}
@@ -430,19 +471,17 @@ class _Selecting:
                 break
             room -= cost
             if cost:
-                standing.lines.update(pick.numbers)
-                standing.calls.update(_shown_calls(self.turns[pick.turn_id], pick.numbers))
+                standing.lines.update(new)
+                standing.calls.update(calls)
                 grown[pick.turn_id] = standing
         return self._measured(left, grown)
 
-    def _most_tokens(self, pick: Pick, standing: _Standing) -> float:
-        """What the lines of `pick` take at most beside those of its turn that are `standing`."""
-        turn_id, numbers, _ = pick
-        turn, new = self.turns[turn_id], set(numbers) - standing.lines
-        cost = float(_line_tokens(turn, new) + MARK_TOKENS * len(new))
+    def _most_tokens(self, turn_id: str, standing: _Standing, new: set[int], calls: set[int]) -> float:
+        """What `new` lines, with the `calls` that they bring with them, take at most beside what is `standing`."""
+        cost = float(_line_tokens(self.turns[turn_id], new) + MARK_TOKENS * len(new))
         if new and not standing.lines:
             cost += sum(self._heads(turn_id)) + 1
-        elif more := _shown_calls(turn, new) - standing.calls:
+        elif more := calls - standing.calls:
             cost += sum(map(self._heads(turn_id).__getitem__, more)) + 1
         return cost
 

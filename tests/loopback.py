@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from applier.testing import Answer, MessagesServer, say
+from applier.testing import Answer, say
+from tests.batches import Batches
+from tests.responses_server import ResponsesServer
 
 if TYPE_CHECKING:
     import anthropic
@@ -23,8 +25,21 @@ def billed(text: str, **usage: int) -> Answer:
     return Answer([say(text)] if text else [], usage=usage)
 
 
-class Loopback(MessagesServer):
-    """A server of which a test needs a client or two."""
+class Loopback(ResponsesServer):
+    """A server of which a test needs a client or two; takes batches, too."""
+
+    def __init__(self, *script: Any, **options: Any) -> None:
+        """As of `MessagesServer`."""
+        super().__init__(*script, **options)
+        self._batches = Batches(self.reply)
+
+    def endpoint(self, path: str) -> Any:
+        """What answers at `path`."""
+        return self._batches.create if path == "/v1/messages/batches" else super().endpoint(path)
+
+    def found(self, path: str) -> tuple[int, Any]:
+        """What is at `path`."""
+        return self._batches.found(path, self.url) or super().found(path)
 
     def __exit__(self, *error: Any) -> None:
         """Close the clients, too."""

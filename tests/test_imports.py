@@ -34,7 +34,7 @@ ONLY_IN = {
     "prometheus_client": ("applier.adapters.proxy",),
     "zstandard": ("applier.adapters.proxy", "applier.store.records"),
     "mcp": ("applier.adapters.mcp",),
-    "ray": ("applier.fleet_ray",),
+    "ray": ("applier.fleet",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
 """Libraries that only these modules (or those below, or beginning so) may import."""
@@ -163,10 +163,8 @@ FOLDERS = {
     "applier.sheet": ("planner", "applier.store", "applier.view"),
     "applier.receipt": ("planner", "applier.store.secrets", "applier.view"),
     "applier.serving": (),
-    "applier.program": (),
     "applier.processes": (),
     "applier.fleet": ("planner", "applier.adapters.transcripts", "applier.store", "applier.view"),
-    "applier.fleet_ray": ("planner", "applier.fleet"),
     "applier.web": ("planner", "applier.store", "applier.view", "applier.learning", "applier.sheet", "applier.serving"),
     "applier.view": ("planner", "applier.store"),
     "applier.learning": (
@@ -179,7 +177,7 @@ FOLDERS = {
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view", "applier.learning"),
     "applier.adapters": (
         "planner",
-        "applier.program",
+        "applier.processes",
         "applier.receipt",
         "applier.serving",
         "applier.settings",
@@ -218,6 +216,7 @@ def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_bel
             "applier.adapters.claude_code_mod",
             "applier.adapters.proxy.responses_planner",
             "applier.learning.readers",
+            "applier.learning.review",
         ),
         "applier.eval": ("applier.eval", "applier.cli"),
         "applier.cli": ("applier.cli",),
@@ -253,7 +252,7 @@ def test_only_one_module_says_how_a_program_of_ours_is_run():
         for node in ast.walk(tree(name))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable"
     }
-    assert users == {"applier.program"}
+    assert users == {"applier.processes"}
 
 
 def test_the_command_loads_nothing_before_it_has_left_the_folder():

@@ -16,10 +16,10 @@ from typing import Literal, TypedDict
 
 import platformdirs
 
+from applier.adapters.agent_tools import PROJECT_TOOLS
 from applier.adapters.claude_code_mod import PREFIX
 from applier.adapters.client_plugin import PLUGIN_NAME, plugin_files, put_plugin
-from applier.adapters.frameworks.agent_tools import PROJECT_TOOLS
-from applier.program import program
+from applier.processes import program
 from applier.store.opening import STORE_VARIABLE, store_file
 from planner.api import check_argument
 from planner.errors import SettingsError

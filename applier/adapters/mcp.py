@@ -20,7 +20,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from applier.adapters.frameworks.agent_tools import PROJECT_TOOLS, answer_call
+from applier.adapters.agent_tools import PROJECT_TOOLS, answer_call
 from applier.adapters.visible import NOTHING_YET, Conversation, Visible
 from applier.view import preview
 from planner.api import plan_compaction

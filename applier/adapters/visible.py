@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from applier.session.persistence import load_session
-from applier.store.facts import KnownFact, facts_about, known_facts, stored_facts
+from applier.store.listing import KnownFact, facts_about, known_facts, stored_facts
 from applier.store.store import Restored, SearchResult, Store
 from planner.errors import ReferenceNotFound
 from planner.reading.lazy_property import lazy_property

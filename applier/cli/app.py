@@ -37,7 +37,7 @@ COMMANDS = {
     "prompts": "planner_prompts",
     "store": "stores",
     "proxy": "servers",
-    "wrap": "servers",
+    "wrap": "clients",
     "mcp": "servers",
     "demo": "plans",
 }

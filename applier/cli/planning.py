@@ -1,28 +1,47 @@
-"""Plans a transcript by the options that say how, and applies a plan with the store. Shows no plan."""
+"""Plans transcripts by the options that say how. Shows no plan.
+
+One, whose view is written with the store; or many, a row each as they are done, and a table behind them. A run over
+many that was ended in any way goes on where it was: rows are written whole, one by one, and what stands in the output
+is not planned again.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import re
+import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import click
 
-from applier.adapters.transcripts import Transcript, write_transcript
-from applier.cli.files import write_whole
+from applier.adapters.transcripts import Transcript, transcript_files, write_transcript
+from applier.adapters.transcripts.document import file_content
+from applier.cli.files import make_folder, write_whole
 from applier.cli.options import SHARE, task, together
-from applier.cli.screen import print_data
-from applier.fleet import PlanOptions
+from applier.cli.screen import echo, print_data, print_table, progress, shorten
+from applier.fleet import DIED, EMPTY_ROW, PlanOptions, Row, content_digest, plan_row
+from applier.processes import in_processes
 from applier.settings import load_settings
 from applier.sheet import Sheet
 from applier.store.opening import open_store
 from applier.store.store import Store
 from applier.view import apply
+from planner.api import asks_model, name_of_planner
+from planner.errors import PlanError, PlannerUnavailable, SettingsError, TranscriptError
 from planner.placeholders import history_key
-from planner.plan import CompactionPlan
+from planner.plan import CompactionPlan, Usage
+from planner.prices import dollars, money
 
-__all__ = ["plan_options", "planned", "planning_options", "write_view"]
+__all__ = ["plan_files", "plan_options", "planned", "planning_options", "write_view"]
 
 planning_options = together(
     task,
@@ -106,3 +125,233 @@ def _recorded(sheet: Sheet, read: Transcript, store: Store, output: str, session
     event |= {"message": f"{key} to {output}", "dollars": sheet.cost["dollars"]}
     store.record_event(event | ({"session": session_id} if session_id else {}))
     return view
+
+
+MOST_FAILURES = 3
+"""So many files in a row for which the model gave no answer end the asking."""
+DEAREST = "fable-5-1"
+"""By its price a model is reckoned whose own is not known."""
+TOKENS_A_BYTE = 0.3
+SHOWN_REASONS = 10
+SUMS = ("messages", "tokens_before", "tokens_after", "keep", "summarize", "reference", "drop", "failures")
+"""Columns of the table, each the sum of a field."""
+_ROW = b'{"path": '
+"""How each line begins."""
+_PLACE = re.compile(r"line \d+(?:, column \d+)?: ")
+"""``line 3, column 1: ``, which differs from file to file; not ``line: missing``."""
+
+
+@dataclass(frozen=True)
+class _Report:
+    """The rows of a run, in a file or on standard output."""
+
+    rows: dict[str, Row]
+    """What stands already, and what was added, by path."""
+    output: Path | None = None
+    file: int = -1
+
+    def add(self, row: Row) -> None:
+        """Write `row`, whole or not at all."""
+        line = json.dumps(row).encode() + b"\n"
+        if self.output is None:
+            print_data(line.decode())
+        else:
+            size = os.fstat(self.file).st_size
+            try:
+                while line:
+                    line = line[os.write(self.file, line) :]
+            except BaseException as error:
+                with suppress(OSError):
+                    os.ftruncate(self.file, size)
+                if isinstance(error, OSError):
+                    error.filename = str(self.output)
+                raise
+        self.rows[row["path"]] = row | {"plan": ""}
+
+
+def plan_files(
+    places: Sequence[Path], output: Path | None, plans: Path | None, options: PlanOptions, *, workers: int, cap: float
+) -> None:
+    """Plan the transcript files of `places`, each into a row of `output` (None: standard output) and a file in `plans`.
+
+    Raises:
+        TranscriptError: there are none, or some could not be planned.
+        SettingsError: it might cost more than `cap`, or `output` holds something else; nothing was planned.
+        PlanError: the model does not answer, or cost more.
+    """
+    options = _resolved(replace(options, with_plan=plans is not None))
+    apart = [os.path.realpath(place) for place in (output, plans) if place]
+    found = transcript_files(places)
+    paths = [str(path) for path in found if not any(Path(os.path.realpath(path)).is_relative_to(own) for own in apart)]
+    if not paths:
+        raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
+    standing, size = _standing(output, options.digest) if output and output.is_file() else ({}, 0)
+    due = [path for path in paths if not _stands(standing.get(path), path)]
+    _reckon(due, options, cap)
+    for path in due:
+        standing.pop(path, None)
+    with _report(output, standing, size) as report:
+        try:
+            _plan_due(due, options, report, plans, workers=workers, cap=cap)
+        finally:
+            made = [report.rows[path] for path in paths if path in report.rows]
+            _print_table(made, planned_before=len(paths) - len(due), left=len(paths) - len(made))
+    if failed := sum(bool(row["error"]) for row in made):
+        raise TranscriptError(f"not planned: {failed} of {len(paths)} files; their rows say why")
+
+
+def _resolved(options: PlanOptions) -> PlanOptions:
+    """`options` with who plans, by what prompts: a model's place is not taken by the rules in some of the rows."""
+    if not asks_model(options.planner, options.model):
+        return replace(options, planner="rules", model=None)
+    from planner.model.prompts import load_prompts
+
+    return replace(options, planner="model", prompts=load_prompts(options.prompts_dir).hash)
+
+
+def _standing(output: Path, options: str) -> tuple[dict[str, Row], int]:
+    """The rows in `output`, by path, and its size; the last line may break off.
+
+    Raises:
+        SettingsError: it holds something else, which would be lost, or rows by other options.
+    """
+    content = output.read_bytes()
+    *lines, torn = content.split(b"\n")
+    rows: dict[str, Row] = {}
+    for number, line in enumerate([*lines, *([torn] if torn[: len(_ROW)] != _ROW[: len(torn)] else [])], 1):
+        row = None
+        with suppress(ValueError):
+            row = json.loads(line)
+        if not isinstance(row, dict) or row.keys() != EMPTY_ROW.keys():
+            raise SettingsError(f"{output}, line {number}: no row of a file that was planned: give another file by -o")
+        if row["options"] != options:
+            raise SettingsError(f"{output}, line {number}: planned by other options: give another file by -o")
+        rows[row["path"]] = row
+    return rows, len(content)
+
+
+def _stands(row: Row | None, path: str) -> bool:
+    """True if `row` is that of the file as it is; one that says what failed is tried again."""
+    try:
+        return row is not None and not row["error"] and row["digest"] == content_digest(file_content(Path(path)))
+    except TranscriptError:
+        return False
+
+
+@contextmanager
+def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_Report]:
+    """The report that holds `rows` and nothing else, open; `size` is what `output` had when it was read.
+
+    Raises:
+        SettingsError: somebody else writes there.
+    """
+    if output is None:
+        yield _Report({})
+        return
+    file = _locked(output, size)
+    try:
+        text = "".join(json.dumps(row) + "\n" for row in rows.values())
+        if size != len(text):
+            write_whole(output, text)
+            os.close(file)
+            file = _locked(output, len(text))
+        yield _Report(rows, output, file)
+    finally:
+        os.close(file)
+
+
+def _locked(output: Path, size: int) -> int:
+    """`output`, open for one process alone, if it is still of that `size`; Windows lets others in."""
+    file = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(file).st_size != size:
+            raise BlockingIOError
+    except BlockingIOError:
+        os.close(file)
+        raise SettingsError(f"{output}: another run writes there: wait for it, or give another file by -o") from None
+    return file
+
+
+def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
+    """Say what the model may cost.
+
+    Raises:
+        SettingsError: more than `cap`.
+    """
+    if options.planner == "rules" or not due:
+        return
+    model = name_of_planner(options.planner, options.model)
+    reckoned = sum(_cost(model, _usage_at_most(path, options)) for path in due)
+    if reckoned > cap:
+        raise SettingsError(
+            f"{len(due)} files may cost {money(reckoned)} with {model}, more than --cap {cap:g}: "
+            "raise it, or say --planner rules"
+        )
+    echo(f"{len(due)} files to plan with {model}: at most {money(reckoned)}, each asked once", err=True)
+
+
+def _usage_at_most(path: str, options: PlanOptions) -> Usage:
+    """What asking once about a file uses, the longest answers with it."""
+    own = options.settings
+    tokens = TOKENS_A_BYTE * os.path.getsize(path) if os.path.isfile(path) else 0
+    read = max(own.planner_input_floor_tokens, int(own.planner_input_ratio * tokens))
+    pieces = math.ceil(read / own.piece_tokens)
+    return Usage(input_tokens=read, output_tokens=pieces * own.max_output_tokens, requests=pieces)
+
+
+def _cost(model: str, usage: Usage) -> float:
+    known = dollars(model, usage)
+    return (dollars(DEAREST, usage) or 0.0) if known is None else known
+
+
+def _plan_due(
+    due: Sequence[str], options: PlanOptions, report: _Report, plans: Path | None, *, workers: int, cap: float
+) -> None:
+    """Plan what is `due`; a row is written once its plan is.
+
+    Raises:
+        PlanError: the model gave no answer several times, or cost more than `cap`.
+    """
+    spent, failures = 0.0, 0
+    work = partial(plan_row, options=options)
+    with progress("planning", len(due)) as step, closing(in_processes(work, due, workers)) as done:
+        for path, made in done:
+            row = made or EMPTY_ROW | DIED | {"path": path, "options": options.digest}
+            if plans and row["plan"]:
+                name = f"{Path(path).stem}-{content_digest(os.fsencode(path))[:8]}.plan.json"
+                make_folder(plans)
+                write_whole(plans / name, row["plan"])
+                row |= {"plan": name}
+            report.add(row)
+            step()
+            spent += _cost(row["model"], Usage(input_tokens=row["input_tokens"], output_tokens=row["output_tokens"]))
+            failures = failures + 1 if row["cause"] == PlannerUnavailable.__name__ else 0
+            if failures >= MOST_FAILURES or spent > cap:
+                why = f"{money(spent)} were spent" if spent > cap else row["error"]
+                raise PlanError(f"stopped behind {path}: {why}; run it again to go on")
+
+
+def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None:
+    """What `rows` come to, by format, on standard error, for the rows may be on the other."""
+    planned = [row for row in rows if not row["error"]]
+    formats = sorted({row["format"] for row in planned})
+    groups = {name: [row for row in planned if row["format"] == name] for name in formats}
+    groups |= {"all": planned} if len(formats) > 1 else {}
+    cells = ((name, len(own), *(sum(row[field] for row in own) for field in SUMS)) for name, own in groups.items())
+    titles = ("format", "files", *(field.replace("_", " ") for field in SUMS))
+    table = ([str(name), *(f"{number:,}" for number in numbers)] for name, *numbers in cells)
+    print_table(titles, table, right=titles[1:], empty="no file planned", err=True)
+    reasons: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["error"]:
+            reasons.setdefault(shorten(_PLACE.sub("", row["error"], 1), 80), []).append(row)
+    for reason, own in sorted(reasons.items(), key=lambda item: -len(item[1]))[:SHOWN_REASONS]:
+        echo(f"not planned: {len(own)}, {reason} ({own[0]['path']})", err=True)
+    if planned_before:
+        echo(f"{planned_before} stood there already", err=True)
+    if left:
+        echo(f"{left} left: run it again to go on", err=True)

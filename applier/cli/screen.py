@@ -14,20 +14,23 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from io import TextIOWrapper
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 __all__ = [
     "FULL_WIDTH",
     "clean",
+    "day",
     "echo",
     "one_line",
     "print_csv",
@@ -80,6 +83,8 @@ def working(what: str) -> Status:
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     """A bar on a terminal's standard error; call what it gives once a step. Shows nothing elsewhere."""
+    from rich.progress import Progress  # most commands show none
+
     console = screen(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
@@ -125,6 +130,11 @@ def shorten(text: str, width: int) -> str:
     """The first `width` characters of `text` on one line, the last of them "…" if something is missing."""
     line = one_line(text)
     return line if len(line) <= width else line[: max(0, width - 1)].rstrip() + "…"
+
+
+def day(time: float) -> str:
+    """The date in UTC of `time`, in seconds since the epoch; nothing for 0, which stands for no time."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d") if time else ""
 
 
 def print_json(value: object, *, err: bool = False) -> None:

@@ -6,7 +6,6 @@ Writes to no store but temporary ones.
 
 from __future__ import annotations
 
-import glob
 import importlib
 import os
 import re
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,8 @@ class NotRecorded(PlannerUnavailable):
 class FolderPlanner:
     """Plans by answers of a model in `folder`: ``SAMPLE.answer.txt``, or ``SAMPLE.answer-1.txt`` and on, one a piece.
 
-    Where they are missing, what the model is to answer is written beside: ``SAMPLE.prompt.txt`` and so on.
+    Where they are missing, what the model is to answer is written beside: ``SAMPLE.prompt.txt``, or
+    ``SAMPLE.prompt-1.txt`` and on, the last one when the others are answered.
     """
 
     folder: Path
@@ -75,28 +76,35 @@ class FolderPlanner:
 
     @property
     def answers(self) -> list[str]:
-        """What was recorded; empty if nothing was."""
-        single = self.folder / f"{self.sample}.answer.txt"
-        several = self.folder.glob(f"{glob.escape(self.sample)}.answer-*.txt")
-        files = [single] if single.is_file() else sorted(several, key=lambda file: (len(file.name), file.name))
+        """What was recorded, up to the first piece that was not; empty if nothing was."""
+        single = self._file("answer")
+        files = [single] if single.is_file() else takewhile(Path.is_file, (self._file("answer", n) for n in count(1)))
         return [file.read_text("utf-8") for file in files]
 
     def propose(self, request: PlanRequest) -> Proposal:
         """The proposal that the answers are.
 
         Raises:
-            NotRecorded: there are none; the prompts were written.
+            NotRecorded: one is missing; the prompts that can be answered now were written: that of the last piece holds
+                the briefs answered to the others.
             PlannerUnavailable: an answer cannot be used.
         """
         answers = self.answers
-        prompts = () if answers else rendered_prompts(request)
-        if not prompts:  # recorded, or not to be asked
+        recorded = self._file("answer").is_file()
+        prompts = () if recorded else rendered_prompts(request, answers=answers)
+        if len(prompts) <= len(answers):  # recorded, or not to be asked
             return RecordedPlanner(answers).propose(request)
         self.folder.mkdir(parents=True, exist_ok=True)
-        for number, prompt in enumerate(prompts, 1):
-            piece = f"-{number}" if len(prompts) > 1 else ""
-            (self.folder / f"{self.sample}.prompt{piece}.txt").write_text(prompt, "utf-8")
-        raise NotRecorded(f"{self.folder}: no {self.sample}.answer.txt: answer {self.sample}.prompt.txt beside it")
+        last = len(prompts)
+        files = []
+        for number in range(len(answers) + 1, max(last, len(answers) + 2)):
+            files.append(self._file("prompt", number if last > 1 else 0))
+            files[-1].write_text(prompts[number - 1], "utf-8")
+        listed = ", ".join(file.name for file in files)
+        raise NotRecorded(f"{self.folder}: answers are missing: write one beside each of {listed}, named answer")
+
+    def _file(self, kind: str, piece: int = 0) -> Path:
+        return self.folder / f"{self.sample}.{kind}{f'-{piece}' if piece else ''}.txt"
 
 
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:

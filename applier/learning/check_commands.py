@@ -26,7 +26,8 @@ _REASON = re.compile(
 _OF_ONE_WORK = re.compile(r"-run|-k|-t|--grep|.*::.*|.*\.\w{1,5}(?::\d+)?|(?!\./\.\.\.$).*/.*|.*[$`\"'*\\].*")
 """A word that names a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not ``./...``."""
 _EVERYBODYS = re.compile(
-    r"go (?:build|test|vet) \./\.\.\.|cargo (?:build|check|clippy|test)|npm test|make"
+    r"go (?:build|test|vet) \./\.\.\.|cargo (?:build|check|clippy|test)|make"
+    r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:build|check|lint|test|typecheck)"
     r"|(?:python3? -m )?(?:pytest|unittest)"
 )
 """What anybody tries first in such a project."""

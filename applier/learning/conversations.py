@@ -16,7 +16,7 @@ from pathlib import Path
 
 from applier.adapters.transcripts import Transcript, read_transcript, transcript_files
 from applier.processes import all_cores, in_processes
-from applier.store.facts import is_within
+from applier.store.listing import is_within
 from applier.store.store import Store
 from planner.analysis import analyze
 from planner.errors import CompactorError

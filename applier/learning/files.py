@@ -22,6 +22,7 @@ INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md")
 """Which everybody who works on the project reads anyway."""
 HEADINGS: Mapping[Kind, str] = {
     "decision": "## What was decided",
+    "fact": "## What it took time to find out",
     "wish": "## What is wanted throughout",
     "command": "## How it is checked",
     "error": "## Errors that came back",
@@ -78,7 +79,7 @@ def merged(text: str, lines: Sequence[Line], approved: Mapping[str, str], today:
     cited = set(_SOURCE.findall("\n".join(row for row in rows if row.startswith("- ") and digest_of(row) not in ours)))
     new = [line for line in lines if line.key not in approved and line.sources[0].source not in cited]
     forms = {approved[line.key]: line for line in lines if approved.get(line.key) in ours}
-    gone = {approved.get(line.replaced) for line in (*new, *forms.values())}
+    gone = {approved.get(key) for line in (*new, *forms.values()) for key in line.replaced}
     gone |= (ours & set(map(digest_of, _ended(rows, today)))) - set(forms)
     kept = [(row, digest_of(row)) for row in rows]
     rows = [forms[digest].line if digest in forms else row for row, digest in kept if digest not in gone]

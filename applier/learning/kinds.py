@@ -6,9 +6,20 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["KINDS", "Kind", "Lesson", "error_subject", "folded", "sentence_key", "sentences", "stems"]
+__all__ = [
+    "KINDS",
+    "Kind",
+    "Lesson",
+    "beginnings",
+    "error_subject",
+    "folded",
+    "sentence_key",
+    "sentences",
+    "stated",
+    "stems",
+]
 
-Kind = Literal["decision", "wish", "command", "error"]
+Kind = Literal["decision", "fact", "wish", "command", "error"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 LEAST_ERROR_WORDS = 3
@@ -67,6 +78,16 @@ def sentence_key(text: str) -> str:
 def sentences(text: str) -> list[str]:
     """Those of a text in one line."""
     return _SENTENCE.split(text)
+
+
+def beginnings(text: str) -> tuple[str, str]:
+    """`text`, and as it is if the name that it begins with got a capital for that."""
+    return text, text[:1].lower() + text[1:]
+
+
+def stated(kind: Kind, claim: str, words: str) -> str:
+    """A line that says `claim`, with the words that it rests on."""
+    return f"{claim}: `{words.replace('`', '')}`" if kind == "error" else f"{claim}: “{words}”"
 
 
 def stems(text: str) -> set[str]:

@@ -33,7 +33,7 @@ def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
     if turn is None or not lesson.words.strip() or redact(text) != text or not text.isprintable() or "<!--" in text:
         return False
     spoken = tuple(turn.lines.of_sources("user", "agent"))  # what a page or a tool says decides nothing
-    own = {"wish": turn.user_lines, "decision": spoken, "command": spoken, "error": turn.lines}[lesson.kind]
+    own = {"wish": turn.user_lines, "error": turn.lines}.get(lesson.kind, spoken)
     return is_said(lesson.words, redact(join_lines(own)), evidence)
 
 

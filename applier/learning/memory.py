@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from applier.learning.files import digest_of
 from applier.learning.kinds import Lesson
-from applier.learning.propose import Heard
+from applier.learning.propose import Heard, Line
+from applier.learning.review import Review
 from applier.store.store import Store
 from planner.evidence import Evidence
 from planner.evidence.state import commits
@@ -23,7 +24,19 @@ from planner.reading.lazy_property import lazy_property
 if TYPE_CHECKING:
     from applier.learning.conversations import Conversation
 
-__all__ = ["Memory"]
+__all__ = ["Batch", "Memory"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One that is sent."""
+
+    reader: str
+    since: float = 0.0
+    """When, in seconds since the epoch."""
+    requests: int = 0
+    id: str = ""
+    """Empty as long as nobody has heard it."""
 
 
 @dataclass
@@ -49,7 +62,7 @@ class Memory:
     def heard(self) -> list[Heard]:
         """All lessons of the project's conversations."""
         return [
-            Heard(Lesson(**lesson), name, read["day"], place)
+            Heard(Lesson(**lesson), name, read["day"], place, read.get("time", 0.0))
             for name, read in self.conversations.items()
             for lesson, place in zip(read["lessons"], read["places"], strict=True)
         ]
@@ -76,6 +89,7 @@ class Memory:
             "digest": conversation.digest,
             "reader": reader,
             "day": conversation.day,
+            "time": conversation.time,
             "lessons": [asdict(lesson) for lesson in lessons],
             "places": [sha256("".join(conversation.digests[:end]).encode()).hexdigest() for end in ends],
             "commits": [[*line.text.split(maxsplit=2)[1:], line.turn_ids[0]] for line in commits(evidence)],
@@ -84,15 +98,37 @@ class Memory:
         if self.writes:
             self.store.set_state(f"lessons:{self._project}:{conversation.name}", read)
 
-    @property
-    def batch(self) -> tuple[str, str]:
-        """The batch that was sent and not read yet, and the reader that sent it; empty if there is none."""
-        kept = self.store.get_state(f"lessons-batch:{self._project}") or {}
-        return str(kept.get("id", "")), str(kept.get("reader", ""))
+    @lazy_property
+    def _reviewed(self) -> dict[str, Any]:
+        return dict(self.store.get_state(f"lessons-review:{self._project}") or {})
 
-    def note_batch(self, batch: str, reader: str) -> None:
-        """Keep that `batch` was sent; an empty one was read."""
-        self.store.set_state(f"lessons-batch:{self._project}", {"id": batch, "reader": reader})
+    @property
+    def review(self) -> Review:
+        """What a model made of the lines that it was shown."""
+        return Review.of(self._reviewed)
+
+    def keep_review(self, review: Review) -> None:
+        """Keep it; what is forgotten of a conversation takes it away, for its words may tell of that."""
+        self._reviewed.clear()
+        self._reviewed.update(review.state, histories=sorted(self.conversations))
+        if self.writes:
+            self.store.set_state(f"lessons-review:{self._project}", self._reviewed)
+
+    def lines(self, every: Sequence[Line]) -> list[Line]:
+        """What is proposed of `every` line: what a review left, and what of conversations that only rules read."""
+        waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
+        unseen = [line for line in self.review.unseen(every) if line.sources[0].conversation not in waiting]
+        return [*(line for _, line in self.review.standing(every)), *unseen]
+
+    @property
+    def batch(self) -> Batch | None:
+        """The batch that was sent, or was about to be, and not read yet."""
+        kept = self.store.get_state(f"lessons-batch:{self._project}")
+        return Batch(**kept) if kept else None
+
+    def note_batch(self, batch: Batch | None) -> None:
+        """Keep what is sent, before and after; None was read."""
+        self.store.set_state(f"lessons-batch:{self._project}", asdict(batch) if batch else {})
 
     def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
         """Keep that the person approved `lines`: digests by key; and forget the `ended`, which may come back."""

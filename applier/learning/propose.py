@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from hashlib import sha256
-from itertools import combinations
+from itertools import chain, combinations
 
 from applier.learning.kinds import Kind, Lesson, sentence_key
 from planner.evidence.state import shortened
 
-__all__ = ["Heard", "Line", "is_over", "proposed_lines"]
+__all__ = ["Heard", "Line", "age_of", "is_over", "proposed_lines", "replacing"]
 
 FAILURE_DAYS, ENVIRONMENT_DAYS = 90, 30
 """After so many days an error that did not come back is no longer told; sooner one of the machine that it was on."""
@@ -57,6 +57,8 @@ class Heard:
     """On which the conversation ended; empty if it does not say."""
     place: str = ""
     """The same in all conversations that go on from that turn."""
+    time: float = 0.0
+    """When the conversation ended, in seconds since the epoch: of two of one day the later one is newer."""
 
     @property
     def source(self) -> str:
@@ -77,8 +79,8 @@ class Line:
     text: str
     sources: tuple[Heard, ...]
     """The one that is told, then the others, newest first."""
-    replaced: str = ""
-    """The key of the line in whose place it stands."""
+    replaced: tuple[str, ...] = ()
+    """The keys of the lines in whose place it stands."""
 
     @property
     def key(self) -> str:
@@ -99,22 +101,24 @@ def _dated(source: str, day: str) -> str:
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[Line]:
     """The lines, kind by kind, each by its newest source, the newest first."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
-    for one in sorted(_once(heard), key=_age, reverse=True):
+    for one in sorted(_once(heard), key=age_of, reverse=True):
         by_subject[one.lesson.kind, one.lesson.subject].append(one)
     lines = [_line(kind, same) for (kind, _), same in by_subject.items() if _is_worth(kind, same)]
     wishes = _beside_each_other([line for line in lines if line.kind == "wish"])
     errors = [line for line in lines if line.kind == "error" and not is_over(line.line, today)]
-    decisions, commands = ([line for line in lines if line.kind == kind] for kind in ("decision", "command"))
-    return [*decisions, *wishes, *commands, *errors]
+    others = ([line for line in lines if line.kind == kind] for kind in ("decision", "fact"))
+    commands = [line for line in lines if line.kind == "command"]
+    return [*chain(*others), *wishes, *commands, *errors]
 
 
-def _age(heard: Heard) -> tuple[str, str, int]:
-    return heard.day, heard.conversation, int(heard.lesson.turn[1:])
+def age_of(heard: Heard) -> tuple[str, float, str, int]:
+    """By which the older comes first, as far as that is known."""
+    return heard.day, heard.time, heard.conversation, int(heard.lesson.turn[1:])
 
 
 def _once(heard: Sequence[Heard]) -> Iterable[Heard]:
     """What stands in what conversations share counts once: where it shows mended, or else where it was said first."""
-    in_order = sorted(heard, key=lambda one: (not one.lesson.mended, *_age(one)), reverse=True)
+    in_order = sorted(heard, key=lambda one: (not one.lesson.mended, *age_of(one)), reverse=True)
     return {(one.place or one.source, one.lesson.kind, one.lesson.words): one for one in in_order}.values()
 
 
@@ -136,11 +140,12 @@ def _line(kind: str, same: Sequence[Heard]) -> Line:
     text = told.lesson.text
     if kind == "decision" and (older := next((one for one in same if one.lesson.text != text), None)):
         is_newer = older.conversation == told.conversation or (told.day and older.day)
-        text += _replacing(older) if is_newer else _against(older)
+        text += replacing(older) if is_newer else _against(older)
     return Line(told.lesson.kind, text, sources)
 
 
-def _replacing(older: Heard) -> str:
+def replacing(older: Heard) -> str:
+    """What a line says of the one in whose place it stands."""
     return f"; replaces “{shortened(older.lesson.words, REPLACED_CHARACTERS)}” ({_dated(older.source, older.day)})"
 
 
@@ -157,7 +162,7 @@ def _beside_each_other(wishes: Sequence[Line]) -> list[Line]:
             continue
         newer, older = wishes[new].sources[0], wishes[old].sources[0]
         if _CHANGES.search(newer.lesson.words) and newer.day > older.day > "":
-            lines[new] = replace(lines[new], text=lines[new].text + _replacing(older), replaced=wishes[old].key)
+            lines[new] = replace(lines[new], text=lines[new].text + replacing(older), replaced=(wishes[old].key,))
             del lines[old]
         else:
             for at, other in ((new, older), (old, newer)):

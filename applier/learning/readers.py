@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.conversations import Conversation
 from applier.learning.failures import is_stated, passes_again
-from applier.learning.kinds import Kind, Lesson, error_subject, folded, sentence_key, stems
+from applier.learning.kinds import Kind, Lesson, beginnings, error_subject, folded, sentence_key, stated, stems
 from applier.learning.lessons import in_the_record, is_said, lessons_of
+from applier.learning.review import MOST_CANDIDATES, Review
 from applier.learning.wishes import is_lasting, is_question
 from applier.settings import load_settings
 from planner.analysis import Analysis, analyze_history
@@ -30,16 +31,17 @@ from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
 
 if TYPE_CHECKING:
-    from planner.model.lessons import LessonsModel, WrittenLesson
+    from applier.learning.propose import Line
+    from planner.model.lessons import LessonsModel, ReviewedLine, WrittenLesson
 
 __all__ = ["Reader", "checked", "open_reader", "with_written"]
 
 DEAREST = "fable-5-1"
 """By its price a model is reckoned whose own is not known."""
-WRITTEN_KINDS = frozenset({"decision", "wish", "error"})
+WRITTEN_KINDS = frozenset({"decision", "fact", "wish", "error"})
 _FRAME = re.compile(r"^User (?:selected|responded): ")
 """In which a host puts the user's answer."""
-MOST_CHARACTERS, MOST_LESSONS = 640, 10
+MOST_CHARACTERS, MOST_LESSONS = 640, 12
 """Of one answer; a line of text and words together."""
 
 ALIKE, ALIKE_NEAR = 0.5, 0.25
@@ -65,14 +67,30 @@ class Reader:
         """The model and its prompts, or ``rules``."""
         return self.model.name if self.model is not None else "rules"
 
-    def reckoned(self, due: Sequence[Conversation]) -> float:
-        """The dollars that asking once about each of these costs at most."""
-        return sum(self.cost(self.model.reckoned(one.tokens)) for one in due) if self.model is not None else 0.0
+    def reckoned(self, due: Sequence[Conversation], known: Review, unseen: int) -> float:
+        """The dollars that asking once about each of these costs at most, and about what they teach, together with so
+        many lines that the review does not know yet."""
+        if self.model is None:
+            return 0.0
+        each = sum(self.cost(self.model.reckoned(one.tokens)) for one in due)
+        return each + self.reckoned_review(known, unseen + MOST_LESSONS * len(due))
+
+    def reckoned_review(self, known: Review, unseen: int) -> float:
+        """The dollars that asking about so many lines costs at most that the review does not know yet."""
+        if self.model is None:
+            return 0.0
+        asked = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
+        beside = min(MOST_CANDIDATES, len(known.groups) + unseen - asked[0]) if asked else 0
+        return sum(self.price(self.model.reckoned_review(one + beside)) for one in asked)
 
     def cost(self, usage: Usage) -> float:
-        """The dollars that `usage` cost; by the dearest price if that of the model is not known."""
+        """The dollars that `usage` of reading cost."""
+        return self.price(usage) * self._price_share
+
+    def price(self, usage: Usage) -> float:
+        """The dollars that `usage` costs, asked at once; by the dearest price if that of the model is not known."""
         known = dollars(self.model.endpoint.model, usage) if self.model is not None else 0.0
-        return ((dollars(DEAREST, usage) or 0.0) if known is None else known) * self._price_share
+        return (dollars(DEAREST, usage) or 0.0) if known is None else known
 
     @property
     def _price_share(self) -> float:
@@ -95,16 +113,44 @@ class Reader:
         answer, usage = self.model.ask(analysis, self.settings)
         return with_written(answer, evidence), evidence, usage
 
+    def review(self, known: Review, lines: Sequence[Line]) -> tuple[Review, Usage]:
+        """`known`, with what the model makes of those of `lines` that were not shown to it, and what that used.
+
+        Raises:
+            PlannerUnavailable: the model gave no answer; it carries what was spent.
+        """
+        model, used = cast("LessonsModel", self.model), Usage()
+
+        def ask(candidates: str) -> Sequence[ReviewedLine]:
+            nonlocal used
+            answer, used = model.review(candidates, self.settings)
+            return answer
+
+        return known.grown(lines, ask), used
+
+    def sent_batch(self, since: float, requests: int) -> str:
+        """The id of a batch that was sent after that time and never noted; empty if there is none.
+
+        Raises:
+            PlannerUnavailable: it cannot be asked for.
+        """
+        from planner.model.batches import batch_since
+
+        try:
+            return batch_since(self.client, since, requests)
+        except Exception as error:  # noqa: BLE001 - any of the SDK's
+            raise cast("LessonsModel", self.model).unavailable(error) from None
+
     def send(self, due: Sequence[Conversation]) -> str:
-        """Ask about the first of `due`, as many as one batch takes; its id.
+        """Ask about `due`, no more than one batch takes; its id.
 
         Raises:
             PlannerUnavailable: it was not taken.
         """
-        from planner.model.batches import MOST_REQUESTS, send_batch
+        from planner.model.batches import send_batch
 
         model = cast("LessonsModel", self.model)
-        bodies = {_request_name(one): model.body(_analysis(one), self.settings) for one in due[:MOST_REQUESTS]}
+        bodies = {_request_name(one): model.body(_analysis(one), self.settings) for one in due}
         try:
             return send_batch(self.client, bodies)
         except Exception as error:  # noqa: BLE001 - any of the SDK's
@@ -173,21 +219,21 @@ def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
-    missing = invented(text, turn.names)
-    if not all(map(evidence.names.holds, missing)):
+    absent = (invented(form, turn.names) for form in beginnings(text))
+    missing = next((names for names in absent if all(map(evidence.names.holds, names))), None)
+    if missing is None:
         return None
     also = _holder(missing, turn, evidence) if missing else ""
     if written.kind == "error":
         subject = _failure(words, turn, evidence) if _is_shown_mended(written, turn, evidence) else ""
-        shown = f"{text}: `{words.replace('`', '')}`"
-        lesson = Lesson("error", shown, words, written.turn, subject, written.mended, also=also)
+        lesson = Lesson("error", stated("error", text, words), words, written.turn, subject, written.mended, also=also)
     elif written.kind == "wish" and is_question(words):
         return None
     else:
         subject = sentence_key(written.about) or sentence_key(text)
-        kind, shown = cast("Kind", written.kind), f"{text}: “{words}”"
+        kind = cast("Kind", written.kind)
         lasts = kind != "wish" or turn.turn.kind == "user" or is_lasting(words)  # else it refused one call
-        lesson = Lesson(kind, shown, words, written.turn, subject, lasting=lasts, also=also)
+        lesson = Lesson(kind, stated(kind, text, words), words, written.turn, subject, lasting=lasts, also=also)
     return lesson if lesson.subject and in_the_record(lesson, evidence) else None
 
 

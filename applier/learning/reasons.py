@@ -37,6 +37,12 @@ _PASSING = re.compile(
 )
 _PAST = re.compile(r"\b(?:was|were|caused|produced|passed|failed|didn't)\b", re.I)
 """What was, and is no decision."""
+_DONE = re.compile(
+    r"(?:^|[:*] +)(?:[-*] +)?(?:add|allow|cast|change|drop|extract|fix|make|mov|refactor|remov|renam|replac|restructur"
+    r"|switch|throw|updat|us)(?:e?d?|es|s|ing)\b",
+    re.I,
+)
+"""What one change did, and the next one may undo: ``- Use the constant instead of 64``; not ``We use it because …``."""
 ALIKE = 0.6
 """Of the words of two sentences that say the same."""
 
@@ -88,7 +94,8 @@ def _reasoned(message: tuple[bool, str]) -> tuple[str, str] | None:
 
 def _is_lasting(sentence: str) -> bool:
     is_read = len(sentence.split()) >= LEAST_WORDS and len(sentence) <= MOST_CHARACTERS
-    return is_read and bool(_GROUNDS.search(sentence)) and not (_PASSING.search(sentence) or _PAST.search(sentence))
+    without = (_PASSING, _PAST, _DONE)
+    return is_read and bool(_GROUNDS.search(sentence)) and not any(one.search(sentence) for one in without)
 
 
 def _unescaped(match: re.Match[str]) -> str:

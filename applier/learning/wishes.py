@@ -5,7 +5,7 @@ chose of what he was offered. What others say decides nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise, takewhile
 
 from applier.learning.kinds import Kind, Lesson, folded, sentence_key, sentences
@@ -34,7 +34,7 @@ _LASTING = re.compile(
     r"|(?:^|[.;,:!]\s*|\band )no (?!idea|clue|problem)[\w ,-]{3,60}\b(?:at all|anywhere)\b"
     r"|\bthe (?:\w+ )?(?:directive|rule|principle|policy|convention) is\b"
     r"|\bwe(?:['’]re| are) (?:going to |now )?(?:adopt\w*|archiv\w*|deprecat\w*|standardi[sz]\w*|switch\w* to) "
-    r"|\bshould(?:n'?t| not)? be (?:the )?default\b|\bmust (?:stay|remain)\b",
+    r"|\bmust (?:stay|remain)\b",
     re.I,
 )
 """What binds beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``; not ``it never
@@ -80,7 +80,9 @@ _TAKEN_BACK = re.compile(
 )
 """The user takes back what he said last."""
 _COURSE = re.compile(
-    r"\b(?:next(?: steps?)?|proceed|continue|commit|push|pull request|go ahead|ready|approve|start|run|review)\b", re.I
+    r"\b(?:next(?: steps?)?|proceed|continue|commit|push|pull request|go ahead|ready|approve|start|run|review"
+    r"|would you like to (?:do|work))\b",
+    re.I,
 )
 """A question about the course of this very work: ``what would you like to do next?``; its answer decides nothing."""
 COURSE_WORDS = 20
@@ -90,9 +92,6 @@ _ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)]) +")
 _OF_THIS_TASK = re.compile(
     r"\bthis (?:is|task|PR|change|branch|issue|session)\b|\bthe (?:proposed|new|PR|task)\b|#\d", re.I
 )
-_OPTION = re.compile(r"\s*(?:[-*] +)?(?:#{1,4} +)?(?:\*\*)?(?:Option +|Approach +)?\(?(?:\d{1,2}|[A-Ha-h])[.):]")
-_OFFERING = re.compile(r"(?:would|do) you (?:like|want|prefer)|shall i|should i|options?\b|which (?:one|of)", re.I)
-"""What leads to options and says nothing of what they are about: ``Would you like me to:``."""
 _FORBIDS = re.compile(
     r"(?:^|[.;,:!]\s*|\b(?:please|and|but|so) )(?:do not|don'?t|never|no|avoid|always|must|only)\b"
     r"|\b(?:must|has to|have to)\b",
@@ -178,20 +177,13 @@ def _is_reasoned(text: str) -> bool:
 
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:
-    """What the user chose of what he was offered."""
+    """What the user answered to what a dialog asked him."""
     for turn in _standing_turns(evidence):
         for call in turn.calls if turn.turn.kind != "user" else ():
             for question, answer in _answers(call) if call.kind == "ask" else ():
                 if not _is_of_course(question) and len(question.split()) >= LEAST_WORDS:
                     text = f"{shortened(question, WORDS_CHARACTERS)} → “{answer}”"
                     yield Lesson("decision", text, answer, turn.turn.id, sentence_key(question))
-        choice = turn.choice
-        if choice is not None and _OPTION.match(choice.text) and "\n" not in choice.text:
-            question = _question_of(evidence.turns[choice.turn_id], choice.lines)
-            words = folded(" ".join(line.text for line in typed_lines(turn.user_lines)))
-            if question and not _is_of_course(question) and len(words) <= WORDS_CHARACTERS:
-                text = f"{question} → “{words}”: {shortened(choice.text, WORDS_CHARACTERS)}"
-                yield Lesson("decision", text, words, turn.turn.id, sentence_key(question), also=choice.turn_id)
 
 
 def _is_of_course(question: str) -> bool:
@@ -216,12 +208,3 @@ def _answers(call: Call) -> Iterator[tuple[str, str]]:
         answer = folded(free[1] or free[2]) if free and not taken else ""
         if _is_clear(answer) and (_DECIDES.search(answer) or _LASTING.search(answer) or _FORBIDS.search(answer)):
             yield folded(question), answer
-
-
-def _question_of(turn: TurnEvidence, chosen: Sequence[int]) -> str:
-    """What the options of `turn` were about: the statement before the first of them; empty if that does not say."""
-    spoken = [one for one in statements(turn.lines.of_part("assistant")) if one.text.strip()]
-    options = [at for at, one in enumerate(spoken) if _OPTION.match(one.text)]
-    first = next((at for at in reversed(options) if at - 1 not in options and spoken[at].numbers[0] <= chosen[0]), 0)
-    lead = folded(spoken[first - 1].text).strip("*:# ") if first else ""
-    return shortened(lead) if len(lead.split()) >= LEAST_WORDS and not _OFFERING.match(lead) else ""

@@ -197,6 +197,8 @@ def compact(
 def _compacted(state: State, focus: str, *, dry_run: bool) -> Compaction:
     if not dry_run:
         state.store_left_out()
+    if not focus and _stands(state):
+        return replace(Compaction.nothing(state, "", "nothing was answered since the last compaction"), stands=True)
     done = Compaction.nothing(state, "", "nothing to do")
     for tier in state.preset.manual:
         done = attempt(state, tier, "manual", focus=focus, dry_run=dry_run)
@@ -206,6 +208,18 @@ def _compacted(state: State, focus: str, *, dry_run: bool) -> Compaction:
         state.tracker.returned(done.messages, len(state.committed.frame.head))
         _save(state)
     return done
+
+
+def _stands(state: State) -> bool:
+    """True if the compaction in force was asked for and nothing was answered since: another one would be planned and
+    billed anew for next to nothing."""
+    plan, tracker = state.committed.frame.plan, state.tracker
+    changes = (event for event in reversed(state.log.events) if event.kind in ("post_compact", "undone"))
+    last = next((event.trigger for event in changes if event.trigger != "arrival"), "")
+    if plan is None or last != "manual" or state.tokens > state.limit_tokens:
+        return False
+    since = tracker.plain[plan.history.messages :]
+    return plan.history.begins(tracker.history) and all(message["role"] != "assistant" for message in since)
 
 
 def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[Any] | None:

@@ -62,6 +62,8 @@ class Compaction:
     """The plan in force afterwards; None if no tier planned."""
     dollars: Mapping[str, float] = field(default_factory=dict)
     """What it costs and saves, where the price of a model is known: see `planner.prices.switch_dollars`."""
+    stands: bool = False
+    """The last compaction was asked for, too, and nothing was answered since: `messages` is its list as it was."""
 
     @classmethod
     def nothing(cls, state: State, tier: str, reason: str) -> Compaction:

@@ -194,11 +194,10 @@ RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
 """What is asked for frees all it can. The less is kept, the less every call costs and the more the agent misses."""
 A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
 """What comes by itself leaves a fifth of what there was, five times less, and at most of the window: a share of the
-window alone is half of a short history, and next to nothing of one with large results. On thirteen sessions at
-200,000 tokens .975 of the names that the agent needs stand then, at reads of .1 (`python -m tests.bench presets`); with
-at most 15 % of the window .96 do, for 5 % less. Who knew each session to its end could choose moments that cost 7 %
-less, and at reads of .025 none that leave a twentieth are as cheap as ``adk``, which cuts large results as they arrive
-(`python -m tests.bench least`)."""
+window alone is half of a short history, and next to nothing of one with large results. On nineteen sessions at
+200,000 tokens .974 of the names that the agent needs stand then, at reads of .1 (`python -m tests.bench presets`);
+leaving 15 % costs 7 % less and keeps .957, a tenth 16 % less and .929. Who knew each session to its end could choose
+moments that cost 7 % less (`python -m tests.bench least`)."""
 RELEVANCE = Preset(
     "relevance",
     arrival=(SAFE_ARRIVAL,),

@@ -19,10 +19,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from applier.store.backend import Backend
+from applier.store.backend import VERSION_TABLE, Backend
 from applier.store.fact_index import notes_of_facts
-from applier.store.family import Kin
-from applier.store.forgetting import SESSION_STATE, events_of, naming, state_name
+from applier.store.forgetting import SESSION_STATE, Kin, events_of, naming, state_name
 from applier.store.opening import check_format, open_store
 from applier.store.records import (
     EMPTY_HISTORY,
@@ -36,13 +35,13 @@ from applier.store.records import (
     next_order,
     nodes_of,
     pack,
+    parts,
     read,
     read_histories,
     saved_history,
 )
 from applier.store.reference import find_history
 from applier.store.secrets import MARK
-from applier.store.sql import VERSION_TABLE
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
 from planner.errors import CompactorError, StoreDamaged, StoreError
@@ -55,7 +54,6 @@ CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
 """What begins the names of the states that come with a conversation: where it stands, where it worked, its views."""
 _SEAL = "seal"
 """The key of the digest of all other records, as they were written."""
-_AT_ONCE = 500
 
 
 def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -111,8 +109,8 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
             copy.backend.transaction(write=True),
         ):
             keys = [key for key in keys_of(source) if key != _SEAL]
-            for start in range(0, len(keys), _AT_ONCE):
-                records = source.get(keys[start : start + _AT_ONCE])
+            for some in parts(keys):
+                records = source.get(some)
                 _add_to(seal, records)
                 copy.backend.add(records)
             copy.backend.add({_SEAL: seal.digest()})
@@ -191,8 +189,8 @@ def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup:
 
 def _check_seal(archive: _Archive) -> None:
     keys, seal = [key for key in archive.keys("") if key != _SEAL], hashlib.sha256()
-    for start in range(0, len(keys), _AT_ONCE):
-        _add_to(seal, archive.get(keys[start : start + _AT_ONCE]))
+    for some in parts(keys):
+        _add_to(seal, archive.get(some))
     if archive.get([_SEAL]) != {_SEAL: seal.digest()}:
         raise StoreDamaged(f"{archive.place}: is not as `compactor store export` wrote it; nothing was imported")
 
@@ -228,8 +226,8 @@ class _Import:
 
     def _take_messages(self) -> None:
         keys = self.archive.keys("message/")
-        for start in range(0, len(keys), _AT_ONCE):
-            for key, content in read(self.archive, keys[start : start + _AT_ONCE]).items():
+        for some in parts(keys):
+            for key, content in read(self.archive, some).items():
                 own = self.store.stored_form(json.loads(content), key)
                 digest = key.partition("/")[2]
                 self.messages[digest] = digest_of(own)

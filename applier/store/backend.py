@@ -1,12 +1,22 @@
-"""What a store needs of a database: records by key, in order, and transactions. See `Store` for what is made of it."""
+"""What a store needs of a database: records by key, in order, and transactions. See `Store` for what is made of it.
+
+And how an SQL database has them: one table, one connection, and transactions on it, whatever thread or fork comes
+between. What differs between SQLite and PostgreSQL stands in their own modules.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, ClassVar
 
-__all__ = ["Backend"]
+from planner.errors import StoreDamaged, StoreError
+
+__all__ = ["VERSION_TABLE", "Backend", "Row", "SqlBackend"]
 
 
 class Backend(ABC):
@@ -71,3 +81,191 @@ class Backend(ABC):
     def file_bytes(self) -> int:
         """Bytes on disk, free pages within the files included."""
         return 0
+
+
+Row = tuple[Any, ...]
+
+VERSION_TABLE = "compactor_schema"
+"""Stands in every database of a store, and says which format it has."""
+MAX_PARAMETERS = 500
+"""Values in one statement; SQLite before 3.32 takes 999."""
+FORK_SECONDS = 2.0
+"""How long a fork waits for a transaction of another thread; they take milliseconds."""
+
+
+class SqlBackend(Backend):
+    """A connection that threads share, one transaction at a time for each place in a process.
+
+    Closed while the process forks: neither SQLite nor PostgreSQL has connections that survive it ("How To
+    Corrupt An SQLite Database File", 2.6). A transaction that does not end in time goes on in the parent; the
+    child gets a connection of its own.
+    """
+
+    placeholder: ClassVar[str]
+    begin_read: ClassVar[str]
+    begin_write: ClassVar[str]
+    """Starts a transaction that no other process writes beside."""
+    tables_sql: ClassVar[str]
+    """Gives the names of all tables that are there."""
+    size_sql: ClassVar[str]
+    """Gives the bytes used on disk."""
+    errors: ClassVar[tuple[type[Exception], ...]]
+    """What the driver raises."""
+
+    def __init__(self, place: str) -> None:
+        """Connect at the first transaction."""
+        self.place = place
+        self.connection: Any = None
+        _locks.setdefault(place, threading.Lock())
+        _backends.add(self)
+
+    @abstractmethod
+    def connect(self) -> Any:
+        """A new DB-API connection in autocommit mode."""
+
+    @abstractmethod
+    def explain(self, error: Exception) -> StoreError:
+        """What the driver raised, as an error that names the place and the cure."""
+
+    @abstractmethod
+    def create(self) -> None:
+        """Make the table of the records."""
+
+    @abstractmethod
+    def emptied(self) -> list[str]:
+        """Take deleted content out of every file and log, outside of a transaction; what has to stay there."""
+
+    @contextmanager
+    def transaction(self, *, write: bool = False) -> Iterator[None]:
+        """See `Backend.transaction`. Not to be nested."""
+        with self._connected():
+            process = os.getpid()
+            try:
+                self.first(self.begin_write if write else self.begin_read)
+                yield
+                if os.getpid() != process:
+                    raise StoreError(f"{self.place}: the process was forked in mid-transaction; do it again")
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if os.getpid() == process:
+                    with suppress(*self.errors):
+                        self.connection.execute("ROLLBACK")
+                raise
+
+    def first(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        """`rows` of the first statement in a while: a server that was started anew meanwhile is asked once more."""
+        try:
+            return self.rows(sql, values)
+        except self.errors:
+            if not getattr(self.connection, "closed", False):
+                raise
+        self.connection = self.connect()
+        return self.rows(sql, values)
+
+    def rows(self, sql: str, values: Sequence[object] = (), *, types: tuple[type, ...] = ()) -> list[Row]:
+        """Run one statement with ``?`` for each value; what it returns, if anything.
+
+        Raises:
+            StoreDamaged: a column has another type than `types` says: SQLite gives back what a damaged file holds.
+        """
+        cursor = self.connection.execute(sql.replace("?", self.placeholder), values)
+        rows = list(cursor.fetchall()) if cursor.description else []
+        if types and any(tuple(map(type, row)) != types for row in rows):
+            raise StoreDamaged(f"{self.place}: holds values that no store writes; restore it from a backup")
+        return rows
+
+    def keys(self, prefix: str) -> list[str]:
+        """See `Backend.keys`."""
+        sql = "SELECT key FROM records WHERE key >= ? AND key < ? ORDER BY key"
+        return [row[0] for row in self.rows(sql, (prefix, f"{prefix}\x7f"), types=(str,))]
+
+    def get(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """See `Backend.get`."""
+        wanted = list(keys)
+        bodies: dict[str, bytes] = {}
+        for start in range(0, len(wanted), MAX_PARAMETERS):
+            some = wanted[start : start + MAX_PARAMETERS]
+            sql = f"SELECT key, body FROM records WHERE key IN ({','.join('?' * len(some))})"
+            bodies.update(self.rows(sql, some, types=(str, bytes)))
+        return bodies
+
+    def add(self, records: Mapping[str, bytes]) -> None:
+        """See `Backend.add`."""
+        self._each("INSERT INTO records VALUES (?, ?) ON CONFLICT DO NOTHING", list(records.items()))
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """See `Backend.remove`."""
+        self._each("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
+
+    def _each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        if rows:
+            self.connection.cursor().executemany(sql.replace("?", self.placeholder), rows)
+
+    def file_bytes(self) -> int:
+        """See `Backend.file_bytes`."""
+        return int(self.rows(self.size_sql)[0][0])
+
+    def flush(self) -> list[str]:
+        """See `Backend.flush`."""
+        with self._connected():
+            return self.emptied()
+
+    def close(self) -> None:
+        """See `Backend.close`; a later transaction opens a new connection."""
+        with _locks[self.place]:
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the connection, between two transactions."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        with _locks[self.place]:
+            try:
+                if self.connection is None or getattr(self.connection, "closed", False):
+                    self.connection = self.connect()
+                self.check()
+                yield
+            except self.errors as error:
+                raise self.explain(error) from error
+
+    def check(self) -> None:
+        """Raise a StoreError if the open connection no longer reaches what others would open."""
+
+
+_backends: weakref.WeakSet[SqlBackend] = weakref.WeakSet()
+_locks: dict[str, threading.Lock] = {}
+"""By place: SQLite before 3.51.3 can corrupt a file when several connections write and checkpoint at once."""
+_held: list[threading.Lock] = []
+"""While the process forks."""
+_of_parent: list[Any] = []
+"""Connections that a child must never close: that would end what the parent does on them."""
+
+
+def _before_fork() -> None:
+    _held.extend(lock for lock in list(_locks.values()) if lock.acquire(timeout=FORK_SECONDS))
+    for backend in list(_backends):
+        if _locks[backend.place] in _held:
+            with suppress(*backend.errors):
+                backend.disconnect()
+
+
+def _after_fork(*, in_child: bool) -> None:
+    if in_child:  # the threads that hold the other locks are not there, and their connections are the parent's
+        _locks.update({place: threading.Lock() for place, lock in _locks.items() if lock not in _held})
+        for backend in list(_backends):
+            _of_parent.append(backend.connection)
+            backend.connection = None
+    while _held:
+        _held.pop().release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(in_child=False),
+        after_in_child=lambda: _after_fork(in_child=True),
+    )

@@ -1,20 +1,36 @@
-"""The conversations of a store, each once and as it stands last: when it was used, how large it is, where, what for."""
+"""What a store has of several conversations at once.
+
+The list of them, each once and as it stands last; and their facts, by type, place, time and words.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from applier.store.family import Kin
+from applier.store.forgetting import Kin
 from applier.store.records import Node, StoredHistory, fields, read, read_messages
+from applier.store.search import ranked
 from applier.store.store import Store
 from planner.errors import StoreDamaged
+from planner.plan import ExtractedFact
 from planner.reading.messages import blocks
 
-__all__ = ["StoredConversation", "conversations"]
+__all__ = [
+    "KnownFact",
+    "StoredConversation",
+    "conversations",
+    "facts_about",
+    "is_within",
+    "known_facts",
+    "stored_facts",
+]
 
 TASK_CHARACTERS = 200
 """Of what a user said first so much stands for a task that no plan names."""
@@ -69,3 +85,73 @@ def _way(nodes: Mapping[str, Node], digest: str) -> Iterator[Node]:
     while digest in nodes:
         yield nodes[digest]
         digest = nodes[digest].parent
+
+
+MOST_FACTS, AT_ONCE = 1_000, 200
+"""That words find; that are read together."""
+
+
+class KnownFact(NamedTuple):
+    """A fact and where it is from."""
+
+    history: str
+    """The key of the conversation."""
+    folder: str
+    """Where that worked; empty if nobody noted it."""
+    fact: ExtractedFact
+
+    @property
+    def reference(self) -> str:
+        """What restores the turn that the fact is from: ``h1a2b3c4d:t12``."""
+        return f"{self.history}:{self.fact.source}"
+
+
+def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
+    """The facts of these histories and what they go on from; oldest first.
+
+    Raises:
+        ReferenceNotFound: one of the histories is not there.
+    """
+    return [KnownFact(key, store.origin(key)[0], fact) for key in histories for fact in store.facts(key)]
+
+
+def known_facts(
+    store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
+) -> list[KnownFact]:
+    """Those of all conversations, or of those that worked in `project` or below it, each once a folder: with `words`
+    the best `MOST_FACTS`, best first, else all, oldest first.
+    """
+    folders: dict[str, str] = {}
+    if project:
+        noted = {str(one["history"]): str(one["folder"]) for one in store.states("origin:").values()}
+        within = {folder for folder in set(noted.values()) if is_within(folder, project)}
+        folders = {key: folder for key, folder in noted.items() if folder in within}
+    latest: dict[tuple[str, ...], KnownFact] = {}
+    facts = store.find_facts(words, kind=kind, since=since, histories=set(folders) if project else None)
+    while some := list(islice(facts, AT_ONCE)):
+        folders |= store.folders({key for key, _ in some} - folders.keys())
+        for key, fact in some:
+            folder = folders[key]
+            latest.setdefault((folder, fact.type, fact.content, fact.source), KnownFact(key, folder, fact))
+        if words.strip() and len(latest) >= MOST_FACTS:
+            break
+    return list(latest.values())[:MOST_FACTS] if words.strip() else list(latest.values())[::-1]
+
+
+def facts_about(
+    facts: Iterable[KnownFact], *, kind: str | None = None, since: float = 0.0, words: str = ""
+) -> list[KnownFact]:
+    """Those of `facts` of this type, extracted since then; with `words` those that hold one of them, best first."""
+    some = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
+    if not words.strip():
+        return some
+    return [some[at] for at, _ in ranked([f"{one.fact.content}\n{one.fact.quote}" for one in some], words)]
+
+
+def is_within(folder: str, project: str) -> bool:
+    """True if `folder` is known and is `project`, or lies in it and in no repository of its own; links are followed."""
+    if not folder or not project:
+        return False
+    own, whole = (Path(os.path.realpath(place)) for place in (folder, project))
+    between = [own, *own.parents][: len(own.parts) - len(whole.parts)]  # of a worktree ``.git`` is a file
+    return own.is_relative_to(whole) and not any((place / ".git").is_dir() for place in between)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import platformdirs
 
-from applier.store.sql import VERSION_TABLE, SqlBackend
+from applier.store.backend import VERSION_TABLE, SqlBackend
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
 from planner.errors import StoreDamaged, StoreError

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
-from applier.store.sql import SqlBackend
+from applier.store.backend import SqlBackend
 from planner.errors import StoreDamaged, StoreError
 
 try:

@@ -54,6 +54,7 @@ __all__ = [
     "next_order",
     "nodes_of",
     "pack",
+    "parts",
     "read",
     "read_chain",
     "read_histories",
@@ -77,7 +78,7 @@ _ZSTD_MARK, _ZLIB_MARK = b"(", b"x"
 text with either."""
 GROUP_DIGITS = 16
 _AT_ONCE = 500
-"""Records that are looked through together."""
+"""Records that are read together."""
 
 
 def encode(value: object, place: str) -> bytes:
@@ -128,6 +129,11 @@ def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
     """
     bodies = backend.get(keys)
     return {key: _checked(key, bodies[key]) for key in keys if key in bodies}
+
+
+def parts(keys: Sequence[str], size: int = _AT_ONCE) -> Iterator[Sequence[str]]:
+    """`keys` in parts of which each is read at once."""
+    return (keys[start : start + size] for start in range(0, len(keys), size))
 
 
 def _checked(key: str, body: bytes) -> bytes:
@@ -330,8 +336,8 @@ def audit(backend: Backend) -> list[Finding]:
 
 def _damaged_records(backend: Backend) -> Iterator[str]:
     keys = [key for kind in ("message", "plan", "fact", "event", "state") for key in backend.keys(f"{kind}/")]
-    for start in range(0, len(keys), _AT_ONCE):
-        for key, body in backend.get(keys[start : start + _AT_ONCE]).items():
+    for some in parts(keys):
+        for key, body in backend.get(some).items():
             try:
                 _checked(key, body)
             except StoreDamaged as error:

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from applier.store.backend import Backend
-from applier.store.family import Family, Kin
-from applier.store.forgetting import names_in, remove_histories, sessions_of
-from applier.store.records import Node, StoredHistory, read, unpack
+from applier.store.forgetting import Family, Kin, names_in, remove_histories, sessions_of
+from applier.store.records import Node, StoredHistory, parts, read, unpack
 from applier.store.store import Store
 from planner.errors import SettingsError
 from planner.plan import Finding
@@ -27,8 +26,6 @@ LIVE_SECONDS = 86_400.0
 
 _MENTION = re.compile(rb"[h:]([0-9a-f]{8,64})")
 """``h1a2b3c4d:t12`` wherever it stands, ``sha256:…``; ``id:12345678``, too, which names nothing that is stored."""
-_AT_ONCE = 500
-"""Messages that are read in one transaction, for others wait for its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,7 @@ class _Messages:
     def read(self, backend: Backend, digests: Iterable[str]) -> None:
         """Read those that were not yet, within a transaction."""
         keys = [f"message/{digest}" for digest in dict.fromkeys(digests) if digest not in self.bytes]
-        for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
+        for some in parts(keys):
             for key, body in backend.get(some).items():
                 digest, content = key.partition("/")[2], unpack(body, key)
                 self.bytes[digest] = len(key) + len(body)
@@ -92,9 +88,9 @@ def collect_garbage(
     backend, messages = store.backend, _Messages()
     with backend.transaction():
         digests = [key.partition("/")[2] for key in backend.keys("message/")]
-    for start in range(0, len(digests), _AT_ONCE):
+    for some in parts(digests):  # a transaction each, for others wait for its end
         with backend.transaction():
-            messages.read(backend, digests[start : start + _AT_ONCE])
+            messages.read(backend, some)
     now = store.clock()
     oldest = now - max(older_than_seconds, LIVE_SECONDS) if older_than_seconds else float("-inf")
     with backend.transaction(write=not dry_run):

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from applier.store.sql import VERSION_TABLE, SqlBackend
+from applier.store.backend import VERSION_TABLE, SqlBackend
 from planner.errors import StoreDamaged, StoreError, StoreReplaced
 
 __all__ = ["SqliteBackend"]

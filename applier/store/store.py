@@ -239,17 +239,12 @@ class Store:
         """Facts with the key of the history that each was saved with, of all or of these `histories`, of this type,
         extracted since then: with `words` those that hold one of them, best first, else the newest first.
         """
-        places = None if histories is None else set(self._says(histories))
-        keys = self._fact_index.keys(words, kind=kind, since=since, places=places)
+        keys = self._fact_index.keys(words, kind=kind, since=since, histories=histories)
         while some := list(islice(keys, _AT_ONCE)):
             with self.backend.transaction():
                 contents = read(self.backend, some)
             for key, content in contents.items():
                 yield history_key(fact_place(key)), ExtractedFact.model_validate_json(content)
-
-    def _says(self, histories: Collection[str]) -> list[str]:
-        with self.backend.transaction():
-            return [one.says for one in read_histories(self.backend) if one.key in histories]
 
     @lazy_property
     def _fact_index(self) -> FactIndex:
@@ -326,6 +321,11 @@ class Store:
         noted = self.get_state(f"origin:{history_key}") or {}
         return str(noted.get("folder", "")), float(noted.get("time", 0.0))
 
+    def folders(self, history_keys: Collection[str]) -> dict[str, str]:
+        """The folder that each of these conversations worked in; empty where that was not noted."""
+        noted = self.get_states([f"origin:{key}" for key in history_keys])
+        return {key: str(noted.get(f"origin:{key}", {}).get("folder", "")) for key in history_keys}
+
     def forget(self, history_key: str) -> list[Finding]:
         """Delete a history, every one that extends it or that it extends, their plans and facts, the states and
         events that name one of them as a value, and the events of the sessions whose states (``session:ID``) these
@@ -385,7 +385,8 @@ class Store:
                     return part()
             names = [f"{key}:{match.turn_id}" for match in elsewhere.matches]
             more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
-            there = f"{', '.join(names)}{more} match" if names else "no other turn of this history does"
+            verb = "matches" if elsewhere.turns == 1 else "match"
+            there = f"{', '.join(names)}{more} {verb}" if names else "no other turn of this history does"
             lines_there = [f"{match.turn_id} {match.best}" for match in elsewhere.matches]
             raise ReferenceNotFound(f"{error}; {there}", lines_there) from None
 

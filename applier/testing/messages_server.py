@@ -1,7 +1,7 @@
 """`MessagesServer`: the Messages API on a loopback port, for tests of agents and of what changes their requests.
 
 Answers by a script, refuses what the API refuses, bills by prefix, and records all of it. Answers OpenAI's chat
-completions and Responses by the same script.
+completions by the same script.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from applier.testing.api_request import Block, Request, Violation, blocks_of
-from applier.testing.batches import Batches
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
 from applier.testing.prompt_cache import PromptCache, Usage, request_tokens, text_tokens
-from applier.testing.responses_api import ItemCache, is_for_responses, judge_items, response, response_events
 from applier.testing.script import (
     Answer,
     Failure,
@@ -31,7 +29,7 @@ from applier.testing.script import (
     unanswered_calls,
 )
 
-__all__ = ["Exchange", "MessagesServer"]
+__all__ = ["Exchange", "MessagesServer", "event_line"]
 
 _CHAT = "/chat/completions"
 _THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
@@ -82,11 +80,9 @@ class MessagesServer:
         """Set when answers that stall are given up."""
         self._script = [script] if callable(script) or isinstance(script, str) else list(script)
         self._clock, self._replies = clock, 0
-        self._cache, self._items = PromptCache(), ItemCache()
+        self._cache = PromptCache()
         self._issued: dict[str, list[list[str]]] = {}
         self._lock = threading.Lock()
-        self.batches = Batches(self.reply)
-        """The batches that were sent."""
 
     def __enter__(self) -> Self:
         """Listen."""
@@ -122,6 +118,22 @@ class MessagesServer:
         """What the requests cost together; one that was refused costs nothing."""
         return sum((exchange.usage for exchange in self.exchanges), Usage())
 
+    def endpoint(self, path: str) -> Callable[[Request], tuple[Block, Answer | Failure]] | None:
+        """What answers at `path`, and may be streamed; None: nothing does."""
+        if path == "/v1/messages":
+            return self.reply
+        return self.complete if path.endswith(_CHAT) else None
+
+    def streamed(self, answer: Block) -> list[str]:
+        """The lines that stream `answer`: a message or a chat completion."""
+        if "choices" in answer:
+            return [*(f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer)), "data: [DONE]\n\n"]
+        return list(map(event_line, events(answer)))
+
+    def found(self, path: str) -> tuple[int, Block | str]:  # noqa: ARG002 - for who answers more
+        """Status and body of the answer to who only looks at `path`: an empty list."""
+        return 200, {"type": "list", "data": []}
+
     def count(self, request: Request) -> tuple[int, Block]:
         """Status and body of the answer to a ``count_tokens`` request."""
         request = Request({"max_tokens": 1, **request.body}, request.headers, request.raw)
@@ -156,21 +168,16 @@ class MessagesServer:
         problem = unanswered_calls(request.body["messages"])
         violations = (Violation(1, problem),) if problem else ()
         read = text_tokens(request.raw.decode())
-        return self._made(request, violations, completion, lambda output: Usage(read, output_tokens=output))
+        return self.answered(request, violations, completion, lambda output: Usage(read, output_tokens=output))
 
-    def respond(self, request: Request) -> tuple[Block, Answer | Failure]:
-        """Likewise of a request to the Responses API, by its rules, billed by the beginning that is known."""
-        violations = judge_items(request, self.window_tokens)
-        return self._made(request, violations, response, lambda output: self._items.charge(request, output))
-
-    def _made(
+    def answered(
         self,
         request: Request,
         violations: tuple[Violation, ...],
         form: Callable[[Block, Request], Block],
         charge: Callable[[int], Usage],
     ) -> tuple[Block, Answer | Failure]:
-        """An answer in the `form` of an API of OpenAI's."""
+        """Likewise in the `form` of another API, unless there are `violations`; `charge` bills so much output."""
         with self._lock:
             reply = self._next(request, violations)
             if isinstance(reply, Failure):
@@ -270,10 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         api, path = self.server.api, self.path.split("?")[0]
         api.paths.append(("GET", self.path))
-        if api.batches.handles(path):
-            self._send(*api.batches.find(path, api.url))
-        else:
-            self._send(200, {"type": "list", "data": []})
+        self._send(*api.found(path))
 
     do_HEAD = do_GET  # noqa: N815 - the name is http.server's
 
@@ -282,15 +286,13 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         path, api = self.path.split("?")[0], self.server.api
-        body = _read(path, headers, raw)
+        body = _read(path, api.endpoint(path) is not None, headers, raw)
         if isinstance(body, Failure):
             self._send(body.status, body.as_json())
         elif path.endswith("/count_tokens"):
             self._send(*api.count(Request(body, headers, raw)))
-        elif api.batches.handles(path):
-            self._send(*api.batches.create(body, headers))
         else:
-            answer = api.complete if path.endswith(_CHAT) else api.respond if is_for_responses(path) else api.reply
+            answer = api.endpoint(path) or api.reply
             self._answer(*answer(Request(body, headers, raw)), streamed=bool(body.get("stream")))
 
     def _answer(self, message: Block, reply: Answer | Failure, *, streamed: bool) -> None:
@@ -301,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
             if reply.fault == "stalls":
                 self.server.api.closing.wait()
         elif streamed:
-            self._stream(_lines(message), reply)
+            self._stream(self.server.api.streamed(message), reply)
         else:
             self.close_connection = bool(reply.fault)
             self._send(200, message, reply.headers, 0.5 if reply.fault else 1)
@@ -337,19 +339,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _lines(answer: Block) -> list[str]:
-    """What streams `answer`: a message, a response or a chat completion."""
-    if "choices" in answer:
-        return [*(f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer)), "data: [DONE]\n\n"]
-    made = response_events(answer) if answer.get("object") == "response" else events(answer)
-    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in made]
+def event_line(event: Block) -> str:
+    """An event as a stream sends it."""
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
 
 
-def _read(path: str, headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
+def _read(path: str, is_known: bool, headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
     """The body of a request; or what is answered to one that is none of the endpoints', has no key, or is no JSON."""
-    if path not in ("/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches") and not (
-        path.endswith(_CHAT) or is_for_responses(path)
-    ):
+    if not is_known and path != "/v1/messages/count_tokens":
         return Failure(404, "not_found_error", f"{path}: not found")
     if not (headers.get("x-api-key") or headers.get("authorization")):
         return Failure(401, "authentication_error", "x-api-key header is required")

@@ -4,8 +4,7 @@ extra ``web``.
 Shows and checks; what is written is written by the functions it was given.
 """
 
-from applier.web.line_review import LineReview
 from applier.web.page_server import PageServer
-from applier.web.plan_review import Review
+from applier.web.reviews import LineReview, Review
 
 __all__ = ["LineReview", "PageServer", "Review"]

@@ -27,8 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from applier.serving import AppServer
-from applier.web.line_review import Decided, LineReview
-from applier.web.plan_review import Replan, Review, Revision, Search
+from applier.web.reviews import Decided, LineReview, Replan, Review, Revision, Search
 from planner.errors import CompactorError
 
 __all__ = ["PageServer"]

@@ -73,7 +73,7 @@ class Host:
     silent: tuple[str, ...] = ()
     """Those of them, whole, that tell nothing: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
     running: tuple[str, ...] = ()
-    """How it says that a command had not ended when its output was read."""
+    """How it says that a command had not ended when its output was read; behind it what it names the command by."""
 
 
 HOSTS = (
@@ -145,7 +145,7 @@ HOSTS = (
             "Output:",
             "Process exited with code 0",
         ),
-        running=(r"Process running with session ID \d",),
+        running=(r"Process running with session ID (?=\d)",),
     ),
     Host(
         "Copilot CLI",
@@ -213,9 +213,7 @@ _SENTENCES = lazy_pattern(_any(host.sentences for host in HOSTS))
 _WRAPPING = lazy_pattern(rf"\s*(?:{_any(host.wrapping for host in HOSTS)})")
 _SILENT = lazy_pattern(rf"\s*(?:{_any(host.silent for host in HOSTS)})\s*$")
 _RUNNING = lazy_pattern(rf"\s*(?:{_any(host.running for host in HOSTS)})")
-_RUNNING_ID = lazy_pattern(
-    r"^\s*(?:Process running with session ID|Command running in background with ID:) (\w+)", re.M
-)
+_RUNNING_ID = lazy_pattern(rf"^\s*(?:{_any(host.running for host in HOSTS)})(\w+)", re.M)
 """``Process running with session ID 54418``."""
 _REMINDER = lazy_pattern(r"\s*<system-?_?reminder>\s*(?P<words>.{0,80})", re.S)
 _NAGGING = lazy_pattern(_any(host.nagging for host in HOSTS))

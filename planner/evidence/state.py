@@ -101,7 +101,7 @@ def _quoted(text: str) -> str:
 
 
 def changed_files(evidence: Evidence) -> list[RecordLine]:
-    """The files that were written: and how the last change ended."""
+    """The files that were written, and how the last change ended."""
     return [_change(evidence, change) for change in file_changes(evidence)]
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["MOST_REQUESTS", "PRICE_SHARE", "answers_of", "send_batch"]
+__all__ = ["MOST_REQUESTS", "PRICE_SHARE", "answers_of", "batch_since", "send_batch"]
 
 PRICE_SHARE = 0.5
 """Of the price of the same requests sent one by one (Anthropic, "Batch processing")."""
@@ -17,6 +17,8 @@ MOST_REQUESTS = 2_000
 """Of one batch: 256 MB are allowed, and a question by cards seldom has more than 100 KB."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
 """Between two looks whether a batch has ended; each pause is twice the one before."""
+CLOCKS_SECONDS = 300.0
+"""So far the provider's clock and ours may be apart."""
 
 
 def send_batch(client: Any, requests: Mapping[str, Mapping[str, Any]]) -> str:
@@ -27,6 +29,21 @@ def send_batch(client: Any, requests: Mapping[str, Mapping[str, Any]]) -> str:
     """
     sent = [{"custom_id": name, "params": dict(body)} for name, body in requests.items()]
     return str(client.messages.batches.create(requests=sent).id)
+
+
+def batch_since(client: Any, time: float, requests: int) -> str:
+    """The id of the newest batch of so many requests that was sent after `time`, in seconds since the epoch; empty if
+    there is none: what was sent by a process that ended before it was told the id.
+
+    Raises:
+        anthropic.AnthropicError: it cannot be reached.
+    """
+    for batch in client.messages.batches.list(limit=100):  # newest first
+        if batch.created_at.timestamp() < time - CLOCKS_SECONDS:
+            break
+        if sum(batch.request_counts.model_dump().values()) == requests:
+            return str(batch.id)
+    return ""
 
 
 def answers_of(client: Any, batch: str) -> Iterator[tuple[str, Any]]:

@@ -10,14 +10,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import chain, islice, zip_longest
 from operator import itemgetter
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.calls import Call
+from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
 from planner.evidence.changes import edit_sides
-from planner.evidence.names import defines
+from planner.evidence.names import defines, specifics_of
 from planner.evidence.tasks import written_tasks
 from planner.placeholders import argument_lines, call_line
 from planner.proposal import PlanRequest
@@ -41,6 +41,11 @@ LATEST_TURNS = 16
 """So many of the newest turns are shown nearly whole: planners missed what the live work stands on most of all."""
 TASKS_SHARE = 0.1
 """Of the budget, what the newest list of tasks may take."""
+DOCUMENTS_SHARE = 0.3
+"""Of the budget, what the documents that the session wrote may take: of a design's decisions and figures the cards
+showed ten lines of three hundred, and each question about the rest was lost."""
+MOST_DIFFERENT = 6
+"""Of a test that failed so many lines show how what came differs from what was expected."""
 LAST_TURNS = 4
 """And so many of them before what the agent said: they decide what is next."""
 LONG_READING_LINES, LONG_EXCERPT_LINES = 40, 120
@@ -59,6 +64,12 @@ _TELLS = re.compile(r"(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
 """``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
 _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
 """A rule in capitals: ``findings MUST be stored``; not ``you must know``."""
+_DOCUMENT = re.compile(r"\.(?:mdx?|markdown|rst|adoc|txt|org)$", re.IGNORECASE)
+"""A file of prose."""
+_DIFFERENT = re.compile(r"\s*(?:[-+](?![-+]) *[^\s\d]|(?:expected|actual|received|got|want)\b.{0,3}[:=])", re.I)
+"""``+   "text": "Found"``, ``Expected: 3``; not ``--- a/file``, ``-3``."""
+_PARAGRAPH = re.compile(r"\s*(?:[-*+|>#`]|\d{1,3}[.)])\s?")
+"""What a paragraph of a document begins with where no blank line is before it: ``- ``, ``2. ``, ``| `` of a table."""
 _NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
 """Where the new text begins in the arguments of an edit on one line: `` new_string=``."""
 
@@ -107,10 +118,15 @@ def lines_of_cards(
     standing = list(_standing_tasks(turns))
     for turn, line in standing:
         choice.take(turn, line, most_raw_tokens * TASKS_SHARE)
+    reserved = choice.spent
+    for turn, line in _documents(turns):
+        choice.take(turn, line, reserved + most_raw_tokens * DOCUMENTS_SHARE)
+    reserved = choice.spent - reserved
     choice.done = {(turn.turn.id, block) for turn in turns for block in _of_no_more_use(turn)}
     choice.done -= {(turn.turn.id, line.block) for turn, line in standing}
     for kind in _KINDS:
-        limit = min(most_raw_tokens * kind.share, choice.spent + most_raw_tokens * kind.own_share)
+        rest = most_raw_tokens - reserved
+        limit = min(reserved + rest * kind.share, choice.spent + rest * kind.own_share)
         placed = [
             (place if kind.in_rounds else 0, turn, line)
             for turn in turns[: -1 - kind.most_turns : -1]
@@ -211,6 +227,69 @@ def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidenc
                 return
 
 
+def _documents(turns: Sequence[TurnEvidence]) -> list[tuple[TurnEvidence, Line]]:
+    """The lines of the documents that the session wrote whole, the newest text of each: the first lines of all of them,
+    then the second ones, and so on."""
+    written: set[str] = set()
+    ranked: list[tuple[int, TurnEvidence, Line]] = []
+    for turn in reversed(turns):
+        for call, outcome in reversed(list(turn.ended_calls)):
+            texts = _texts_written(turn, call) if call.kind == "write" and outcome.status != "failed" else {}
+            for path in texts.keys() - written:
+                if _DOCUMENT.search(path):
+                    ranked += [(place, turn, line) for place, line in enumerate(_telling_first(texts[path]))]
+            written |= texts.keys()
+    return [(turn, line) for _, turn, line in sorted(ranked, key=itemgetter(0))]
+
+
+def _texts_written(turn: TurnEvidence, call: Call) -> Mapping[str, Sequence[Line]]:
+    """The files that a call makes or writes anew, and the lines of their text."""
+    lines = turn.lines_of(call.block)
+    sides = _sides(call, lines)
+    if WHOLE_TEXT & call.input.keys():
+        return {call.path: [line for line in lines if sides.get(line.number) == "+"]}
+    texts: dict[str, list[Line]] = {}
+    text: list[Line] = []
+    for line in lines:
+        if PATCHED.match(line.text):
+            added = ADDED.match(line.text)
+            text = texts.setdefault(added[1], []) if added else []
+        elif sides.get(line.number) == "+":
+            text.append(line)
+    return texts
+
+
+def _sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
+    """The old and the new lines of an edit, of a patch too, which marks them itself."""
+    if not call.path and any(PATCHED.match(line.text) for line in lines):
+        return {line.number: line.text[0] for line in lines if line.text[:1] in ("+", "-")}
+    return edit_sides(call, lines)
+
+
+def _telling_first(lines: Sequence[Line]) -> Iterator[Line]:
+    """The headings of a document, then of each section the paragraph with the most names and figures a line, then of
+    each the second one, and so on."""
+    sections: list[list[list[Line]]] = [[]]
+    last = 0
+    for line in lines:
+        text = line.text.removeprefix("+")
+        if text.startswith("#"):
+            yield line
+            sections.append([])
+        elif text.strip():
+            if line.number != last + 1 or _PARAGRAPH.match(text) or not sections[-1]:
+                sections[-1].append([])
+            sections[-1][-1].append(line)
+            last = line.number
+    ranked = [sorted(paragraphs, key=_telling, reverse=True) for paragraphs in sections]
+    yield from (line for some in zip_longest(*ranked, fillvalue=[]) for paragraph in some for line in paragraph)
+
+
+def _telling(paragraph: Sequence[Line]) -> float:
+    text = " ".join(line.text for line in paragraph)
+    return (len(specifics_of(text)) + text.count("**")) / (1 + len(paragraph))
+
+
 def _of_no_more_use(turn: TurnEvidence) -> Iterator[int | None]:
     """The blocks of lists of tasks, of which the newest alone stands, and of results that only say that a file was
     written."""
@@ -261,6 +340,9 @@ def _outcomes(turn: TurnEvidence) -> Iterator[Line]:
     for call, outcome in turn.ended_calls:
         if call.kind != "write" or outcome.status == "failed":
             yield from _from_ends([turn.lines[number - 1] for number in outcome.lines])
+            if outcome.status == "failed":
+                different = (line for line in turn.lines_of(call.result_block) if _DIFFERENT.match(line.text))
+                yield from islice(different, MOST_DIFFERENT)
         else:
             yield from _arguments(turn, call)[:1]
     heads = {line.block: line for line in reversed([*turn.lines.of_part("user")]) if line.text.strip()}
@@ -282,12 +364,14 @@ def _arguments(turn: TurnEvidence, call: Call) -> Sequence[Line]:
     lines = turn.lines_of(call.block)
     if call.kind != "write":
         return [] if written_tasks(call) is not None else lines[:COMMAND_LINES]
-    sides = edit_sides(call, lines)
+    if WHOLE_TEXT & call.input.keys() and _DOCUMENT.search(call.path):
+        return lines[:1]
+    sides = _sides(call, lines)
     old = [line for line in lines if sides.get(line.number) in ("-", "=")]
     new = [line for line in lines if sides.get(line.number) == "+"] or [
         line for line in lines if _NEW_TEXT.search(line.text)
     ]
-    telling = sorted(new, key=lambda line: (not defines(line.text), not _TELLS.match(line.text.strip())))
+    telling = sorted(new, key=lambda line: (not defines(line.text), not _TELLS.match(line.text.lstrip("+ \t"))))
     return [*telling, *lines[:1], *(old if turn.outcomes[call.number].status == "failed" else old[:1])]
 
 

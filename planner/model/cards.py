@@ -18,10 +18,10 @@ from planner.evidence.changes import edit_sides
 from planner.model.answer import BEST_SCORE, spans
 from planner.model.card_lines import card_text, lines_of_cards
 from planner.model.prompts import one_line, safe_text
-from planner.placeholders import ranges_of
 from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest, read_and_new
 from planner.reading.lines import Line
+from planner.selection import Pinned, pinned
 
 __all__ = ["Card", "history_index", "turn_cards", "turn_heads", "turn_index"]
 
@@ -37,6 +37,8 @@ INDEX_SHARE, INDEX_FLOOR_TOKENS, EARLIER_TOKENS = 0.03, 2_000, 1_000
 """Of the history's tokens, what an index of all turns may take behind a prefix, where it is the part of the question
 that no cache holds; and of it what was chosen behind the last compaction."""
 
+KEPT_MARK = "*"
+"""Behind the mark of a line that stands in any case."""
 _PART_MARKS = {"user": "|", "assistant": ":", "call": ">", "result": "|"}
 
 T = TypeVar("T")
@@ -66,7 +68,11 @@ def turn_cards(request: PlanRequest, turns: Sequence[TurnEvidence], budget_token
     alone = [group[0] for group in headers.values() if len(group) == 1]
     heads = {group[0].turn.id: header for header, group in headers.items() if len(group) == 1}
     shown = lines_of_cards(request, alone, heads, max(0, budget - header_tokens(headers)))
-    return tuple(_card(request, group, header, shown.get(group[0].turn.id, ())) for header, group in headers.items())
+    settings = request.settings
+    stands = pinned(request.analysis, settings.window_tokens, request.target_tokens, settings.target_model, None)
+    return tuple(
+        _card(request, stands, group, header, shown.get(group[0].turn.id, ())) for header, group in headers.items()
+    )
 
 
 def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
@@ -77,10 +83,15 @@ def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
     return choice
 
 
-def _card(request: PlanRequest, group: Sequence[TurnEvidence], header: str, lines: Sequence[Line]) -> Card:
+def _card(
+    request: PlanRequest, stands: Pinned, group: Sequence[TurnEvidence], header: str, lines: Sequence[Line]
+) -> Card:
     marks = _marks(group[0]) if lines else {}
+    kept = frozenset() if group[0].turn.live else stands.lines(group[0])
     shown = (
-        f"{line.number}{marks[line.number]} {safe_text(card_text(group[0], line, request.evidence))}" for line in lines
+        f"{line.number}{marks[line.number]}{KEPT_MARK * (line.number in kept)} "
+        f"{safe_text(card_text(group[0], line, request.evidence))}"
+        for line in lines
     )
     text = "\n".join([header, *shown])
     return Card(group, header, tuple(lines), text, request.counter.text(text))
@@ -160,9 +171,6 @@ def _hints(turn: TurnEvidence) -> list[str]:
         hints.append(f"hint: done again at {turn.superseded_by}")
     if turn.turn.live:
         hints.append("LIVE")
-    elif turn.obligations:
-        ranges = (f"{low}-{high}" if low < high else f"{low}" for low, high in ranges_of(turn.obligations))
-        hints.append(f"kept {','.join(ranges)}")
     return hints
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from planner.brief import brief_text, fit_brief, read_brief
 from planner.errors import PlannerUnavailable
+from planner.model.answer import answer_in, read_answer
 from planner.model.asking import Conversation, Outcome, ask_all, left_seconds
 from planner.model.client import is_same_account, open_endpoint
 from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
@@ -131,9 +132,14 @@ def outcomes_in_order(
     if len(questions) == 1:
         return ask(questions, "")
     first = ask(questions[:-1], "")
+    return [*first, *ask(questions[-1:], _notes(first, len(questions), situation))]
+
+
+def _notes(outcomes: Sequence[Outcome], questions: int, situation: Situation) -> str:
+    """What the last of so many questions holds of the briefs of the others."""
     counter = situation.request.counter
-    notes, _ = fit_brief(_brief_of(first), counter, notes_tokens(situation, len(questions)) / counter.scale)
-    return [*first, *ask(questions[-1:], notes)]
+    notes, _ = fit_brief(_brief_of(outcomes), counter, notes_tokens(situation, questions) / counter.scale)
+    return notes
 
 
 def _brief_of(outcomes: Sequence[Outcome]) -> str:
@@ -199,16 +205,26 @@ def _read(outcomes: Sequence[Outcome], request: PlanRequest) -> dict[str, Any]:
 # Without the model: what would be sent. For comparing prompts, and for tests.
 
 
-def rendered_prompts(request: PlanRequest, prompts_dir: str | Path | None = None) -> tuple[str, ...]:
+def rendered_prompts(
+    request: PlanRequest, prompts_dir: str | Path | None = None, answers: Sequence[str] = ()
+) -> tuple[str, ...]:
     """What the planner model would read for `request`, system prompt first: one text a question.
 
-    Where it is not asked there is none.
-
-    The last of several questions also holds the briefs answered to the others, which are not known here.
+    Where it is not asked there is none. The last of several questions also holds the briefs of the `answers` to the
+    others, as far as they are known.
     """
     prompts = load_prompts(prompts_dir)
-    questions, _ = plan_questions(Situation.of(request), prompts)
-    return tuple(f"{question.system(prompts)}\n\n{question.text(prompts)}" for question in questions)
+    situation = Situation.of(request)
+    questions, _ = plan_questions(situation, prompts)
+    readings = (
+        read_answer(answer_in(text), one.scope, request.now) for one, text in zip(questions[:-1], answers, strict=False)
+    )
+    notes = _notes([Outcome(reading, Usage()) for reading in readings], len(questions), situation)
+    said = [""] * (len(questions) - 1) + [notes]
+    return tuple(
+        f"{question.system(prompts)}\n\n{question.text(prompts, some)}"
+        for question, some in zip(questions, said, strict=False)
+    )
 
 
 @dataclass

@@ -24,16 +24,15 @@ from planner.model.client import (
 from planner.model.prompts import Prompts, one_line
 from planner.model.question import Situation, choice_tokens, sizes_text
 from planner.plan import Usage
+from planner.prices import CACHE_LIFETIME_SECONDS, is_warm
 from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family
 from planner.reading.messages import cache_marks
 
 __all__ = ["PrefixQuestion", "prefix_cost", "prefix_question", "request_behind_prefix", "why_not_prefix"]
 
-SHORT_TTL_SECONDS, LONG_TTL_SECONDS = 300, 3_600
-"""How long a provider keeps a prefix that is marked, by default and with ``ttl: 1h``; counted anew at each read."""
-MARGIN_SECONDS = 15
-"""A prefix that goes cold while the question is under way is cold already."""
+LONG_TTL_SECONDS = 3_600
+"""How long a provider keeps a prefix that is marked with ``ttl: 1h``; counted anew at each read."""
 
 
 def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
@@ -52,7 +51,7 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
     ttl = _ttl_seconds(body)
     if not ttl:
         return "the agent's request marks no cache"
-    if agent.seconds_since + MARGIN_SECONDS > ttl:
+    if not is_warm(agent.seconds_since, ttl):
         return f"the agent's cache went cold {agent.seconds_since:.0f} s after its last call"
     return ""
 
@@ -73,7 +72,7 @@ def _ttl_seconds(body: Mapping[str, Any]) -> int:
     marked = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
     if not marked:
         return 0
-    return LONG_TTL_SECONDS if all(mark.get("ttl") == "1h" for mark in marked) else SHORT_TTL_SECONDS
+    return LONG_TTL_SECONDS if all(mark.get("ttl") == "1h" for mark in marked) else CACHE_LIFETIME_SECONDS
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:

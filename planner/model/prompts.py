@@ -38,13 +38,17 @@ PROMPTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "update": frozenset({"latest", "task", "focus", "sizes", "brief", "before", "outcomes", "cards"}),
         "learn_system": frozenset(),
         "learn": frozenset({"cards"}),
+        "review_system": frozenset(),
+        "review": frozenset({"candidates"}),
         "mend": frozenset({"statements"}),
         "prefix": frozenset({"brief_rules", "index", "focus", "sizes"}),
     }
 )
 """Every prompt by name, and the variables that must stand in it."""
 
-TAGS: tuple[str, ...] = tuple(sorted((PROMPTS["plan"] - {"sizes", "cards"}) | {"history", "index", "statements"}))
+TAGS: tuple[str, ...] = tuple(
+    sorted((PROMPTS["plan"] - {"sizes", "cards"}) | {"history", "index", "statements", "candidates"})
+)
 """The boundary tags of the prompts; none of them can come out of a history."""
 
 _TAG = re.compile(rf"<(?=\s{{0,9}}/?\s{{0,9}}(?:{'|'.join(TAGS)})\b)", re.IGNORECASE)

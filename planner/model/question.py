@@ -35,9 +35,10 @@ REQUEST_CHARACTERS = 600
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
 WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
-WORDS_NEED, SENTENCES_NEED, LINES_NEED = 0.12, 0.07, 0.025
+WORDS_NEED, SENTENCES_NEED, LINES_NEED = 0.16, 0.1, 0.035
 """The brief takes so much of what is said, of documents that were read, and of other lines, for there is no more to
-tell: together 3 to 4 % of agent sessions."""
+tell: together 4 to 6 % of agent sessions. With three quarters of that views of a tenth answered no more questions than
+those of half that size: their pages were no longer."""
 SENTENCE_WORDS = 8
 """A line of so many words without the marks of code is one of a document."""
 ENTRIES_RATIO = 0.004
@@ -128,7 +129,7 @@ class Question:
     """The turns it may rank."""
     values: Mapping[str, str]
     """What fills the places of its prompt."""
-    name: Literal["plan", "update", "learn"] = "plan"
+    name: Literal["plan", "update", "learn", "review"] = "plan"
     """Of that prompt."""
     entries: bool = True
     """If anything beside the brief is asked for."""
@@ -273,8 +274,9 @@ def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
     stay = min(whole, request.target_tokens)
     text = (
         f"The conversation has {len(situation.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
-        f"turns and `kept` lines take {least} of them{', more than that' * (least > stay)}.\nYour answer: a brief of "
-        f"at most {int(brief / TOKENS_A_WORD)} words (headings and ids of turns not counted; what is over is cut off)"
+        f"turns and kept lines take {least} of them{', more than that' * (least > stay)}.\nYour answer: a brief of "
+        f"at most {int(brief / TOKENS_A_WORD)} words, what stands between blanks (headings and ids of turns "
+        f"not counted; what is over is cut off)"
     )
     choice = choice_tokens(situation, turns)
     if not choice:

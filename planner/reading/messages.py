@@ -29,6 +29,7 @@ __all__ = [
     "compacted_start",
     "field_of",
     "given_message",
+    "has_user_words",
     "image_size",
     "is_compacted",
     "media_mark",
@@ -137,6 +138,11 @@ def is_compacted(message: object) -> bool:
     content = field_of(message, "content")
     first = content[0] if isinstance(content, list | tuple) and content else None
     return field_of(first, "type") == "compaction" and field_of(first, "content") is not None
+
+
+def has_user_words(message: Message) -> bool:
+    """True for a user's message without results: what stands behind it is a new turn to the API."""
+    return message["role"] == "user" and all(block["type"] != "tool_result" for block in blocks(message))
 
 
 def field_of(value: object, name: str) -> object:

@@ -7,7 +7,8 @@ pick holds yet, for what it costs. The order follows from the history alone, nev
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -63,8 +64,8 @@ def rank_lines(
     turns = [_Turn(turn, relevance, told) for turn in evidence.turns.values()]
     for turn in turns:
         turn.stand(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
-    waiting = [
-        (-turn.worth((number,))[0], place, number)
+    waiting: list[tuple[float, int, int, tuple[int, ...]]] = [
+        (-turn.worth((number,))[0], place, number, ())
         for place, turn in enumerate(turns)
         if turn.id not in whole
         for number in turn.telling_lines
@@ -72,14 +73,14 @@ def rank_lines(
     heapify(waiting)
     spent, priority = 0.0, float("inf")
     while waiting and spent < budget_tokens:
-        _, place, number = heappop(waiting)
+        _, place, number, numbers = heappop(waiting)
         turn = turns[place]
-        numbers = with_neighbours(turn.lines, number)
+        numbers = numbers or with_neighbours(turn.lines, number)
         worth, cost = turn.worth(numbers)
         if worth <= 0:
             continue
         if waiting and worth < -waiting[0][0] - ROUNDING:
-            heappush(waiting, (-worth, place, number))
+            heappush(waiting, (-worth, place, number, numbers))
             continue
         numbers = turn.news(numbers)
         if number not in numbers:
@@ -91,25 +92,26 @@ def rank_lines(
 
 
 class Told:
-    """What is said by lines that stand, or by statements."""
+    """What is said by lines that stand, or by statements; a text is read when one is compared."""
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self.lines: defaultdict[str, list[tuple[Collection[str], str]]] = defaultdict(list)
+        self.lines: defaultdict[str, list[tuple[frozenset[str], Callable[[], str]]]] = defaultdict(list)
         """By each name the lines that hold it, each with all that it names."""
 
-    def add(self, names: Collection[str], text: str) -> None:
-        """Note a line that has these names, each once."""
-        for name in names:
-            self.lines[name].append((names, text))
+    def add(self, names: Collection[str], text: Callable[[], str]) -> None:
+        """Note a line that has these names."""
+        line = frozenset(names), text
+        for name in line[0]:
+            self.lines[name].append(line)
 
-    def says(self, names: Sequence[str], text: str) -> bool:
+    def says(self, names: Sequence[str], text: Callable[[], str]) -> bool:
         """True for a line that names something, and all of whose names and words stand on one of these."""
-        rarest = min((self.lines.get(name, []) for name in names), key=len, default=[])
-        if not rarest:
+        wanted = frozenset(names)
+        if not wanted or not wanted <= self.lines.keys():
             return False
-        words = _words(text)
-        return any(_has_words(line, words) for named, line in rarest[-MOST_COMPARED:] if set(names).issubset(named))
+        rarest, words = min((self.lines[name] for name in names), key=len), _words(text())
+        return any(_has_words(line(), words) for named, line in rarest[-MOST_COMPARED:] if wanted <= named)
 
 
 def _has_words(text: str, words: frozenset[str]) -> bool:
@@ -156,13 +158,13 @@ class _Turn:
         return tuple(number for number in numbers if number in self.standing or not self._is_told(number))
 
     def _is_told(self, number: int) -> bool:
-        return self._told.says(self.names[number - 1], self.lines.text(number))
+        return self._told.says(self.names[number - 1], partial(self.lines.text, number))
 
     def stand(self, numbers: Iterable[int]) -> None:
         """Note that lines stand: what they name and say adds nothing any more."""
         for number in numbers:
             if number not in self.standing:
-                self._told.add(self.names[number - 1], self.lines.text(number))
+                self._told.add(self.names[number - 1], partial(self.lines.text, number))
             self.standing.add(number)
 
 
@@ -186,6 +188,8 @@ def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
         return (number,)
     beside = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
     around, standing = own + sum(beside.values()), own
+    if 2 * own >= around:
+        return (number,)
     chosen = [number]
     for index in sorted(beside, key=lambda index: abs(index - at)):
         if 2 * standing >= around:

@@ -110,6 +110,7 @@ def _note(turn: TurnEvidence, names: Rows, seen: Mapping[str, _Sighting], charac
     """Note where `turn` names what, behind so many `characters` of the history; how many there are behind it."""
     number = turn.turn.number
     for text in turn.lines.texts:
+        written, scored = text.part in ("assistant", "call"), text.part in WRITER_SCORES
         for row, end in zip(names[text.first : text.stop], text.bounds[1:], strict=True):
             for name in row:
                 sighting = seen[name]
@@ -118,9 +119,9 @@ def _note(turn: TurnEvidence, names: Rows, seen: Mapping[str, _Sighting], charac
                 if sighting.last_turn != number:
                     sighting.turns += 1
                     sighting.last_turn = number
-                if text.part in ("assistant", "call"):
+                if written:
                     sighting.last_written = number
-                if text.part in WRITER_SCORES and text.part not in sighting.writers:
+                if scored and text.part not in sighting.writers:
                     sighting.writers = (*sighting.writers, text.part)
         characters += len(text.text)
     return characters

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from planner.reading.families import model_family
 from planner.reading.messages import plain_message
-from planner.validity.calls import CALL_RULES
-from planner.validity.content import CONTENT_RULES
 from planner.validity.request import Request, Violation, place_of
+from planner.validity.rules import CALL_RULES, CONTENT_RULES
 
 __all__ = ["Violation", "check_messages"]
 

@@ -1,9 +1,10 @@
 """``python -m tests.bench COMMAND``: what sessions cost and keep (``presets``, ``rounds``) and at least must
 (``least``), how readers grade it (``exams``, ``labels``, and ``look-up`` for those who may), what views tell twice
-(``twice``), what suites of others find (``compactbench``, ``side-constraints``), whether the task goes on
-(``continue``), what the mod does in the real client (``mod``, ``mod-exam``), what several proxies on one database cost
-(``proxies``), what conversations teach (``learned``), what a million facts take (``facts``), how fast all of it is
-(``speed``), and how time and memory grow with an input made to hurt (``growth``).
+(``twice``), what a model that somebody else asks makes of transcripts (``planned``), what suites of others find
+(``compactbench``, ``side-constraints``), whether the task goes on (``continue``), what the mod does in the real client
+(``mod``, ``mod-exam``), what several proxies on one database cost (``proxies``), what conversations teach
+(``learned``), what a million facts take (``facts``), how fast all of it is (``speed``), and how time and memory grow
+with an input made to hurt (``growth``).
 
 Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
 """
@@ -36,6 +37,7 @@ from tests.bench import (
     many_facts,
     mod_exam,
     mod_run,
+    planned,
     public_suites,
     several_proxies,
     twice,
@@ -114,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     learned.add_command(commands)
     looking_up.add_command(commands)
     many_facts.add_command(commands)
+    planned.add_command(commands)
     public_suites.add_commands(commands)
     return parser
 

@@ -21,10 +21,11 @@ from typing import cast
 
 import click
 
-from applier.program import program
-from applier.testing import CACHE_READ_PRICES, MessagesServer, Request, Usage, say, use
+from applier.processes import program
+from applier.testing import CACHE_READ_PRICES, Request, Usage, say, use
 from tests.mod.client import ANSWER as PLAN
 from tests.mod.client import BY_CARDS, FORKED
+from tests.responses_server import ResponsesServer
 
 __all__ = ["ClientRun", "run_client"]
 
@@ -135,7 +136,7 @@ def run_client(
         folder.mkdir()
         script = _Developer(rounds, folder)
         provider_window = _WINDOW_WITHOUT if asks_at else window_tokens or _WINDOW_WITHOUT
-        with MessagesServer(script, window_tokens=provider_window) as server:
+        with ResponsesServer(script, window_tokens=provider_window) as server:
             command = [client, "-p", _PROMPT, "--allowedTools", "Bash,Read,Edit,Write"]
             if Path(client).stem == "codex":
                 command = _codex(client, Path(home), server.url, asks_at, window_tokens is None, in_words)

@@ -18,9 +18,8 @@ from typing import Any
 
 import click
 
-from applier.fleet import PlanOptions
-from applier.fleet_ray import planned_rows
-from applier.program import program
+from applier.fleet import PlanOptions, planned_rows
+from applier.processes import program
 
 __all__ = ["changed_copies"]
 

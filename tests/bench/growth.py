@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from applier.program import program
+from applier.processes import program
 from applier.store.secrets import redact
 from planner.api import plan_compaction
 from planner.reading.messages import Block, Message

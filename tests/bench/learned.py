@@ -2,15 +2,18 @@
 
 Transcripts whose names begin alike (``project__…``) are of one project. Prints each line that `compactor learn` would
 propose, with the conversation and turn that it is from, and what is cited there; with ``--answers`` from what a model
-answered to the prompts that ``--prompts`` writes, one file a conversation. With ``--task`` it prints what a new
+answered to the prompts that ``--prompts`` writes, one file a conversation, and with ``--reviews`` from what it answered
+to those that ``--review-prompts`` writes of these, one file a project. With ``--task`` it prints what a new
 conversation with this task would begin with, had all of its project's lines been approved. Judges nothing itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import groupby
 from pathlib import Path
 
@@ -22,8 +25,9 @@ from applier.learning.lessons import lessons_of
 from applier.learning.opening import mattering, opening_text
 from applier.learning.propose import Heard, Line, proposed_lines
 from applier.learning.readers import with_written
+from applier.learning.review import Review
 from planner.analysis import Analysis, analyze_history
-from planner.model.lessons import lessons_in, lessons_question
+from planner.model.lessons import ReviewedLine, lessons_in, lessons_question, review_question
 from planner.model.prompts import load_prompts
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
@@ -40,10 +44,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser("learned", help="what conversations teach, for a reader to judge")
     parser.add_argument("places", nargs="+", type=Path, help="transcripts, or folders of them")
     parser.add_argument("--prompts", type=Path, help="write there what a model would be asked, and read nothing")
-    parser.add_argument("--answers", type=Path, help="what a model answered, NAME.txt each; rules read the others")
+    parser.add_argument("--answers", type=Path, help="what a model answered, NAME.json each; rules read the others")
+    parser.add_argument("--review-prompts", type=Path, help="write there what it would be asked about all answers")
+    parser.add_argument("--reviews", type=Path, help="what it answered to these, PROJECT.json each")
     parser.add_argument("--task", help="print what a new conversation with this task begins with")
     parser.add_argument("--tokens", type=int, default=MOST_TOKENS, help="which may be so large")
-    parser.add_argument("--unproposed", action="store_true", help="all lessons, also those that do not count yet")
     parser.set_defaults(run=_run)
 
 
@@ -56,7 +61,17 @@ def _run(console: Console, options: argparse.Namespace) -> None:
             (options.prompts / f"{path.stem}.txt").write_text(prompt_of(_analysis(path)), "utf-8")
             print(options.prompts / f"{path.stem}.txt")
         return
-    lines = list(lines_of_projects(paths, options.answers, options.unproposed))
+    if options.review_prompts:
+        options.review_prompts.mkdir(parents=True, exist_ok=True)
+        for project, lines in _projects(paths, options.answers):
+            asked: list[str] = []
+            Review().grown(lines, lambda candidates, asked=asked: asked.append(candidates) or [])
+            question, prompts = review_question(asked[0]), load_prompts()
+            text = f"{question.system(prompts)}\n\n{question.text(prompts)}"
+            (options.review_prompts / f"{project}.txt").write_text(text, "utf-8")
+            print(options.review_prompts / f"{project}.txt", len(lines))
+        return
+    lines = list(lines_of_projects(paths, options.answers, options.reviews))
     if options.task:
         counter = TokenCounter.for_model("")
         for project, own in groupby(lines, lambda one: one[0]):
@@ -78,29 +93,43 @@ def prompt_of(analysis: Analysis) -> str:
 
 
 def lines_of_projects(
-    paths: Sequence[Path], answers: Path | None = None, unproposed: bool = False
+    paths: Sequence[Path], answers: Path | None = None, reviews: Path | None = None
 ) -> Iterator[tuple[str, Line]]:
-    """The lines of each project, as if all were said today; `unproposed`: also lessons that are no lines yet."""
-    today = datetime.now(UTC).date()
+    """The lines of each project, as of the day of its last conversation."""
+    for project, lines in _projects(paths, answers):
+        review = reviews / f"{project}.json" if reviews else None
+        if review is not None and review.is_file():
+            answer = [ReviewedLine(**one) for one in json.loads(review.read_text("utf-8"))["lines"]]
+            lines = [line for _, line in Review().grown(lines, lambda _, answer=answer: answer).standing(lines)]
+        yield from ((project, line) for line in lines)
+
+
+def _projects(paths: Sequence[Path], answers: Path | None) -> Iterator[tuple[str, list[Line]]]:
     for project, own in groupby(paths, lambda path: path.stem.partition("__")[0]):
+        times = {path: _time(path) for path in own}
         heard = [
-            Heard(lesson, path.stem.partition("__")[2], today.isoformat())
-            for path in own
+            Heard(lesson, path.stem.partition("__")[2], _day(time), time=time)
+            for path, time in times.items()
             for lesson in _lessons(path, answers)
         ]
-        lines = proposed_lines(heard, today)
-        yield from ((project, line) for line in lines)
-        if unproposed:
-            told = {source.source for line in lines for source in line.sources}
-            yield from (
-                (f"({project})", Line(one.lesson.kind, one.lesson.text, (one,)))
-                for one in heard
-                if one.source not in told
-            )
+        yield project, proposed_lines(heard, date.fromisoformat(_day(max(times.values())) or "1970-01-01"))
+
+
+def _day(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d") if time else ""
+
+
+def _time(path: Path) -> float:
+    """When it began, as the file or the time in its id (a UUID of version 7) says; 0 if neither does."""
+    match = re.search(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-", path.stem)
+    started = json.loads(path.read_text("utf-8")).get("meta", {}).get("started", "")
+    if started:
+        return datetime.fromisoformat(started).replace(tzinfo=UTC).timestamp()
+    return int(match[1] + match[2], 16) / 1_000 if match else 0.0
 
 
 def _lessons(path: Path, answers: Path | None) -> list[Lesson]:
-    answer = answers / f"{path.stem}.txt" if answers else None
+    answer = answers / f"{path.stem}.json" if answers else None
     evidence = _analysis(path).evidence
     if answer is None or not answer.is_file():
         return lessons_of(evidence)

@@ -1,15 +1,18 @@
 """The cheapest that compactions can be whose moments are chosen by who knows the whole session, and what presets cost.
 
 New results are sent whole when they arrive and each compaction leaves a share of the history; every choice of moments
-is weighed. A preset that costs more than this can be bettered by its triggers; one that costs less leaves less, or
-sends what is new shortened. Reads transcripts, plans nothing, calls no model.
+is weighed, with what a compaction leaves written anew each time, and, as if it never changed, once. A preset that costs
+more than this can be bettered by its triggers; one that costs less leaves less, or sends what is new shortened. Reads
+transcripts, plans nothing, calls no model.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -47,30 +50,34 @@ def arrivals(path: Path) -> Arrivals:
     return Arrivals(tuple(new), counter.request((), transcript.system))
 
 
-def least_cost(of: Arrivals, read_price: float, kept_share: float, room_tokens: int) -> float:
+def least_cost(of: Arrivals, read_price: float, kept_share: float, room_tokens: int, *, appends: bool = False) -> float:
     """Input cost of the whole session, in units of one uncached input token, by the best choice of moments.
 
     A compaction before a call leaves `kept_share` of the history up to there, and at most of `room_tokens`; what is
-    new at the call stands behind it, whole.
+    new at the call stands behind it, whole. Where it `appends`, all that the one before it left stays as it was and is
+    read; else what it leaves is written anew.
     """
     calls = len(of.new)
     history = [0]
     for tokens in of.new:
         history.append(history[-1] + tokens)
+    kept = [kept_share * min(tokens, room_tokens) for tokens in history]
     rest = [0.0] * (calls + 1)
-    """From a call on that a compaction goes before, or the first one, to the end."""
+    """From a call on that a compaction goes before, or the first one, to the end, without what that leaves."""
     for first in reversed(range(calls)):
-        kept = kept_share * min(history[first], room_tokens)
-        fixed = (read_price if first else WRITE_5_MINUTES) * of.fixed
-        prompt = kept + of.new[first]
-        cost = fixed + WRITE_5_MINUTES * prompt
-        rest[first] = cost + rest[first + 1]
+        prompt = kept[first] + of.new[first]
+        cost = (read_price if first else WRITE_5_MINUTES) * of.fixed + WRITE_5_MINUTES * of.new[first]
+        rest[first] = math.inf
         for call in range(first + 1, calls):
+            same = kept[first] if appends else 0
+            switch = WRITE_5_MINUTES * (kept[call] - same) + read_price * same
+            rest[first] = min(rest[first], cost + switch + rest[call])
             cost += read_price * (of.fixed + prompt) + WRITE_5_MINUTES * of.new[call]
             prompt += of.new[call]
             if prompt > room_tokens:
                 break
-            rest[first] = min(rest[first], cost + rest[call + 1])
+        else:
+            rest[first] = min(rest[first], cost)
     return rest[0]
 
 
@@ -88,8 +95,10 @@ def _run(console: Console, options: argparse.Namespace) -> None:
     sessions, room = [arrivals(path) for path in paths], prompt_limit_tokens(WINDOW_TOKENS, OUTPUT_TOKENS)
     table = Table(f"{len(paths)} transcripts", *(f"at {price:g}" for price in CACHE_READ_PRICES), "names", box=None)
     for kept in options.kept or (0.2, 0.15, 0.1, 0.05, 0.0):
-        costs = [sum(least_cost(one, price, kept, room) for one in sessions) for price in CACHE_READ_PRICES]
-        table.add_row(f"moments known, {kept:.0%} kept", *_millions(costs), "")
+        for appends in (False, True):
+            least = partial(least_cost, kept_share=kept, room_tokens=room, appends=appends)
+            costs = [sum(least(one, price) for one in sessions) for price in CACHE_READ_PRICES]
+            table.add_row(f"moments known, {kept:.0%} kept{', written once' * appends}", *_millions(costs), "")
     rows = measure_presets(paths, options.preset, [WINDOW_TOKENS], processes=2) if options.preset else ()
     for total in preset_totals(rows):
         names = total.sum("met") / max(1, total.sum("needed"))

@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from applier.adapters.frameworks.agent_tools import LOOK_UPS, answer_call
+from applier.adapters.agent_tools import LOOK_UPS, answer_call
 from applier.adapters.visible import Visible
 from applier.eval.exam import ExamSample
 from applier.eval.texts import text_tokens

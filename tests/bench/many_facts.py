@@ -2,13 +2,15 @@
 
 Makes facts of the words of transcripts, 500 a conversation, in two hundred projects, and saves the last 2,000 by the
 store's own door; those before are put in as that stores them, without the search for secrets, which takes most of it.
-Then asks for one to three words: of the whole store and of one project, and in new processes. STORE is a file or a
-postgresql:// address, which is filled further.
+Then asks for one to three words: of the whole store and of one project, and in new processes; and saves the
+transcripts themselves, for their size. STORE is a file or a postgresql:// address, which is filled further, or
+``postgresql`` for a server of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import re
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -25,11 +28,12 @@ from rich.progress import track
 
 from applier.store import Store, open_store
 from applier.store.fact_index import forget_index
-from applier.store.facts import known_facts
+from applier.store.listing import known_facts
 from applier.store.records import encode, next_order, pack
 from applier.store.reference import find_history
 from planner.plan import ExtractedFact, FactType
 from planner.reading.history import read_history
+from tests.postgres_server import PostgresServer
 
 __all__ = ["add_command"]
 
@@ -40,7 +44,7 @@ QUESTIONS = 60
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``facts``."""
     parser = commands.add_parser("facts", help="saving and finding facts in a large store")
-    parser.add_argument("store", help="a file, or a postgresql:// address")
+    parser.add_argument("store", help="a file, a postgresql:// address, or postgresql")
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--words", type=Path, required=True, help="a folder of transcripts whose words are used")
     parser.add_argument("--ask", action="store_true", help="ask once and say how long it took")
@@ -54,27 +58,48 @@ def _run(console: Console, options: argparse.Namespace) -> None:
         for word in re.findall(r"[\w./-]{2,30}", path.read_text("utf-8")[:300_000])
     ]
     asked = _questions(words)
-    with open_store(options.store) as store:
-        if options.ask:
-            print(_taken([partial(known_facts, store, words=next(asked))]))
-            return
-        with store.backend.transaction():
-            first = len(store.backend.keys("history/"))
-        last, raw = options.count // FACTS_A_CONVERSATION, 0
-        for number in track(range(first, last - SAVED // FACTS_A_CONVERSATION), "filling", console=console):
-            raw += _put_in(store, *_made(store, number, words))
-        for number in range(max(first, last - SAVED // FACTS_A_CONVERSATION), last):
-            key, facts = _made(store, number, words)
-            console.print(f"saved {len(facts):,} facts: {_taken([partial(store.save_facts, facts, key)])}")
-        console.print(f"about {raw / 1e6:.1f} MB of text more")
-        console.print(f"the first question after that: {_taken([partial(known_facts, store, words=next(asked))])}")
-        for name, project in (("all", ""), ("one project", "/code/p7")):
-            ask = [partial(known_facts, store, words=next(asked), project=project) for _ in range(QUESTIONS)]
-            console.print(f"{name}: {_taken(ask)}")
-        console.print(f"on disk: {store.size().file_bytes / 1e6:,.1f} MB")
-    command = [sys.executable, "-m", "tests.bench", "facts", options.store, "--words", str(options.words), "--ask"]
-    ran = [subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ) for _ in range(3)]
-    console.print("".join(f"in a new process: {one.stdout}" for one in ran))
+    with ExitStack() as stack:
+        if options.store == "postgresql":
+            options.store = stack.enter_context(PostgresServer()).url
+        with open_store(options.store) as store:
+            if options.ask:
+                print(_taken([partial(known_facts, store, words=next(asked))]))
+                return
+            _fill(console, store, options.count, words)
+            console.print(f"the first question after that: {_taken([partial(known_facts, store, words=next(asked))])}")
+            for name, project in (("all", ""), ("one project", "/code/p7")):
+                ask = [partial(known_facts, store, words=next(asked), project=project) for _ in range(QUESTIONS)]
+                console.print(f"{name}: {_taken(ask)}")
+            _save_transcripts(console, store, options.words)
+        command = [sys.executable, "-m", "tests.bench", "facts", options.store, "--words", str(options.words), "--ask"]
+        ran = [subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ) for _ in range(3)]
+        console.print("".join(f"in a new process: {one.stdout}" for one in ran))
+
+
+def _fill(console: Console, store: Store, count: int, words: list[str]) -> None:
+    """Have `count` facts in the store."""
+    with store.backend.transaction():
+        first = len(store.backend.keys("history/"))
+    last, raw, before = count // FACTS_A_CONVERSATION, 0, store.size().file_bytes
+    for number in track(range(first, last - SAVED // FACTS_A_CONVERSATION), "filling", console=console):
+        raw += _put_in(store, *_made(store, number, words))
+    for number in range(max(first, last - SAVED // FACTS_A_CONVERSATION), last):
+        key, facts = _made(store, number, words)
+        console.print(f"saved {len(facts):,} facts: {_taken([partial(store.save_facts, facts, key)])}")
+    grown = store.size().file_bytes - before
+    console.print(f"{raw / 1e6:.1f} MB of facts' words take {grown / 1e6:.1f} MB on disk")
+
+
+def _save_transcripts(console: Console, store: Store, folder: Path) -> None:
+    """Save the originals of the transcripts in `folder`, and say what they take."""
+    before, raw, paths = store.size().file_bytes, 0, sorted(folder.glob("*.json"))
+    for path in paths:
+        read = json.loads(path.read_bytes())
+        store.save_history(read_history(read if isinstance(read, list) else read["messages"]))
+        raw += path.stat().st_size
+    after = store.size().file_bytes
+    took = f"{raw / 1e6:.1f} MB take {(after - before) / 1e6:.1f} MB on disk"
+    console.print(f"{len(paths)} transcripts of {took}; all of it {after / 1e6:,.1f} MB")
 
 
 def _questions(words: list[str]) -> Iterator[str]:

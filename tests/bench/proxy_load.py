@@ -17,7 +17,7 @@ from typing import Any
 import click
 import httpx
 
-from applier.program import program
+from applier.processes import program
 from applier.testing import MessagesServer
 
 __all__ = ["RunningProxy", "conversation", "first_bytes", "resident_mb"]
@@ -69,8 +69,18 @@ class RunningProxy:
 
     def compactions(self) -> int:
         """What it has counted."""
+        return self._metric("compactor_compactions_total")
+
+    def open_conversations(self) -> int:
+        """Whose sessions it holds; none if it is not there."""
+        try:
+            return self._metric("compactor_open_conversations")
+        except httpx.TransportError:
+            return 0
+
+    def _metric(self, name: str) -> int:
         lines = httpx.get(f"{self.url}/metrics").text.splitlines()
-        return sum(int(float(line.split()[-1])) for line in lines if line.startswith("compactor_compactions_total "))
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(f"{name} "))
 
     def __enter__(self) -> RunningProxy:
         """It listens."""

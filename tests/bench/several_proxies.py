@@ -1,5 +1,6 @@
 """What round-robin over two proxies on one PostgreSQL costs beside one proxy, and what a killed proxy and a database
-that is started anew cost: ``python -m tests.bench proxies``. Needs the server's programs; everything on this machine.
+that is started anew cost: ``python -m tests.bench proxies``; with ``--seconds`` the calls are spread over so many, and
+memory is shown by time. Needs the server's programs; everything on this machine.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PROVIDERS_WINDOW = 24_000
 _TOO_LONG = 22
 """The rule of the test server that says so."""
 _NO_REQUEST = Request({}, {})
-_SAMPLES = 8
+_SAMPLES = 15
 _DOWN_SECONDS = 2.0
 """So long the database is not there."""
 _TRIES = 5
@@ -60,6 +61,9 @@ class _Run:
     bill: Usage = field(default_factory=Usage)
     memory: list[int] = field(default_factory=list)
     """Megabytes of all proxies together, at even distances."""
+    open: list[int] = field(default_factory=list)
+    """Sessions of all proxies together, then."""
+    started: float = 0.0
     seconds: float = 0.0
 
 
@@ -68,7 +72,7 @@ def _runs() -> list[_Run]:
         _Run("one proxy", 1, lambda client, call: 0),
         _Run("two, sticky", 2, lambda client, call: client),
         _Run("two, round-robin", 2, lambda client, call: client + call),
-        _Run("the same, killed and restarted", 2, lambda client, call: client + call, troubles=True),
+        _Run("two, killed and restarted", 2, lambda client, call: client + call, troubles=True),
     ]
 
 
@@ -83,7 +87,8 @@ class _Clients:
 
     def __init__(self, run: _Run, proxies: list[RunningProxy], options: argparse.Namespace) -> None:
         self.run, self.proxies, self.options = run, proxies, options
-        self.total = options.clients * options.conversations * options.rounds
+        self._calls_a_client = options.conversations * options.rounds
+        self.total = options.clients * self._calls_a_client
         self._lock = threading.Lock()
 
     def play(self) -> None:
@@ -98,6 +103,8 @@ class _Clients:
                 script = conversation(f"part{client}x{number}", self.options.rounds)
                 messages = script[:1]
                 for result in script[2::2]:
+                    due = self.run.started + self.options.seconds * call / self._calls_a_client
+                    time.sleep(max(0.0, due - time.monotonic()))
                     content = self._ask(http, client, call, messages)
                     call += 1
                     if content is None:
@@ -140,7 +147,8 @@ def _measured(run: _Run, options: argparse.Namespace) -> _Run:
         proxies = [stack.enter_context(RunningProxy(*given)) for _ in range(run.proxies)]
         clients = _Clients(run, proxies, options)
         playing = threading.Thread(target=clients.play)
-        started, due = time.monotonic(), _due(clients.total, proxies, database, troubles=run.troubles)
+        due = _due(clients.total, proxies, database, troubles=run.troubles)
+        run.started = time.monotonic()
         playing.start()
         at, act = next(due)
         while playing.is_alive():
@@ -149,7 +157,7 @@ def _measured(run: _Run, options: argparse.Namespace) -> _Run:
             while run.calls >= at:
                 act(run)
                 at, act = next(due)
-        run.seconds = time.monotonic() - started
+        run.seconds = time.monotonic() - run.started
         rules = [{violation.rule for violation in exchange.violations} for exchange in server.exchanges]
         run.too_long = sum(broken == {_TOO_LONG} for broken in rules)
         run.bill, run.invalid = server.bill, sum(map(bool, rules)) - run.too_long
@@ -172,6 +180,7 @@ def _due(
 
     def measure(run: _Run) -> None:
         run.memory.append(round(sum(resident_mb(proxy.process_id) for proxy in proxies)))
+        run.open.append(sum(proxy.open_conversations() for proxy in proxies))
 
     def restart(_: _Run) -> None:
         database.stop()
@@ -181,8 +190,8 @@ def _due(
     acts: list[tuple[float, Callable[[_Run], object]]] = []
     acts += [(total * at / _SAMPLES * 0.98, measure) for at in range(1, _SAMPLES + 1)]
     if troubles:
-        acts += [(total * 0.3, lambda _: proxies[1].kill()), (total * 0.45, lambda _: proxies[1].start())]
-        acts += [(total * 0.6, restart)]
+        acts += [(total * 0.08, lambda _: proxies[1].kill()), (total * 0.12, lambda _: proxies[1].start())]
+        acts += [(total * 0.2, restart)]
     yield from sorted(acts, key=lambda act: act[0])
     yield float("inf"), measure
 
@@ -200,7 +209,6 @@ def _table(runs: Sequence[_Run]) -> Table:
         "cost",
         "to one",
         "seconds",
-        "memory, MB",
     ):
         table.add_column(name, justify="right")
     for run in runs:
@@ -214,13 +222,23 @@ def _table(runs: Sequence[_Run]) -> Table:
             round(run.bill.cost()),
         )
         ratio = f"{run.bill.cost() / max(1.0, runs[0].bill.cost()):.3f}"
-        memory = " ".join(map(str, run.memory))
-        table.add_row(run.name, *(f"{count:,}" for count in counts), ratio, f"{run.seconds:.0f}", memory)
+        table.add_row(run.name, *(f"{count:,}" for count in counts), ratio, f"{run.seconds:.0f}")
+    return table
+
+
+def _memory(run: _Run) -> Table:
+    third = len(run.memory) // 3
+    middle, last = (sum(run.memory[at * third :][:third]) / max(1, third) for at in (1, 2))
+    caption = f"the last third has {last / max(1.0, middle):.3f} of the middle third"
+    table = Table(title=f"{run.name}: all proxies together, by fifteenths of the calls", caption=caption)
+    for name, row in (("open sessions", run.open), ("memory, MB", run.memory)):
+        table.add_row(name, " ".join(map(str, row)))
     return table
 
 
 def _print(console: Console, options: argparse.Namespace) -> None:
-    console.print(_table([_measured(run, options) for run in _runs()]))
+    runs = [_measured(run, options) for run in _runs() if options.only in run.name]
+    console.print(_table(runs), *map(_memory, runs))
 
 
 def add_command(commands: Any) -> None:
@@ -229,4 +247,6 @@ def add_command(commands: Any) -> None:
     command.add_argument("--clients", type=int, default=20)
     command.add_argument("--conversations", type=int, default=15, help="of each client, one after the other")
     command.add_argument("--rounds", type=int, default=20, help="of each conversation, about 1,000 tokens each")
+    command.add_argument("--seconds", type=int, default=0, help="over which each run spreads its calls; 0: at once")
+    command.add_argument("--only", default="", help="runs that have this in their names")
     command.set_defaults(run=_print)

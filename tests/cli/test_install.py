@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from applier.adapters.client_plugin import listing_problems, plugin_files, settings_problems, version_problem
 from applier.cli.app import run
-from applier.program import program
+from applier.processes import program
 from applier.store import open_store
 from applier.testing import use
 from tests.loopback import Loopback

@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from applier.fleet import EMPTY_ROW, PlanOptions, plan_row
-from applier.processes import in_processes
-from applier.program import program
+from applier.processes import in_processes, program
 from applier.testing import Failure
 from planner import CompactionPlan
 from tests.cli.conftest import interruptible

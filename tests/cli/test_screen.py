@@ -74,18 +74,20 @@ def test_a_pipe_gets_whole_lines(folder):
     assert "…" not in row
 
 
-@pytest.mark.real
-def test_a_width_that_is_none_is_as_if_unsaid(transcript):
-    unsaid = run_apart("plan", transcript, "--planner", "rules").stdout.splitlines()
+def test_a_width_that_is_none_is_as_if_unsaid(compactor, transcript, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    unsaid = compactor("plan", transcript, "--planner", "rules").out
     assert unsaid
     for columns in ("0", "-5", "wide"):
-        assert run_apart("plan", transcript, "--planner", "rules", COLUMNS=columns).stdout.splitlines() == unsaid
+        monkeypatch.setenv("COLUMNS", columns)
+        assert compactor("plan", transcript, "--planner", "rules").out == unsaid
 
 
-@pytest.mark.real
-def test_no_color_means_no_style_at_all(transcript, monkeypatch):
-    assert b"\x1b[" in run_apart("plan", transcript, "--planner", "rules", FORCE_COLOR="1").stdout
-    assert b"\x1b[" not in run_apart("plan", transcript, "--planner", "rules", FORCE_COLOR="1", NO_COLOR="1").stdout
+def test_no_color_means_no_style_at_all(compactor, transcript, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in compactor("plan", transcript, "--planner", "rules").out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in compactor("plan", transcript, "--planner", "rules").out
 
 
 @pytest.mark.parametrize("name", [f"evil{ESC}.json", f"gone{ESC}.json"])

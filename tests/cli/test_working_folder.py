@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from applier.program import program
+from applier.processes import program
 
 OURS = ("applier", "planner", "sitecustomize", "usercustomize")
 INSTALLED = sorted(name for name in metadata.packages_distributions() if name.isidentifier())
@@ -71,9 +71,11 @@ def test_what_a_client_runs_imports_nothing_from_the_project(compactor, folder, 
 
 async def tool_names(server, project, env):
     from mcp import Client, StdioServerParameters  # takes a second, also where this test is skipped
+    from mcp.client.stdio import stdio_client
 
     asked = StdioServerParameters(command=server["command"], args=server["args"], cwd=project, env=env)
-    async with Client(asked) as client:
+    # else what was standard error when this was loaded, which a test before this one has closed
+    async with Client(stdio_client(asked, errlog=sys.__stderr__)) as client:
         return {tool.name for tool in (await client.list_tools()).tools}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import anthropic
 
-from applier.adapters.frameworks.agent_tools import AGENT_TOOL_NAMES, AGENT_TOOLS, handle_tool_use
+from applier.adapters.agent_tools import AGENT_TOOL_NAMES, AGENT_TOOLS, handle_tool_use
 from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
 from applier.session import Session
 from planner.reading.messages import plain_message

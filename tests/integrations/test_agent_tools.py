@@ -2,7 +2,7 @@
 
 import pytest
 
-from applier.adapters.frameworks.agent_tools import (
+from applier.adapters.agent_tools import (
     AGENT_TOOL_NAMES,
     AGENT_TOOLS,
     LOOK_UPS,

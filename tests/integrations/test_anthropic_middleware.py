@@ -7,7 +7,7 @@ from copy import deepcopy
 import anthropic
 import pytest
 
-from applier.adapters.frameworks.agent_tools import AGENT_TOOLS
+from applier.adapters.agent_tools import AGENT_TOOLS
 from applier.adapters.frameworks.anthropic_middleware import CompactionMiddleware
 from applier.session import Session
 from applier.settings import SessionSettings

@@ -16,7 +16,7 @@ import pytest
 
 from applier.adapters.claude_agent_plugin import PLUGIN_TOOLS, claude_agent_plugin
 from applier.adapters.client_plugin import plugin_files, program_of
-from applier.program import program
+from applier.processes import program
 from applier.testing import MessagesServer
 from planner.errors import SettingsError
 from tests.mod.client import _QUIET, Model

@@ -10,8 +10,7 @@ from deepagents import create_deep_agent
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from applier.adapters.frameworks.langchain_middleware import LangChainCompaction
-from applier.adapters.frameworks.langchain_threads import ThreadSessions
+from applier.adapters.frameworks.langchain_middleware import LangChainCompaction, ThreadSessions
 from tests.integrations.counting import CALLS, delegating_model
 from tests.integrations.test_langgraph_threads import THREAD, compacted_alone, kinds, model_on, numbers
 from tests.integrations.test_langgraph_threads import opened as opened

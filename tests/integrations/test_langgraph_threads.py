@@ -16,8 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from applier.adapters.frameworks.bridge import OpenSessions
-from applier.adapters.frameworks.langchain_middleware import LangChainCompaction
-from applier.adapters.frameworks.langchain_threads import ThreadSessions
+from applier.adapters.frameworks.langchain_middleware import LangChainCompaction, ThreadSessions
 from applier.session import Session
 from applier.testing import Answer, say, use
 from planner.errors import SettingsError

@@ -44,7 +44,7 @@ def ask_all(url: str, middleware: CompactionMiddleware, lists: list[list[dict[st
 
 
 @pytest.mark.real
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     planner=st.sampled_from(("auto", "model", "object")),
     has_client=st.booleans(),

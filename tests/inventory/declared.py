@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 import planner
 from applier.adapters import transcripts
-from applier.adapters.frameworks.agent_tools import AGENT_TOOLS
+from applier.adapters.agent_tools import AGENT_TOOLS
 from applier.session import PRESETS, Event, Preset
 from applier.store import open_store
 from planner.validity import Violation

@@ -33,7 +33,7 @@ PUBLIC = (
     "applier.adapters.transcripts",
     "applier.adapters.mcp",
     "applier.adapters.proxy",
-    "applier.adapters.frameworks.agent_tools",
+    "applier.adapters.agent_tools",
     "applier.adapters.frameworks.anthropic_middleware",
     "applier.adapters.frameworks.anthropic_tools",
     "applier.adapters.frameworks.langchain_middleware",

@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
+import sys
+import threading
 from datetime import date
 
 import pytest
@@ -12,11 +15,11 @@ from hypothesis import strategies as st
 from applier.adapters.transcripts import read_transcript
 from applier.adapters.visible import Visible
 from applier.learning.conversations import conversations_in
-from applier.learning.memory import Memory
+from applier.learning.memory import Batch, Memory
 from applier.learning.propose import proposed_lines
 from applier.learning.readers import open_reader, with_written
 from applier.store import open_store
-from applier.store.facts import is_within
+from applier.store.listing import is_within
 from applier.testing import Failure
 from planner.analysis import analyze_history
 from planner.errors import ReferenceNotFound
@@ -203,6 +206,19 @@ def lessons(*written):
     )
 
 
+def answering(*replies, review=lambda ids: [{"of": [one]} for one in ids]):
+    """Answers about conversations one after the other, the last one for ever; and a review that leaves all."""
+    left = list(replies)
+
+    def answer(request):
+        asked = str(request.messages[0]["content"])
+        if "<candidates>" in asked:
+            return json.dumps({"lines": review(re.findall(r"^(c\d+) · ", asked, re.M))})
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return answer
+
+
 REFUSAL = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
     "new_string was NOT written to the file). To tell you how to proceed, the user said:\n"
@@ -228,25 +244,25 @@ def asking(compactor, folder, monkeypatch):
 
 def test_a_models_line_stands_if_its_turn_holds_its_words_and_names(asking, say):
     say("s1", "Fix parser.py, please.", WISH)
-    with Loopback(
-        lessons(SOUND, BESIDE, INVENTED, UNSAID, NOWHERE, ("gossip", "x", "y", "t3", "Never push"))
-    ) as server:
+    gossip = ("gossip", "x", "y", "t3", "Never push")
+    with Loopback(answering(lessons(SOUND, BESIDE, INVENTED, UNSAID, NOWHERE, gossip))) as server:
         ran = asking(server, "--dry-run", "--json")
     assert ran.json["lines"] == [
         "- parser.py is never pushed to main unasked: “Never push to main” (s1:t3, s1:t1, 2026-01-01)",
         "- Ask before a push to main: “Never push to main without asking me first.” (s1:t3, 2026-01-01)",
     ]
     assert server.violations == []
-    (request,) = server.requests
+    request, review = server.requests
     assert WISH in json.dumps(request.body, ensure_ascii=False)
+    assert "c2 · wish · t3 · Ask before a push to main" in json.dumps(review.body, ensure_ascii=False)
 
 
 def test_a_recorded_answer_is_read_and_checked_as_one_that_was_asked_for(asking, say):
     log, answer = say("s1", "Fix parser.py, please.", WISH), lessons(SOUND, BESIDE, INVENTED, UNSAID)
     analysis = analyze_history(read_history(read_transcript(log).messages), TokenCounter.for_model(""))
-    with Loopback(answer) as server:
+    with Loopback(answering(answer)) as server:
         told = asking(server, "--dry-run", "--json").json["lines"]
-    (request,) = server.requests
+    request = server.requests[0]
     sent = "\n\n".join([request.body["system"][0]["text"], request.body["messages"][0]["content"]])
     assert sent == prompt_of(analysis)
     for text in (answer, f"Two lines stand out.\n```json\n{answer}\n```"):
@@ -300,6 +316,15 @@ def test_what_a_model_cites_stands_as_its_card_shows_it(say, folder):
 
 
 @pytest.mark.parametrize(
+    ("text", "stands"), [("Manual-commit pushes nothing", True), ("Manual-branch pushes nothing", False)]
+)
+def test_a_name_that_begins_a_line_may_have_a_capital(say, text, stands):
+    log = say("s1", "manual-commit must never push anything.")
+    told = ("decision", "sync", text, "t1", "must never push anything")
+    assert any(text in one.text for one in with_written(lessons_in(lessons(told)), evidence_of(log))) == stands
+
+
+@pytest.mark.parametrize(
     ("said", "lasts"), [("not as a comment, as a page", False), ("never as a comment, please", True)]
 )
 def test_what_the_user_says_to_one_call_is_no_wish_unless_it_says_that_it_lasts(say, said, lasts):
@@ -320,16 +345,16 @@ def test_a_line_of_the_rules_gives_way_to_a_models_that_says_the_same(say):
 def test_a_models_wish_that_asks_is_none(asking, say):
     say("s1", "Why do we never push to main?")
     asks = ("wish", "pushing", "Push to main", "t1", "Why do we never push to main?")
-    with Loopback(lessons(asks)) as server:
+    with Loopback(answering(lessons(asks))) as server:
         assert asking(server, "--dry-run", "--json").json["lines"] == []
 
 
 def test_nothing_is_asked_over_the_cap_and_what_it_may_cost_is_said_first(asking, say):
     say("s1", WISH)
-    with Loopback(lessons(SOUND)) as server:
+    with Loopback(answering(lessons(SOUND))) as server:
         ran = asking(server, "--cap", "0.00001", "--yes")
         assert ran.code == 2
-        assert "1 conversations may cost" in ran.err
+        assert "1 conversations, and a review of what they teach, may cost" in ran.err
         assert server.requests == []
         assert "at most ≈ $0.00" in asking(server, "--yes").err
 
@@ -337,15 +362,15 @@ def test_nothing_is_asked_over_the_cap_and_what_it_may_cost_is_said_first(asking
 def test_a_reading_that_was_stopped_goes_on_where_it_was(asking, say):
     for name in ("s1", "s2", "s3"):
         say(name, f"Fix the parser of {name}, please.", WISH)
-    with Loopback([lessons(SOUND), Failure(401, "authentication_error", "no"), lessons(SOUND)]) as server:
+    with Loopback(answering(lessons(SOUND), Failure(401, "authentication_error", "no"), lessons(SOUND))) as server:
         first = asking(server, "--yes")
         assert "s2: " in first.err
-        assert len(server.requests) == 3
-    with Loopback(lessons(SOUND)) as server:
+        assert len(server.requests) == 4
+    with Loopback(answering(lessons(SOUND))) as server:
         again = asking(server, "--yes", "--json")
-        assert len(server.requests) == 1
+        assert len(server.requests) == 1  # its line says what another says, which a review has seen
         assert again.json["read_now"] == 1
-    with Loopback(lessons(SOUND)) as server:
+    with Loopback(answering(lessons(SOUND))) as server:
         asking(server, "--yes")
         assert server.requests == []
 
@@ -353,7 +378,8 @@ def test_a_reading_that_was_stopped_goes_on_where_it_was(asking, say):
 def test_a_batch_asks_about_all_at_half_the_price_and_one_that_was_sent_is_only_fetched(asking, say, folder):
     for name in ("s1", "s2"):
         say(name, f"Fix the parser of {name}, please.", WISH)
-    asked = lambda request: lessons(SOUND) if "of s1" in str(request.messages) else "I cannot say."  # noqa: E731
+    said = answering(lessons(SOUND))
+    asked = lambda request: "I cannot say." if "of s2" in str(request.messages) else said(request)  # noqa: E731
     with Loopback(asked) as server:
         dear = asking(server, "--dry-run").err
         assert server.requests[0].body["output_config"]["format"] is not None
@@ -361,22 +387,106 @@ def test_a_batch_asks_about_all_at_half_the_price_and_one_that_was_sent_is_only_
         cheap = asking(server, "--batch", "--yes", "--json")
         assert cheap.json["read_now"] == 1
         assert cheap.json["problems"] == ["s2: no answer in the batch"]
-        assert 2 * dollars_in(cheap.err) == pytest.approx(dollars_in(dear), rel=0.1)
+        assert dollars_in(dear) / 2 < dollars_in(cheap.err) < 0.8 * dollars_in(dear)  # the review is asked alone
         assert cheap.json["dollars"] > 0
         assert server.violations == []
         say("s3", "Fix the parser of s1, please, and s3.", WISH)
         sent = len(server.requests)
         with open_store() as store, open_reader("model", None, None, by_batch=True) as reader:  # and is killed
             due = [one for one in conversations_in([folder / "logs"], [str(folder / "app")], 4e9) if one.name == "s3"]
-            Memory(store, str(folder / "app")).note_batch(reader.send(due), reader.name)
+            Memory(store, str(folder / "app")).note_batch(Batch(reader.name, 0.0, 1, reader.send(due)))
         assert len(server.requests) == sent + 1
         again = asking(server, "--batch", "--yes", "--json", "--cap", "0")
         assert (again.json["read_now"], len(server.requests)) == (1, sent + 1)
         assert again.json["problems"] == ["not in the batch: 1; run it again to ask about them"]
     with Loopback(asked) as server, open_store() as store:
-        Memory(store, str(folder / "app")).note_batch("msgbatch_gone", reader.name)
+        Memory(store, str(folder / "app")).note_batch(Batch(reader.name, 0.0, 1, "msgbatch_gone"))
         assert "not in the batch: 1;" in asking(server, "--batch", "--yes").err
         assert asking(server, "--batch", "--yes").err.count("msgbatch_000001 is under way") == 1
+
+
+def test_a_review_leaves_out_and_joins_and_is_asked_only_about_what_is_new(asking, say, compactor, folder):
+    say("s1", "Fix parser.py, please.", WISH)
+    with Loopback(answering(lessons(SOUND, BESIDE), review=lambda ids: [{"of": ids[::-1]}])) as server:
+        ran = asking(server, "--yes", "--json")
+        assert ran.json["lines"] == [
+            "- Ask before a push to main: “Never push to main without asking me first.” (s1:t3, s1:t1, 2026-01-01)"
+        ]
+        assert ran.json["dollars"] > 0
+        assert asking(server, "--yes", "--json").json["change"] == ""
+        assert len(server.requests) == 2
+        say("s2", "Fix lexer.py, please.", "Always use the field's own nouns for names.")
+        noted = ("wish", "names", "Names are nouns of the field", "t3", "Always use the field's own nouns")
+    with Loopback(answering(lessons(noted), review=lambda ids: [{"of": [one]} for one in ids[:1]])) as server:
+        assert asking(server, "--yes", "--json").json["change"] == ""
+        assert "c1 · wish · t3 · kept · Ask before a push" in str(server.requests[-1].messages)
+    assert compactor("learn", folder / "logs", "--project", folder / "app", "--planner", "rules").code == 0
+
+
+def test_what_was_not_reviewed_waits_until_it_is(asking, say, compactor, folder):
+    say("s1", "Fix parser.py, please.", WISH)
+    failing = answering(lessons(SOUND), review=lambda ids: "none")
+    with Loopback(failing) as server:
+        ran = asking(server, "--yes", "--json")
+        assert ran.json["lines"] == []
+        assert "not reviewed, and not shown: 1 lines; planner model" in ran.json["problems"][0]
+    rules = compactor(
+        "learn", folder / "logs", "--project", folder / "app", "--planner", "rules", "--dry-run", "--json"
+    )
+    assert rules.json["lines"] == []
+    with Loopback(answering(lessons(SOUND))) as server:
+        dear = asking(server, "--yes", "--json", "--cap", "0.0001")
+        assert dear.code == 2
+        assert len(asking(server, "--yes", "--json").json["lines"]) == 1
+        assert len(server.requests) == 1
+
+
+def test_what_is_forgotten_of_a_conversation_takes_the_review_with_it(asking, compactor, say, folder):
+    path = say("s1", "Fix the parser, please.", WISH)
+    with open_store() as store:
+        read = read_transcript(path)
+        key = store.save_history(read_history(read.messages))
+        store.note_origin(key, read.working_folder, 1_767_225_600.0)
+    path.unlink()
+    with Loopback(answering(lessons(SOUND))) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANTHROPIC_API_KEY", KEY)
+        patch.setenv("ANTHROPIC_BASE_URL", server.url)
+        assert "Ask before" in compactor("learn", "--project", folder / "app", "--yes").out
+    with open_store() as store:
+        assert store.states("lessons-review:")
+    compactor("store", "forget", key, "--yes")
+    with open_store() as store:
+        assert store.states("lessons") == {}
+
+
+@pytest.mark.real
+def test_a_batch_that_was_sent_by_a_process_that_died_is_found_again(asking, say, folder):
+    """The process is killed while the provider has the batch and has not answered yet."""
+    say("s1", "Fix the parser, please.", WISH)
+    line = [sys.executable, "-m", "applier.cli", "learn", folder / "logs", "--project", folder / "app", "--batch"]
+    taken = threading.Event()
+    said = answering(lessons(SOUND))
+
+    def late(request):
+        """The first answer is made when the process is gone, and its batch is known by then."""
+        if not taken.is_set():
+            taken.set()
+            killed.wait()
+        return said(request)
+
+    killed = threading.Event()
+    with Loopback(late) as server:
+        environment = {**os.environ, "ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url}
+        with subprocess.Popen([str(part) for part in [*line, "--yes"]], env=environment, cwd=folder) as process:
+            assert taken.wait(60)
+            process.kill()
+        killed.set()
+        while not server.client().messages.batches.list().data:
+            pass  # the provider is about to have it
+        again = asking(server, "--batch", "--yes", "--json")
+        assert again.json["read_now"] == 1
+        assert server.paths.count(("POST", "/v1/messages/batches")) == 1
+        assert len(again.json["lines"]) == 1
 
 
 def dollars_in(text):

@@ -18,7 +18,6 @@ LASTING = [
     "We want to avoid force push entirely, because it rewrites what others have.",
     "Just run the dashboard directly going forward.",
     "no eval or exec on user input anywhere, please.",
-    "av-12: subagent should not be the default mode.",
 ]
 PASSING = [
     "Why does it always fail on the second run?",
@@ -34,6 +33,7 @@ PASSING = [
     "We should fix the login test because it fails in CI.",
     "We are going to move the button to the left.",
     "There is no need for a pull request yet.",
+    "av-12: subagent should not be the default mode.",  # nobody else knows of which skill
 ]
 
 
@@ -111,13 +111,7 @@ def test_an_answer_among_those_offered_is_a_decision_with_its_question():
     assert (lesson.kind, lesson.text) == ("decision", f"{question} → “In a pull request”")
     assert lasting(asked(question, "In a pull request", "In the app", answer="what would you do")) == []
     assert lasting(asked("What would you like to do next?", "Run it", "Stop", answer="Run it")) == []
-
-
-def test_an_option_named_by_its_number_is_a_decision_with_what_it_says():
-    offer = "For parallel refreshes there are two ways:\n\n1. Use a queue\n2. Use a mutex\n\nWhich one?"
-    messages = [*said("Make refresh safe.", answer=offer), *said("let's go with option 1")]
-    (lesson,) = lasting(messages)
-    assert lesson.text == "For parallel refreshes there are two ways → “let's go with option 1”: 1. Use a queue"
+    assert lasting(asked("What would you like to do with this todo?", "Do it now", "Wait", answer="Do it now")) == []
 
 
 def ran(command, result, key, failed=False):
@@ -144,21 +138,13 @@ def test_an_error_of_a_check_is_noted_with_what_made_the_same_check_pass():
     assert again[0].subject == lesson.subject
 
 
-def said_and(words, *steps):
-    """The agent says `words` with the first call of `steps`."""
-    first, *others = steps
-    return [{"role": "assistant", "content": [{"type": "text", "text": words}, *first["content"]]}, *others]
-
-
 def of_kind(kind, *messages):
     whole = [{"role": "user", "content": "Go on."}, *messages, {"role": "assistant", "content": "Done."}]
     return [one for one in lessons_of(analyze(whole).evidence) if one.kind == kind]
 
 
-FAILED = ran("make test", "Exit code 1\npanic: the key 9f must be 12 lowercase hex characters", "a", failed=True)
-
-
-PASSED = ran("make test", "3 passed", "c")
+FAILED = ran("make lint", "Exit code 1\ngolint: no such tool in this tree", "a", failed=True)
+PASSED = ran("make lint", "0 issues.", "c")
 EDIT = {"type": "tool_use", "id": "b", "name": "Edit", "input": {"file_path": "k.go", "old_string": "9"}}
 PATCH = (
     {"role": "assistant", "content": [EDIT]},
@@ -166,44 +152,16 @@ PATCH = (
 )
 
 
-def mended(words):
-    return *FAILED, *said_and(words, *ran("sed -i s/9f/9f9f/ k_test.go", "", "b")), *ran("make test", "3 passed", "c")
-
-
-def test_what_the_agent_changed_between_is_not_said_to_have_mended_it():
-    (lesson,) = of_kind("error", *FAILED, *said_and("A key needs to be 12 characters.", *PATCH), *PASSED)
-    assert lesson.text.endswith("“A key needs to be 12 characters.”; passed at t4")
-    both = *FAILED, *said_and("A key needs to be 12 characters.", *PATCH), *ran("make install", "ok", "d"), *PASSED
-    assert "make install" not in of_kind("error", *both)[0].text
-
-
-@pytest.mark.parametrize("cause", ["A key needs to be 12 characters.", "It failed because two runs share `build/`."])
-def test_an_error_whose_cause_the_agent_states_counts_at_once_and_stands_with_it(cause):
-    (lesson,) = of_kind("error", *mended(f"I see. {cause} Let me mend that."))
-    assert f"“{cause}”; passed" in lesson.text
-    assert (lesson.turn, lesson.also, lesson.mended, lesson.lasting) == ("t2", "t3", "t4", True)
-
-
 @pytest.mark.parametrize(
-    "words",
-    [
-        "Let me mend that.",
-        "It seems that it failed because of the key.",
-        "The issue is:",
-        "The test fails as expected, because the feature is not there.",
-        "It failed because the sum of the keys is wrong.",  # which is mended for everybody
-    ],
+    "between", [PATCH, (*PATCH, *ran("make install", "ok", "d")), ran("ls", "a", "d")], ids=["patch", "both", "nothing"]
 )
-def test_a_guess_and_a_failure_that_was_wanted_are_no_cause(words):
-    assert [one.lasting for one in of_kind("error", *mended(words))] == [False]
-
-
-def test_what_failed_for_good_and_a_slip_teach_nothing_at_once():
-    cause = "It failed because two runs share `build/`."
-    assert not any(one.mended for one in of_kind("error", *FAILED, *said_and(cause, *ran("ls", "a", "b"))))
-    slip = ran("make test", "Exit code 1\na.go:3:1: declared and not used: key", "a", failed=True)
-    steps = *slip, *said_and(cause, *ran("sed -i s/a/b/ a.go", "", "b")), *ran("make test", "3 passed", "c")
-    assert not any(one.lasting for one in of_kind("error", *steps))
+def test_what_nobody_knows_to_have_mended_it_is_not_said_to_have(between):
+    """And what is no check, and what failed only once, teaches nothing at once."""
+    (lesson,) = of_kind("error", *FAILED, *between, *PASSED)
+    assert (lesson.mended, lesson.lasting) == ("", False)
+    assert "passed" not in lesson.text
+    wrong = ran("git checkout main", "fatal: 'main' is already used by worktree at '/srv/a'", "e", failed=True)
+    assert of_kind("error", *wrong, *ran("git checkout -b fix origin/main", "Switched", "f")) == []
 
 
 COMMIT = """git commit -m "$(cat <<'EOF'
@@ -213,6 +171,8 @@ The reader was stopped by every gap.
 These failures do not heal, so we log and continue rather than stop the user's work.
 
 Also tidy the imports in this branch, since nobody uses them.
+
+- Use the constant MOST for the length instead of 64 in each of them
 EOF
 )\""""
 
@@ -233,6 +193,7 @@ def test_a_check_is_told_by_its_command_unless_that_is_of_one_work():
         "make lint",
         "make test 2>&1 | tail -5",
         "pytest",
+        "bun run test",
         "pytest tests/test_a.py",
         "pytest -k refresh",
         "make deploy",
@@ -270,14 +231,3 @@ def test_what_is_doubted_behind_a_wish_is_not_part_of_it():
     words = "yes. the overriding rule is to never stop the user, but I think we should warn"
     (lesson,) = lasting(said("Fix the parser, please.", words))
     assert lesson.text == "“the overriding rule is to never stop the user”"
-
-
-def test_what_is_no_check_is_noted_with_its_cause_and_what_was_run_instead():
-    wrong = ran(
-        "git checkout main", "Exit code 128\nfatal: 'main' is already used by worktree at '/srv/a'", "a", failed=True
-    )
-    instead = ran("git checkout -b fix origin/main", "Switched to a new branch 'fix'", "b")
-    cause = "This is a worktree: I can't check out main here."
-    (lesson,) = of_kind("error", *wrong, *said_and(cause, *instead))
-    assert lesson.text.endswith(f"of `git checkout main`: “{cause}”; then `git checkout -b fix origin/main` at t3")
-    assert of_kind("error", *wrong, *instead) == []

@@ -131,6 +131,15 @@ def test_a_newer_decision_replaces_the_older_and_says_so():
     assert line == "- “use a queue”; replaces “use a mutex” (c1:t3, 2026-11-03) (c2:t5, 2026-11-21)"
 
 
+def test_of_two_decisions_of_one_day_the_later_is_the_newer():
+    one, other = (
+        replace(heard("decision", words, name, 3, 2, subject="how to wait"), time=time)
+        for words, name, time in (("use a mutex", "c9", 1.0), ("use a queue", "c1", 2.0))
+    )
+    (line,) = proposed_lines([other, one], TODAY)
+    assert line.text == "“use a queue”; replaces “use a mutex” (c9:t3, 2026-11-21)"
+
+
 def test_wishes_against_each_other_are_both_shown_unless_one_says_that_it_changes_the_other():
     one, other = "Always squash commits of a branch", "Never squash commits of a branch"
     lines = proposed_lines([heard("wish", one, "c1", 1, 9), heard("wish", other, "c2", 1, 2)], TODAY)

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from applier.program import program
+from applier.processes import program
 from applier.testing import MessagesServer, Request, say, use
 
 pytestmark = pytest.mark.real

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from applier.program import program
+from applier.processes import program
 from applier.testing import Answer, MessagesServer, Request, say, use
 
 __all__ = ["BROKEN", "PLUGIN", "Client", "Model", "install_mod", "opened", "refused"]

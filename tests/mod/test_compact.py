@@ -112,6 +112,22 @@ def test_what_the_client_sends_is_the_view_that_a_session_gives(tmp_path, store,
         assert read_by_model(rows.sent) == read_by_model(session.compact(history).messages)
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_asked_again_at_once_it_gives_the_same_view_and_asks_nobody(store, ended):
+    """Even where the person has typed something meanwhile; with words of his it plans."""
+    rows = Rows([*make_session(80), *([END] if ended else [])])
+    first, sent = rows.compact(store, hears), read_by_model(rows.sent)
+    again = rows.compact(store, hears)
+    assert (bool(first["answers"]), again["answers"]) == (True, {})
+    assert read_by_model(rows.sent) == sent
+    assert "Nothing to compact since the last time" in again["receipt"]
+    if ended:
+        rows.add([{"role": "user", "content": "Now the tests, please."}])
+        assert not rows.compact(store, hears)["answers"]
+        assert said(rows.sent).endswith("Now the tests, please.")
+    assert rows.compact(store, hears, instructions="the handshake")["answers"]
+
+
 def rounds_of(history):
     """Where each of ten rounds ends: behind an answer, as a person's `/compact` comes."""
     return [len(history) * part // ROUNDS // 2 * 2 for part in range(2, ROUNDS + 1)]

@@ -57,9 +57,13 @@ def test_compactions_on_command_and_the_tools_behind_them(tmp_path, model):
             client.type("/compact keep the tests")
             client.type("Go on")
             client.type("/compact")
+            asked = model.asked.copy()
+            client.type("/compact")  # again at once: nobody is asked
+            assert model.asked == asked
             client.type("And on")
         assert refused(server) == []
-        assert (model.asked[FORKED], model.asked[BUILT_IN], len(client.compactions)) == (1, 0, 2)
+        assert (model.asked[FORKED], model.asked[BUILT_IN], len(client.compactions)) == (1, 0, 3)
+        assert sum(line.startswith("Nothing to compact since") for line in client.log) == 1
         assert sum(line.startswith("Compacted") for line in client.log) == 2
         assert any("compactor restore h" in line for line in client.log)
         last = sent_text(server.exchanges[-1])

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from applier.adapters.client_plugin import plugin_files
-from applier.program import program
+from applier.processes import program
 from applier.testing import MessagesServer, say, use
 from tests.mod.client import ANSWER, BROKEN, BY_CARDS
 

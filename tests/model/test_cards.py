@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from planner.model.cards import turn_cards
 from planner.model.prompts import TAGS, load_prompts, one_line, safe_text
 from planner.model.question import Situation, plan_questions
+from planner.reading.lines import is_encoded
+from planner.selection import pinned
 from tests.model.sample import SAMPLE, call, plan_request
 from tests.strategies import histories, texts
 
 BUDGET = 12_000
 HEADER = re.compile(r"^## (t\d+)(?:-(t\d+))? · ", re.MULTILINE)
-NUMBERED = re.compile(r"(\d+)(?:[>!:+=\"-]|\|\d*) (.*)")
+NUMBERED = re.compile(r"(\d+)(?:[>!:+=\"-]|\|\d*)\*? (.*)")
 
 
 def cards_of(messages, **settings):
@@ -60,7 +62,7 @@ def test_failures_and_constraints_are_always_shown(messages):
     assume(request.evidence.tokens < 5_000)
     for card in cards:
         shown = {line.number for line in card.lines}
-        filled = {line.number for line in card.turns[0].lines if line.text.strip()}
+        filled = {line.number for line in card.turns[0].lines if line.text.strip() and not is_encoded(line.text)}
         if "hint: refused by the user" in card.header:  # and so a host's own words for it need not stand on each card
             filled -= card.turns[0].boilerplate_lines
         assert card.turns[0].obligations & filled <= shown
@@ -127,14 +129,59 @@ def test_a_card_hints_at_what_failed_and_what_was_done_again():
     assert re.match(r"## t2 · \d+/61 · Read app/queue\.py", headers["t2"])
 
 
-def test_a_card_says_which_lines_stay_in_any_case():
+def test_a_card_marks_the_lines_that_stay_in_any_case():
     request, cards = cards_of(SAMPLE)
-    kept = {card.turns[0].turn.id: re.search(r" · kept ([\d,-]+)$", card.header) for card in cards}
-    assert {turn_id for turn_id, found in kept.items() if found} == {
-        turn_id for turn_id, turn in request.evidence.turns.items() if turn.obligations and not turn.turn.live
-    }
-    assert kept["t1"][1] == "2"
-    assert kept["t2"] is None
+    stands = pinned(
+        request.analysis, request.settings.window_tokens, request.target_tokens, request.settings.target_model, None
+    )
+    for card in cards:
+        (turn,) = card.turns
+        marked = {int(number) for number in re.findall(r"^(\d+)[^\s*]+\* ", card.text, re.M)}
+        shown = {line.number for line in card.lines}
+        assert marked == (set() if turn.turn.live else shown & stands.lines(turn))
+    assert re.search(r'^2"\* ', cards[0].text, re.M)
+
+
+def written(number, path, text):
+    return call(number, "Write", {"file_path": path, "content": text}, "ok")
+
+
+def patched(number, path, text):
+    lines = "".join(f"+{line}\n" for line in text.split("\n"))
+    patch = f"*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n+x = 2\n*** Add File: {path}\n{lines}*** End Patch"
+    return call(number, "apply_patch", {"input": patch}, "ok")
+
+
+@pytest.mark.parametrize("write", [written, patched])
+def test_of_a_document_that_the_session_wrote_every_section_is_shown_in_its_newest_text(write):
+    def design(word):
+        idle = "Some words that say nothing much about anything at all here.\n" * 12
+        sections = [
+            f"## Part {n}\n\n{idle}\nThe {word} limit of part {n} is {n}50 ms, in `part_{n}.py`.\n" for n in range(20)
+        ]
+        return "---\ntitle: x\n---\n" + "\n".join(sections)
+
+    done = [*write(7, "docs/design.md", design("old")), *write(8, "docs/design.md", design("new"))]
+    request = plan_request([*SAMPLE[:3], *done, *SAMPLE[3:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), 2_600)
+    text = "\n".join(card.text for card in cards)
+    assert all(f"The new limit of part {n} is {n}50 ms" in text for n in range(20))
+
+
+def test_what_came_instead_of_what_a_test_expected_is_shown_and_what_a_patch_put_in():
+    noise = "\n".join(f"(pass) grades part {n} of the manual workspace [{n}.5ms]" for n in range(300))
+    failed = (
+        f"Exit code: 1\n{noise}\nerror: expect(received).toBe(expected)\n-  text: All of it\n+  text: Found it\n1 fail"
+    )
+    patch = "*** Begin Patch\n*** Update File: a.ts\n@@\n  name: 'sequence',\n-  of: 'all of it',\n+  of: 'found it',\n"
+    calls = [
+        *call(7, "Bash", {"command": "bun test"}, failed),
+        *call(8, "apply_patch", {"input": f"{patch}*** End Patch"}, "Done"),
+    ]
+    request = plan_request([*SAMPLE[:1], *calls, *SAMPLE[1:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), 1_200)
+    assert "+  text: Found it" in text_of(cards, "t2")
+    assert "+  of: 'found it'" in text_of(cards, "t3")
 
 
 def test_what_the_calls_did_is_listed_with_its_turns():
@@ -317,7 +364,7 @@ def test_prose_and_the_users_words_stand_whole_before_long_machine_output():
     cards = turn_cards(request, list(request.evidence.turns.values()), 3_500)
     assert all(word in text_of(cards, "t3") for word in words)
     assert "drained" in text_of(cards, "t2")
-    assert text_of(cards, "t4").splitlines()[1] == '1" 1'
+    assert text_of(cards, "t4").splitlines()[1] == '1"* 1'
 
 
 def test_lines_that_later_turns_use_come_before_others_of_the_same_file():

@@ -70,11 +70,10 @@ def assert_within(plans, ratio=0.3):
     ("lengths", "least"),
     [
         ([1 + 2 * n for n in range(168, 420, 28)], 3),
-        ([1 + 2 * n for n in range(60, 420, 36)], 2),
         ([161, 163, 165, 167, 701, 703, 705], 2),
         ([41, 801], 2),
     ],
-    ids=["ten in a row", "every few turns", "by fits and starts", "a long time later"],
+    ids=["ten in a row", "by fits and starts", "a long time later"],
 )
 def test_planners_read_three_tenths_of_a_session_however_many_compactions(lengths, least):
     plans = plans_of(SESSION, lengths)
@@ -87,7 +86,7 @@ def test_planners_read_three_tenths_of_a_session_however_many_compactions(length
 @pytest.mark.real
 @settings(max_examples=5)
 @given(
-    st.lists(st.integers(30, 300), min_size=2, max_size=5, unique=True).map(sorted),
+    st.lists(st.integers(30, 240), min_size=2, max_size=5, unique=True).map(sorted),
     st.sampled_from([0.3, 0.6, 0.9]),
     st.sampled_from([4_000, 60_000]),
 )
@@ -107,7 +106,7 @@ ANSWERS = {
 @pytest.mark.real
 @settings(max_examples=5)
 @given(
-    st.lists(st.integers(60, 300), min_size=2, max_size=4, unique=True).map(sorted),
+    st.lists(st.integers(60, 200), min_size=2, max_size=4, unique=True).map(sorted),
     st.lists(st.sampled_from(sorted(ANSWERS)), min_size=1, max_size=8),
     st.sampled_from([4_000, 60_000]),
     st.sampled_from([0, 1]),
@@ -129,7 +128,7 @@ def test_planners_read_no_more_whatever_becomes_of_their_answers(turns, script, 
 
 @pytest.mark.real
 def test_without_the_bound_every_plan_asks_and_reads_a_share_of_what_is_new():
-    plans = plans_of(SESSION, [1 + 2 * n for n in range(168, 420, 56)], session_input_ratio=None)
+    plans = plans_of(SESSION, [1 + 2 * n for n in range(168, 420, 84)], session_input_ratio=None)
     assert all(plan.provenance.usage.requests for plan in plans)
     assert_within(plans, math.inf)
 

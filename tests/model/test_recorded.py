@@ -2,11 +2,13 @@
 
 import json
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from applier import preview
+from applier.eval.methods import FolderPlanner, NotRecorded
 from planner import plan_compaction
 from planner.errors import PlannerUnavailable
 from planner.model.planners import rendered_prompts
@@ -15,6 +17,7 @@ from planner.model.relay import RecordedPlanner
 from planner.validity import check_messages
 from tests.example.record import RECORDINGS
 from tests.model.sample import SAMPLE, answer, plan_request
+from tests.model.test_planner import reading
 
 PLACES = {path.stem: path for path in RECORDINGS}
 RECORDED = sorted((Path(__file__).parents[1] / "evaluation" / "recorded").glob("*.answer.txt"))
@@ -57,6 +60,29 @@ def test_what_is_rendered_is_what_is_sent():
     body = server.requests[0].body
     sent = f"{body['system'][0]['text']}\n\n{body['messages'][0]['content']}"
     assert rendered_prompts(request) == (sent,)
+
+
+def test_the_pieces_of_a_long_history_are_answered_in_order_and_the_last_one_knows_the_briefs_of_the_others(tmp_path):
+    long = [SAMPLE[0], *(message for n in range(60) for message in reading(n))]
+    request = plan_request(long, piece_tokens=3_000)
+    written, known = [], set()
+    for _ in range(9):
+        try:
+            proposal = FolderPlanner(tmp_path, "long").propose(request)
+            break
+        except NotRecorded:
+            new = {path.name for path in tmp_path.glob("long.prompt-*.txt")} - known
+            written.append(sorted(new))
+            known |= new
+            for name in new:
+                said = answer(brief=("STATE", f"- what {name.split('.')[1]} told (t1)"))
+                (tmp_path / name.replace("prompt", "answer")).write_text(said, "utf-8")
+    *others, last = (name.split(".")[1] for name in chain(*written))
+    assert len(others) >= 2
+    assert written == [[f"long.{name}.txt" for name in others], [f"long.{last}.txt"]]
+    notes = (tmp_path / f"long.{last}.txt").read_text("utf-8").split("<brief>")[1].split("</brief>")[0]
+    assert all(f"what {name} told" in notes for name in others)
+    assert f"what {last} told" in proposal.brief
 
 
 def test_a_recorded_answer_that_does_not_fit_is_refused():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from applier.view import preview
 from planner import PlanSettings, plan_compaction
 from planner.analysis import analyze
+from planner.selection import pinned
 from planner.validity import check_messages
 from tests.strategies import image
 from tests.viewed import said
@@ -45,7 +46,7 @@ def work(at):
 
 
 @pytest.mark.real
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.lists(st.sampled_from(TYPED), min_size=1, max_size=6, unique=True), st.sampled_from((0.05, 0.1, 0.25)))
 def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(typed, ratio):
     messages = [part for at, words in enumerate(typed) for part in ({"role": "user", "content": words}, *work(at))]
@@ -55,7 +56,7 @@ def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(t
 
 
 @pytest.mark.real
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.lists(st.integers(1, 11), min_size=1, max_size=3, unique=True), st.sampled_from((0.1, 0.25, 0.5)))
 def test_a_small_image_of_the_users_stands_while_lines_fill_the_space(places, ratio):
     messages = [{"role": "user", "content": "Read the parts"}]
@@ -70,7 +71,7 @@ def test_a_small_image_of_the_users_stands_while_lines_fill_the_space(places, ra
 
 
 @pytest.mark.real
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.sampled_from(TYPED), st.sampled_from(PASTED))
 def test_what_he_pasted_binds_nobody_and_gives_way_to_what_he_typed_beside_it(typed, pasted):
     asked = [{"role": "user", "content": f"{typed}\n{pasted}"}]
@@ -98,7 +99,7 @@ LONG = {
     st.sampled_from(TYPED),
 )
 @example(["json"] * 3, 13, False, TYPED[0])
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_a_list_fits_the_window_whatever_the_user_pasted_or_demands(pasted, demands, answered, typed):
     messages = [{"role": "user", "content": "Begin"}, {"role": "assistant", "content": "Ready."}]
     for at in range(demands):
@@ -119,7 +120,7 @@ def test_a_list_fits_the_window_whatever_the_user_pasted_or_demands(pasted, dema
 @pytest.mark.real
 @given(st.integers(60, 150), st.sampled_from((3_000, 4_500, 6_000, 7_900)))
 @example(150, 7_900)
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_a_list_fits_the_window_that_its_tail_its_demands_and_his_other_words_would_fill(rows, target):
     messages = [{"role": "user", "content": "Begin"}, {"role": "assistant", "content": "Ready."}]
     for at in range(15):
@@ -134,3 +135,28 @@ def test_a_list_fits_the_window_that_its_tail_its_demands_and_his_other_words_wo
     small = PlanSettings(window_tokens=8_000)
     shown = preview(plan_compaction(messages, "", planner="rules", target_tokens=target, settings=small, now=0.0))
     assert shown.tokens_after <= small.window_tokens
+
+
+@pytest.mark.parametrize("told", [0, 1, 2])
+def test_of_a_long_message_that_was_answered_and_is_told_the_last_demands_stand(told):
+    orders = "\n".join(f"- You must never change step {n} of plan_{n}.py without asking first." for n in range(20))
+    messages = [{"role": "user", "content": orders}, *work(0), {"role": "user", "content": orders[:-1]}, *work(1)]
+    analysis = analyze(messages)
+    first, last = (turn for turn in analysis.evidence.turns.values() if turn.pinned_lines)
+    both = f"{first.turn.id}, {last.turn.id}"
+    brief = "\n".join(["REQUEST", *(f"- no step changes unasked, part {n} ({both})" for n in range(told))])
+    words = pinned(analysis, 200_000, 1_500, "", brief).user_words
+    stand, whole = sorted(words[first.turn.id]), list(first.pinned_lines)
+    assert stand == whole[len(whole) - len(stand) :]
+    assert 0 < len(stand) < 10 if told == 2 else stand == whole
+    assert words[last.turn.id] == frozenset(last.pinned_lines), "what he said last is never told enough"
+
+
+def test_a_message_too_long_for_the_share_of_his_words_keeps_others_out_no_more():
+    long = "The colour of the widget looks good to me and we go on with the next one. " * 18
+    messages = [{"role": "user", "content": "Begin"}, *work(0)]
+    for words in ("Blue it is.", long, long, "Green looks good."):
+        messages += [{"role": "user", "content": words}, *work(1), {"role": "assistant", "content": "Ok."}]
+    messages += [part for at in range(2, 40) for part in work(at)]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_tokens=600, now=0.0)).messages)
+    assert all(words in text for words in ("Blue it is.", "Green looks good."))

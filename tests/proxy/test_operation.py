@@ -26,6 +26,7 @@ from applier.testing import Answer, MessagesServer, say
 from tests.bench.container import steps_of
 from tests.bench.proxy_load import conversation
 from tests.proxy.test_team import ENVIRONMENT, HELLO, team, written
+from tests.responses_server import ResponsesServer
 
 pytestmark = pytest.mark.real
 
@@ -217,7 +218,7 @@ wire_api = "responses"
 def test_real_clients_come_in_by_a_token_and_are_told_of_a_quota(command, variable, told, tmp_path):
     if shutil.which(command[0]) is None:
         pytest.skip("needs the client")
-    with MessagesServer("All done here.") as server, team(tmp_path, server, "[limits]\ntokens_a_day = 5\n") as of:
+    with ResponsesServer("All done here.") as server, team(tmp_path, server, "[limits]\ntokens_a_day = 5\n") as of:
         (tmp_path / ".codex").mkdir()
         (tmp_path / ".codex" / "config.toml").write_text(CODEX_SETTINGS.format(url=of.proxy.url))
         switches = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER")

@@ -17,12 +17,12 @@ from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
 from applier.adapters.proxy.compactions import carried, opened, reply
 from applier.adapters.proxy.wires import RESPONSES
 from applier.adapters.transcripts.responses import read_items, to_items
-from applier.testing import Answer, Failure, MessagesServer, Request, say, use
-from applier.testing.responses_api import judge_items
+from applier.testing import Answer, Failure, Request, say, use
 from planner.reading.messages import message_digest, result_ids
 from tests.bench.client_run import run_client
 from tests.hosts import hosts
 from tests.mod.client import ANSWER, BRIEF, BY_CARDS, FORKED
+from tests.responses_server import ResponsesServer, judge_items
 from tests.strategies import plans, texts
 
 KEY = {"authorization": "Bearer sk-1"}
@@ -257,7 +257,7 @@ def sdk_client(proxy):
 
 @pytest.mark.real
 def test_the_real_sdk_streams_and_is_compacted(behind):
-    with MessagesServer(next_call, window_tokens=40_000) as server:
+    with ResponsesServer(next_call, window_tokens=40_000) as server:
         proxy = behind(server)
         with sdk_client(proxy) as client:
             worked(client, [words("user", "Check the modules, and never delete a file.")], 25)
@@ -269,26 +269,31 @@ def test_the_real_sdk_streams_and_is_compacted(behind):
     assert "never delete a file" in json.dumps(server.requests[-1].body["input"])
 
 
+def compaction_of(client, items, ask: str) -> dict[str, Any]:
+    """The item that is answered to a client that asks for a compaction."""
+    if ask == "window":
+        made = client.post("/responses/compact", body={"model": "gpt-5.5", "input": items}, cast_to=object)
+        return made["output"][0]
+    asks = TRIGGER if ask == "trigger" else words("user", ASKS_IN_WORDS)
+    (item,) = client.responses.create(input=[*items, asks], **FIELDS).output
+    item = item.model_dump(mode="json")
+    return words("user", TOLD + item["content"][0]["text"]) if ask == "words" else item
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("ask", ["trigger", "words", "window"])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_compaction_is_answered_and_its_answer_expanded(behind, ask, restarted, tmp_path):
     """By whichever way the client asks; by a proxy that was started anew, too, from the originals."""
-    with MessagesServer(next_call, window_tokens=90_000) as server:
+    with ResponsesServer(next_call, window_tokens=90_000) as server:
         proxy = behind(server, window_tokens=80_000)
         with sdk_client(proxy) as client:
             items = worked(client, [words("user", "Check the modules.", id="msg_first")], 12)
             arrived = len(server.paths)
-            if ask == "window":
-                made = client.post("/responses/compact", body={"model": "gpt-5.5", "input": items}, cast_to=object)
-                (item,) = made["output"]
-            else:
-                asks = TRIGGER if ask == "trigger" else words("user", ASKS_IN_WORDS)
-                (item,) = client.responses.create(input=[*items, asks], **FIELDS).output
-                item = item.model_dump(mode="json")
-            if ask == "words":
-                item = words("user", TOLD + item["content"][0]["text"])
+            item = compaction_of(client, items, ask)
+            item = compaction_of(client, [items[0], item], ask)  # and again at once
         assert len(server.paths) == arrived
+        assert [session.state.compactions for session in proxy.gateway.conversations.sessions()] == [1]
         if restarted:
             proxy.__exit__(None, None, None)
             proxy = behind(server, window_tokens=80_000)
@@ -327,7 +332,7 @@ class Planning:
 def test_the_conversation_s_own_model_plans_behind_it_while_it_is_cached_else_by_cards(behind):
     """Once behind the list as the client has it; then what the provider has cached is no longer what the client has."""
     model = Planning()
-    with MessagesServer(model, window_tokens=40_000) as server:
+    with ResponsesServer(model, window_tokens=40_000) as server:
         proxy = behind(server, planner="auto")
         with sdk_client(proxy) as client:
             worked(client, [words("user", "Check the modules, and never delete a file.")], 40)
@@ -357,7 +362,7 @@ def test_the_conversation_s_own_model_plans_behind_it_while_it_is_cached_else_by
 )
 def test_whatever_the_model_answers_rules_plan_and_the_work_goes_on(behind, answer):
     model = Planning(answer)
-    with MessagesServer(model, window_tokens=90_000) as server:
+    with ResponsesServer(model, window_tokens=90_000) as server:
         proxy = behind(server, window_tokens=80_000, planner="auto")
         with sdk_client(proxy) as client:
             items = worked(client, [words("user", "Check the modules.")], 12)
@@ -371,7 +376,7 @@ def test_whatever_the_model_answers_rules_plan_and_the_work_goes_on(behind, answ
 
 @pytest.mark.real
 def test_a_login_s_planner_is_asked_where_the_login_goes():
-    with MessagesServer(Planning()) as chatgpt, MessagesServer("none of it") as other:
+    with ResponsesServer(Planning()) as chatgpt, ResponsesServer("none of it") as other:
         places = Upstreams(other.url, other.url, f"{chatgpt.url}/backend-api/codex")
         session = {"window_tokens": 6_000, "max_output_tokens": 500}
         with ProxyServer(ProxySettings(upstreams=places, session=session)) as proxy:
@@ -394,7 +399,7 @@ def test_what_cannot_be_compacted_passes_as_it_came(behind):
         {"input": [*talk[:1], TRIGGER]},
         {"input": "Hello"},
     )
-    with MessagesServer("ok") as server:
+    with ResponsesServer("ok") as server:
         proxy = behind(server, window_tokens=3_000)
         for body in bodies:
             httpx.post(f"{proxy.url}/v1/responses", json={"model": "gpt-5.5", **body}, headers=KEY)

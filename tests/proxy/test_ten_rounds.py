@@ -14,13 +14,13 @@ ROUNDS = 10
 @pytest.mark.real
 def test_ten_rounds_through_the_proxy_keep_demands_and_failures(proxied):
     """The client sends its whole history each time; at each twelfth the proxy is started anew on its store."""
-    history, views = make_session(220), []
+    history, views = make_session(110), []
     with MessagesServer("ok") as server:
-        proxy = proxied(server, session={"window_tokens": 9_000, "planner": "rules"})
+        proxy = proxied(server, session={"window_tokens": 5_000, "planner": "rules"})
         for end in range(1, len(history) + 1, 2):
             if len(views) % 12 == 11:
                 proxy.__exit__(None, None, None)
-                proxy = proxied(server, session={"window_tokens": 9_000, "planner": "rules"})
+                proxy = proxied(server, session={"window_tokens": 5_000, "planner": "rules"})
             body = {"model": MODEL, "max_tokens": 9, "messages": history[:end]}
             answer = httpx.post(f"{proxy.url}/v1/messages", json=body, headers={"x-api-key": "k"}, timeout=60)
             assert answer.status_code == 200

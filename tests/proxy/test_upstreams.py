@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,7 +16,6 @@ from planner.errors import SettingsError
 from tests.hosts import Host, hosts, message, talk
 from tests.model.sample import answer
 
-ROOT = str(Path(__file__).parents[2])
 CLAUDE_TALK, OPENAI_TALK = "for-claude-only", "for-openai-only"
 OPERATORS = {
     "ANTHROPIC_API_KEY": "sk-ant-operator-1111",
@@ -68,7 +64,7 @@ def send(url: str, kind: str, path: str, names: set[str]) -> httpx.Response:
 
 
 @pytest.mark.real
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     calls=st.lists(CALLS, min_size=1, max_size=2),
     planner=st.sampled_from(("auto", "model", "rules")),
@@ -144,12 +140,12 @@ def test_an_upstream_that_is_no_address_is_refused_at_the_start(address):
 CLIENT = """
 import json, os, sys, urllib.request
 headers = {"content-type": "application/json"}
-for argument in sys.argv[2:]:
+path, body, *said = sys.argv[1:]
+for argument in said:
     name, value = argument.split("=", 1)
     headers[name] = value
-path = sys.argv[1]
 base = os.environ["ANTHROPIC_BASE_URL"] + "/v1" if path == "/messages" else os.environ["OPENAI_BASE_URL"]
-data = sys.stdin.buffer.read()
+data = open(body, "rb").read()
 try:
     urllib.request.urlopen(urllib.request.Request(base + path, data, headers)).read()
 except urllib.error.HTTPError as error:
@@ -157,16 +153,18 @@ except urllib.error.HTTPError as error:
 """
 
 
-def wrapped(tmp_path: Path, options: list[str], path: str, headers: dict[str, str], more: dict[str, str]) -> Any:
-    env = {**os.environ, "PYTHONPATH": ROOT, "HOME": str(tmp_path), "COMPACTOR_STORE": str(tmp_path / "s.db"), **more}
-    said = [f"{name}={value}" for name, value in headers.items()]
-    marker = CLAUDE_TALK if path == "/messages" else OPENAI_TALK
-    body = json.dumps({"model": CLAUDE_MODEL, "max_tokens": 9, "messages": talk(marker)})
-    command = [sys.executable, "-m", "applier.cli", "wrap", "--window", "8000", *options]
-    return subprocess.run(
-        [*command, sys.executable, "-c", CLIENT, path, *said],
-        env=env, input=body, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+@pytest.fixture
+def wrapped(wrap, folder):
+    """`compactor wrap` around a client that sends one long list."""
+
+    def call(options: list[str], path: str, headers: dict[str, str], more: dict[str, str]) -> Any:
+        said = [f"{name}={value}" for name, value in headers.items()]
+        marker = CLAUDE_TALK if path == "/messages" else OPENAI_TALK
+        body = folder / "body.json"
+        body.write_text(json.dumps({"model": CLAUDE_MODEL, "max_tokens": 9, "messages": talk(marker)}))
+        return wrap("--window", "8000", *options, sys.executable, "-c", CLIENT, path, body, *said, **more)
+
+    return call
 
 
 def plans(body: dict[str, Any]) -> dict[str, Any]:
@@ -178,35 +176,35 @@ OPERATOR_AT = {"ANTHROPIC_API_KEY": OPERATORS["ANTHROPIC_API_KEY"]}
 
 
 @pytest.mark.real
-def test_wrap_plans_where_it_was_told_with_what_the_agent_shows_and_says_so(tmp_path):
+def test_wrap_plans_where_it_was_told_with_what_the_agent_shows_and_says_so(wrapped):
     with Host(plans) as named, Host(plans) as public:
         more = {**OPERATOR_AT, "ANTHROPIC_BASE_URL": public.url}
-        done = wrapped(tmp_path, ["--upstream", named.url], "/messages", {"x-api-key": "agent-key"}, more)
+        done = wrapped(["--upstream", named.url], "/messages", {"x-api-key": "agent-key"}, more)
     assert not public.arrivals
     assert named.questions
     assert OPERATORS["ANTHROPIC_API_KEY"] not in named.read
     assert all("x-api-key: agent-key\n" in question.headers.lower() for question in named.questions)
-    assert "compactor: planned by claude-haiku-5-5 once: " in done.stderr
-    assert "900 tokens in, 70 out ≈ $0.0001" in done.stderr
-    assert "compactor: Still in sight: 41 of 41 demands" in done.stderr
+    assert "compactor: planned by claude-haiku-5-5 once: " in done.err
+    assert "900 tokens in, 70 out ≈ $0.0001" in done.err
+    assert "compactor: Still in sight: 41 of 41 demands" in done.err
 
 
 @pytest.mark.real
-def test_wrap_plans_where_the_environment_points(tmp_path):
+def test_wrap_plans_where_the_environment_points(wrapped):
     with Host(plans) as public:
         more = {**OPERATOR_AT, "ANTHROPIC_BASE_URL": public.url}
-        wrapped(tmp_path, [], "/messages", {"x-api-key": "agent-key"}, more)
+        wrapped([], "/messages", {"x-api-key": "agent-key"}, more)
     assert public.questions
     assert "agent-key" in public.read
     assert OPERATORS["ANTHROPIC_API_KEY"] not in public.read
 
 
 @pytest.mark.real
-def test_wrap_asks_another_provider_where_one_is_named_with_its_own_key(tmp_path):
+def test_wrap_asks_another_provider_where_one_is_named_with_its_own_key(wrapped):
     with Host(plans) as named, Host(plans) as public:
         more = {**OPERATOR_AT, "ANTHROPIC_BASE_URL": public.url}
         options = ["--upstream", named.url, "--planner-model", "anthropic/claude-haiku-5-5"]
-        wrapped(tmp_path, options, "/messages", {"x-api-key": "agent-key"}, more)
+        wrapped(options, "/messages", {"x-api-key": "agent-key"}, more)
     assert not named.questions
     assert public.questions
     assert "agent-key" not in public.read
@@ -214,34 +212,34 @@ def test_wrap_asks_another_provider_where_one_is_named_with_its_own_key(tmp_path
 
 
 @pytest.mark.real
-def test_wrap_sends_chat_completions_where_the_environment_points_and_says_that_rules_plan_them(tmp_path):
+def test_wrap_sends_chat_completions_where_the_environment_points_and_says_that_rules_plan_them(wrapped):
     with Host(plans) as openai, Host(plans) as claude:
         more = {**OPERATOR_AT, "OPENAI_BASE_URL": f"{openai.url}/v1/", "ANTHROPIC_BASE_URL": claude.url}
-        done = wrapped(tmp_path, [], "/chat/completions", {"authorization": "Bearer agent-token"}, more)
+        done = wrapped([], "/chat/completions", {"authorization": "Bearer agent-token"}, more)
     assert not claude.arrivals
     assert [one.path for one in openai.arrivals] == ["/v1/chat/completions"]
-    assert "planned by rules once" in done.stderr
-    assert "Chat completions: no model is asked behind them; --planner-model PROVIDER/MODEL names one" in done.stderr
+    assert "planned by rules once" in done.err
+    assert "Chat completions: no model is asked behind them; --planner-model PROVIDER/MODEL names one" in done.err
 
 
 @pytest.mark.real
-def test_wrap_refuses_what_it_cannot_send_where_the_environment_points(tmp_path):
+def test_wrap_refuses_what_it_cannot_send_where_the_environment_points(wrapped):
     with Host() as claude, Host() as openai:
         more = {"OPENAI_BASE_URL": f"{openai.url}/gateway", "ANTHROPIC_BASE_URL": claude.url}
-        done = wrapped(tmp_path, [], "/chat/completions", {"authorization": "Bearer agent-token"}, more)
+        done = wrapped([], "/chat/completions", {"authorization": "Bearer agent-token"}, more)
     assert not claude.arrivals + openai.arrivals
-    assert done.stdout.startswith("404 ")
-    assert "--openai-upstream" in done.stdout
+    assert done.out.startswith("404 ")
+    assert "--openai-upstream" in done.out
 
 
 @pytest.mark.real
-def test_wrap_says_how_often_a_planner_failed(tmp_path):
+def test_wrap_says_how_often_a_planner_failed(wrapped):
     def fails(body: dict[str, Any]) -> dict[str, Any]:
         return message("I would rather not.", body)
 
     with Host(fails) as named:
-        done = wrapped(tmp_path, ["--upstream", named.url, "--json"], "/messages", {"x-api-key": "agent-key"}, {})
-    told = json.loads(done.stderr)["planned"]
+        done = wrapped(["--upstream", named.url, "--json"], "/messages", {"x-api-key": "agent-key"}, {})
+    told = json.loads(done.err)["planned"]
     assert [(one["planner"], one["plans"], one["failures"]) for one in told] == [
         ("claude-haiku-5-5", 0, 1),
         ("rules", 1, 0),

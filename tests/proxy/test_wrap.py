@@ -16,8 +16,8 @@ import anthropic
 import httpx
 import pytest
 
-from applier.testing import MessagesServer
 from tests.bench.client_run import run_client
+from tests.responses_server import ResponsesServer
 from tests.server.agent import Script, Tools, one_call, work
 
 pytestmark = pytest.mark.real
@@ -41,25 +41,19 @@ def environment(tmp_path, **more):
     return {**os.environ, "PYTHONPATH": ROOT, "HOME": str(tmp_path), **more}
 
 
-def run(*arguments, env):
-    return subprocess.run([*COMPACTOR, *arguments], env=env, capture_output=True, text=True, check=False)
-
-
 def test_a_client_is_run_with_its_own_arguments_and_code(tmp_path):
-    with MessagesServer("hello") as server:
-        done = run(
-            "wrap", "--upstream", server.url, sys.executable, "-c", CLIENT, "--flag", "x", env=environment(tmp_path)
-        )
+    with ResponsesServer("hello") as server:
+        command = [*COMPACTOR, "wrap", "--upstream", server.url, sys.executable, "-c", CLIENT, "--flag", "x"]
+        done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("hello wrap ['--flag', 'x']\n", 7)
     assert done.stderr.startswith("compactor: 0 compactions; ")
 
 
-def test_where_the_environment_already_points_is_the_provider_and_the_report_may_be_json(tmp_path):
-    with MessagesServer("hello") as server:
-        env = environment(tmp_path, ANTHROPIC_BASE_URL=server.url)
-        done = run("wrap", "--json", sys.executable, "-c", CLIENT, env=env)
-    told = json.loads(done.stderr)
-    assert done.returncode == 7
+def test_where_the_environment_already_points_is_the_provider_and_the_report_may_be_json(wrap):
+    with ResponsesServer("hello") as server:
+        done = wrap("--json", sys.executable, "-c", CLIENT, ANTHROPIC_BASE_URL=server.url)
+    told = json.loads(done.err)
+    assert done.code == 7
     assert (told["compactions"], told["saved_tokens"], told["compacted"]) == (0, 0, [])
     assert [told["prompt_tokens"]] == [exchange.usage.prompt_tokens for exchange in server.exchanges]
 
@@ -90,7 +84,7 @@ def test_a_proxy_that_is_killed_goes_on_where_it_was(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     tools = Tools(tmp_path)
-    with MessagesServer(Script(one_call, rounds=12), window_tokens=24_000) as server:
+    with ResponsesServer(Script(one_call, rounds=12), window_tokens=24_000) as server:
         proxy = Proxy(server.url, port, tmp_path)
         messages = []
 
@@ -116,7 +110,7 @@ def test_a_proxy_that_is_killed_goes_on_where_it_was(tmp_path):
 
 def test_a_full_store_costs_no_request(tmp_path):
     """Nothing can be stored, so nothing is removed; the provider's window is larger here."""
-    with MessagesServer(Script(one_call, rounds=30)) as server:
+    with ResponsesServer(Script(one_call, rounds=30)) as server:
         proxy = Proxy(server.url, 0, tmp_path, most_bytes=8_192)
         with anthropic.Anthropic(base_url=proxy.url, api_key="any", max_retries=0) as client:
             messages = work(
@@ -137,21 +131,21 @@ def test_the_real_client():
 AROUND = "import os, sys, urllib.request; sys.exit(5)"
 
 
-def test_a_client_that_goes_around_the_proxy_is_told_of(tmp_path):
-    done = run("wrap", sys.executable, "-c", AROUND, env=environment(tmp_path))
-    assert done.returncode == 5
-    assert done.stderr.startswith(f"compactor: bypassed: nothing came from {sys.executable}. ")
-    assert "prompt tokens" not in done.stderr
+def test_a_client_that_goes_around_the_proxy_is_told_of(wrap):
+    done = wrap(sys.executable, "-c", AROUND)
+    assert done.code == 5
+    assert done.err.startswith(f"compactor: bypassed: nothing came from {sys.executable}. ")
+    assert "prompt tokens" not in done.err
 
 
-def test_a_store_that_cannot_be_opened_is_told_of_at_the_start_in_health_and_at_the_end(tmp_path):
+def test_a_store_that_cannot_be_opened_is_told_of_at_the_start_in_health_and_at_the_end(wrap, tmp_path):
     asks_health = (
         "import os, urllib.request as u; print(u.urlopen(os.environ['ANTHROPIC_BASE_URL'] + '/health').read())"
     )
-    done = run("wrap", "--store", str(tmp_path), sys.executable, "-c", asks_health, env=environment(tmp_path))
+    done = wrap("--store", tmp_path, sys.executable, "-c", asks_health)
     problem = "the store cannot be used, so nothing is compacted: "
-    assert [problem in line for line in done.stderr.splitlines()] == [True, False, True]
-    assert "ok, but nothing is compacted: " in done.stdout
+    assert [problem in line for line in done.err.splitlines()] == [True, False, True]
+    assert "ok, but nothing is compacted: " in done.out
 
 
 CODEX = """#!{python}
@@ -172,48 +166,47 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_codex_is_told_by_an_option_and_its_requests_go_where_its_settings_say(tmp_path, setting):
+def test_codex_is_told_by_an_option_and_its_requests_go_where_its_settings_say(wrap, tmp_path, setting):
     codex, home = tmp_path / "codex", tmp_path / ".codex"
     codex.write_text(CODEX.format(python=sys.executable))
     codex.chmod(0o755)
     home.mkdir()
-    with MessagesServer("hello") as server:
+    with ResponsesServer("hello") as server:
         (home / "config.toml").write_text(setting.format(url=server.url))
-        env = environment(tmp_path, CODEX_HOME=str(home), OPENAI_BASE_URL="https://unread.example.org/v1")
-        done = run("wrap", str(codex), env=env)
-    assert (done.stdout, done.stderr.count("bypassed")) == (f"{SETTINGS[setting]}\n", 0), done.stderr
+        done = wrap(codex, CODEX_HOME=str(home), OPENAI_BASE_URL="https://unread.example.org/v1")
+    assert (done.out, done.err.count("bypassed")) == (f"{SETTINGS[setting]}\n", 0), done.err
     assert server.paths == [("POST", "/v1/responses")]
 
 
 @pytest.mark.parametrize("flags", [["exec", "-pwork"], ["exec", "--profile=work"]])
-def test_codex_called_with_a_profile_is_sent_where_that_says_and_its_key_nowhere_else(tmp_path, flags):
+def test_codex_called_with_a_profile_is_sent_where_that_says_and_its_key_nowhere_else(wrap, tmp_path, flags):
     codex, home = tmp_path / "codex", tmp_path / ".codex"
     codex.write_text(CODEX.format(python=sys.executable))
     codex.chmod(0o755)
     home.mkdir()
-    with MessagesServer("hello") as other, MessagesServer("hello") as server:
+    with ResponsesServer("hello") as other, ResponsesServer("hello") as server:
         (home / "config.toml").write_text(f'openai_base_url = "{other.url}/v1"')
         (home / "work.config.toml").write_text(f'openai_base_url = "{server.url}/v1"')
-        done = run("wrap", str(codex), *flags, env=environment(tmp_path, CODEX_HOME=str(home)))
-    assert done.stdout == "openai_base_url\n", done.stderr
+        done = wrap(codex, *flags, CODEX_HOME=str(home))
+    assert done.out == "openai_base_url\n", done.err
     assert (server.paths, other.paths) == ([("POST", "/v1/responses")], [])
 
 
-def test_codex_on_a_provider_that_it_has_built_in_starts_and_is_told_to_go_around(tmp_path):
+def test_codex_on_a_provider_that_it_has_built_in_starts_and_is_told_to_go_around(wrap, tmp_path):
     """It refuses to start where an option names another place for one."""
     codex, home = tmp_path / "codex", tmp_path / ".codex"
     codex.write_text(CODEX.format(python=sys.executable))
     codex.chmod(0o755)
     home.mkdir()
     (home / "config.toml").write_text('model_provider = "ollama"')
-    done = run("wrap", str(codex), env=environment(tmp_path, CODEX_HOME=str(home)))
-    assert "asks where no option tells it" in done.stderr
-    assert "compactor: bypassed: nothing came from" in done.stderr
+    done = wrap(codex, CODEX_HOME=str(home))
+    assert "asks where no option tells it" in done.err
+    assert "compactor: bypassed: nothing came from" in done.err
 
 
-def test_an_option_of_wrap_that_there_is_not_is_no_client(tmp_path):
-    done = run("wrap", "--windo", "3000", "codex", env=environment(tmp_path))
-    assert (done.returncode, done.stderr.split(".")[0]) == (2, "compactor: No such option '--windo'")
+def test_an_option_of_wrap_that_there_is_not_is_no_client(wrap):
+    done = wrap("--windo", "3000", "codex")
+    assert (done.code, done.err.split(".")[0]) == (2, "compactor: No such option '--windo'")
 
 
 ASKS = """
@@ -225,10 +218,10 @@ urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/
 
 
 @pytest.mark.parametrize("end", ["", "/v1/"])
-def test_an_upstream_is_named_with_or_without_the_end_of_a_client_s_base_url(tmp_path, end):
-    with MessagesServer("hello") as server:
-        done = run("wrap", "--openai-upstream", server.url + end, sys.executable, "-c", ASKS, env=environment(tmp_path))
-    assert (done.returncode, server.paths) == (0, [("POST", "/v1/responses")]), done.stderr
+def test_an_upstream_is_named_with_or_without_the_end_of_a_client_s_base_url(wrap, end):
+    with ResponsesServer("hello") as server:
+        done = wrap("--openai-upstream", server.url + end, sys.executable, "-c", ASKS)
+    assert (done.code, server.paths) == (0, [("POST", "/v1/responses")]), done.err
 
 
 WAITING = """
@@ -247,7 +240,7 @@ for _ in range(600):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_wrap_is_the_clients_and_the_proxy_outlives_it(tmp_path, number):
-    with MessagesServer("hello") as server:
+    with ResponsesServer("hello") as server:
         command = [*COMPACTOR, "wrap", "--upstream", server.url, sys.executable, "-c", WAITING]
         with subprocess.Popen(
             command, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from dataclasses import replace
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,20 +64,20 @@ def test_what_one_line_says_is_picked_once_in_whichever_turns_it_stands(printed)
 def test_a_line_with_one_word_more_is_news(place, word):
     words = ["the", "worker", "drain_queue", "waits", "for", "all", "of", "its", "jobs"]
     told, other = Told(), " ".join([*words[:place], word, *words[place:]])
-    told.add(["drain_queue"], " ".join(words))
-    assert told.says(["drain_queue"], " ".join(reversed(words)))
-    assert not told.says(["drain_queue"], other)
-    assert not told.says([], "the worker waits")
+    told.add(["drain_queue"], lambda: " ".join(words))
+    assert told.says(["drain_queue"], lambda: " ".join(reversed(words)))
+    assert not told.says(["drain_queue"], lambda: other)
+    assert not told.says([], lambda: "the worker waits")
 
 
 def test_a_line_is_compared_with_the_last_that_hold_its_rarest_name():
     """However many lines of a log name one file."""
-    told, lines = Told(), [f"main.py handled request_{number}" for number in range(2 * MOST_COMPARED)]
+    told, lines = Told(), [partial(str, f"main.py handled request_{at}") for at in range(2 * MOST_COMPARED)]
     for line in lines:
         told.add(["main.py"], line)
     assert [told.says(["main.py"], line) for line in lines] == [False] * MOST_COMPARED + [True] * MOST_COMPARED
-    told.add(["main.py", "once.py"], "main.py calls once.py")
-    assert told.says(["main.py", "once.py"], "once.py calls main.py")
+    told.add(["main.py", "once.py"], lambda: "main.py calls once.py")
+    assert told.says(["main.py", "once.py"], lambda: "once.py calls main.py")
 
 
 @given(st.binary(min_size=600, max_size=3000), st.sampled_from(["", "data:image/png;base64,", '{"image": "']))

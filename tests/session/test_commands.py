@@ -4,16 +4,19 @@ import gc
 import weakref
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from applier.adapters.frameworks.agent_tools import handle_tool_use
+from applier.adapters.agent_tools import handle_tool_use
 from applier.session import PRESETS, Preset, Session
 from applier.session.request import TooLong, read_too_long
 from applier.session.tiers import PlanTurns, SnipMiddle
 from applier.settings import SessionSettings
+from applier.store import open_store
 from planner import PlanSettings, ReferenceNotFound, SettingsError, TranscriptError
 from planner.validity import check_messages
 from tests.session.agent import Agent, FailingStore
-from tests.strategies import make_session
+from tests.strategies import histories, make_session
 
 ROOMY = 200_000
 
@@ -32,6 +35,30 @@ def test_a_dry_run_shows_what_compact_does_and_writes_nothing(session_of, store)
     assert 0 < done.payback_calls < 20
     assert session.prepare(history) == done.messages
     assert session.prepare(done.messages) == done.messages, "whether the caller replaces its list or not"
+
+
+@settings(max_examples=25)
+@given(histories(min_turns=3, max_turns=9), st.booleans(), st.booleans(), st.booleans())
+def test_compacting_again_at_once_plans_and_changes_nothing(tmp_path_factory, history, at_limit, is_sent, goes_on):
+    """Whether the list was handed out meanwhile or the session is opened anew; once something is answered, it does."""
+    with open_store(tmp_path_factory.mktemp("again") / "s.db") as store:
+
+        def opened():
+            return Session(store=store, planner="rules", window_tokens=12_000, session_id="a", clock=lambda: 0.0)
+
+        session = opened()
+        done = session.compact(history, at_limit=at_limit)
+        if is_sent:
+            session.prepare(history)
+        session = opened() if goes_on else session
+        before = session.log(), session.plan, session.state.planned
+        again = session.compact(history, at_limit=at_limit)
+        assert again.stands == done.applied
+        if done.applied:
+            assert again.messages == done.messages
+            assert (session.log(), session.plan, session.state.planned) == before
+        answered = [*history, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Go on."}]
+        assert not session.compact(answered).stands
 
 
 def test_who_asks_at_his_limit_gets_a_share_of_that_whatever_the_window(session_of):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, handle_tool_use
+from applier.adapters.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
 from applier.session.planning import Planning, Worker
 from applier.session.request import Gauge
@@ -176,7 +176,7 @@ def asked_at_once(name, contents):
 @pytest.mark.real
 @pytest.mark.parametrize(("window", "pages"), [(12_000, 12), (30_000, 4), (60_000, 12)])
 def test_pages_that_were_asked_for_at_once_give_way_where_together_they_do_not_fit(session_of, window, pages):
-    session, history = session_of(window_tokens=window, tools=AGENT_TOOLS), grown(20, 30_000)
+    session, history = session_of(window_tokens=window, tools=AGENT_TOOLS), grown(14, 30_000)
     session.prepare(history)
     calls = [{"type": "tool_use", "id": "x", "name": "restore_context", "input": {"reference": f"t{at}"}}
              for at in range(2, pages + 2)]  # fmt: skip

@@ -275,7 +275,7 @@ MATERIAL = {
 
 
 @pytest.mark.real
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     st.sampled_from(sorted(MATERIAL)),
     st.sampled_from(sorted(set(PRESETS) - {"off"})),
@@ -305,7 +305,7 @@ def test_whatever_a_user_pastes_the_list_is_made_to_fit(tmp_path_factory, kind, 
 
 
 @pytest.mark.real
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     st.sampled_from(sorted(set(PRESETS) - {"off"})),
     st.integers(5_000, 16_000),

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from applier.adapters.frameworks.agent_tools import handle_tool_use
+from applier.adapters.agent_tools import handle_tool_use
 from applier.session import PRESETS
 from applier.store import open_store
 from applier.store.records import unpack

@@ -79,15 +79,15 @@ def test_a_session_id_continues_with_view_log_and_undo(tmp_path, replaces):
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_store_that_is_deleted_under_a_session_is_begun_anew_and_nothing_is_lost(tmp_path, restarted):
     """The session has the whole history: that its file is gone is no reason to go over the window for good."""
-    path, history = tmp_path / "store.db", grown(40, 4_000)
+    path, history = tmp_path / "store.db", grown(26, 4_000)
     session = opened(path, window_tokens=12_000)
-    for end in range(1, 42, 2):
+    for end in range(1, 28, 2):
         session.prepare(history[:end])
     assert session.state.compactions
     kept_turn = session.restore("t3").messages
     for file in tmp_path.iterdir():
         file.unlink()
-    for end in range(41, len(history), 2):
+    for end in range(27, len(history), 2):
         sent = session.prepare(history[: end + 2])
         assert session.state.tokens <= session.state.limit_tokens
         assert session.restore("t3").messages == kept_turn
@@ -128,7 +128,7 @@ def test_where_a_store_is_gone_and_cannot_be_begun_anew_the_list_goes_out_whole_
 @pytest.mark.parametrize("replaces", [False, True])
 def test_sessions_that_are_let_go_cost_their_conversations_nothing(tmp_path, replaces):
     """A cache of the newest sessions drops the others unclosed, while more conversations than it holds take turns."""
-    path, names, history = tmp_path / "store.db", ("a", "b", "c"), grown(22, 4_000)
+    path, names, history = tmp_path / "store.db", ("a", "b", "c"), grown(14, 4_000)
 
     def session_of(name):
         return Session("fix the race", store=path, planner="rules", window_tokens=12_000, session_id=name)

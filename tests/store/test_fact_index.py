@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from applier.store import open_store
 from applier.store.fact_index import FactIndex
-from applier.store.facts import known_facts
+from applier.store.listing import known_facts
 from applier.store.records import read
-from applier.store.search import ranked
+from applier.store.search import asked_terms, ranked
 from planner.plan import ExtractedFact
 from planner.reading.history import read_history
 
@@ -47,19 +47,22 @@ def stored_parts(store):
         st.sampled_from(["hens", "fox", "queue", '"queue drain"', "src/a.py", "大阪"]), min_size=1, max_size=3
     ),
     most_recent=st.integers(0, 8),
+    first=st.integers(1, 8),
 )
-def test_a_table_that_is_kept_ranks_like_one_of_all_facts_whoever_asks_when(batches, words, most_recent):
-    every = []
+def test_a_table_that_is_kept_ranks_like_one_of_all_facts_whoever_asks_when(batches, words, most_recent, first):
+    every, errors = [], []
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
         kept = FactIndex(store.backend, most_recent)
         for number, batch in enumerate(batches):
             contents = [f"{' '.join(text)} n{number}x{at}" for at, text in enumerate(batch)]
-            save(store, number, *contents)
+            key = save(store, number, *contents, kind=("decision", "error")[number % 2])
             every += contents
+            errors += contents if number % 2 else []
             best = [every[at] for at, _ in ranked(every, " ".join(words))]
-            for index in (kept, FactIndex(store.backend, most_recent), FactIndex(store.backend)):
-                assert found(store, index, " ".join(words)) == best
-                assert found(store, index, "") == every[::-1]
+            for index in (kept, FactIndex(store.backend, most_recent, first), FactIndex(store.backend)):
+                for asked, wanted in (({}, every), ({"kind": "error"}, errors), ({"histories": {key}}, contents)):
+                    assert found(store, index, " ".join(words), **asked) == [one for one in best if one in wanted]
+                    assert found(store, index, "", **asked) == wanted[::-1]
         assert bool(stored_parts(store)) == (len(every) > most_recent)
 
 
@@ -107,6 +110,29 @@ def test_a_damaged_table_is_made_anew(tmp_path):
             store.backend.add({part: b"noise"})
         assert found(store, FactIndex(store.backend, 0), "hens") == ["the hen stays"]
         assert stored_parts(store) != [part]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(texts, min_size=1, max_size=8),
+    st.lists(st.sampled_from(["hens", "fox", "queue", "src/a.py", "大阪"]), min_size=1, max_size=3),
+    st.integers(1, 4),
+    st.integers(0, 4),
+)
+def test_where_other_words_find_enough_common_ones_find_nothing_of_the_first_and_all_of_it_then(
+    contents, words, first, common
+):
+    every = [f"{' '.join(text)} n{at}" for at, text in enumerate(contents)]
+    best = [every[at] for at, _ in ranked(every, " ".join(words))]
+    terms = asked_terms(" ".join(words)).split(" OR ")
+    seldom = [term for term in terms if len(ranked(every, term)) <= common]
+    found_so = {every[at] for term in seldom for at, _ in ranked(every, term)}
+    if len(found_so) >= first and len(seldom) < len(terms):
+        firsts = [one for one in best if one in found_so][:first]
+        best = [*firsts, *(one for one in best if one not in firsts)]
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
+        save(store, 0, *every)
+        assert found(store, FactIndex(store.backend, first=first, common=common), " ".join(words)) == best
 
 
 def test_facts_are_chosen_by_type_time_and_project_and_told_once_a_folder(store):

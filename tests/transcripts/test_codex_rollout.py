@@ -79,6 +79,8 @@ def test_every_kind_of_call_and_output():
         {"type": "custom_tool_call_output", "call_id": "a", "output": "Success"},
         {"type": "function_call_output", "call_id": "b", "output": {"content": "no such file", "success": False}},
         {"type": "web_search_call", "action": {"type": "search", "query": "x"}},
+        {"type": "tool_search_call", "call_id": "s", "execution": "client", "arguments": {"query": "issues"}},
+        {"type": "tool_search_output", "call_id": "s", "execution": "client", "tools": []},
         shell("c"),
         output(
             "c", [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:image/png;base64,AA"}]
@@ -94,7 +96,9 @@ def test_every_kind_of_call_and_output():
         "is_error": True,
     }
     assert [b["type"] for b in pictured["content"][0]["content"]] == ["text", "image"]
-    assert transcript.warnings == ("text, line 7: web_search_call has no place in a transcript; left out",)
+    kinds = {7: "web_search_call", 8: "tool_search_call", 9: "tool_search_output"}
+    expected = (f"text, line {line}: {kind} has no place in a transcript; left out" for line, kind in kinds.items())
+    assert transcript.warnings == (*expected,)
 
 
 HEAD = "Script completed\nWall time 0.1 seconds\nOutput:\n"

@@ -223,6 +223,73 @@ def openhands_events(talk):
     return {"items": events}
 
 
+def opencode(talk):
+    """An export: a message of the agent is all steps to its last answer."""
+    messages = []
+    for user, steps, last in numbered(talk):
+        messages.append({"info": {"role": "user"}, "parts": [{"type": "text", "text": user}]})
+        parts = []
+        for text, calls in steps:
+            parts += [{"type": "step-start"}, {"type": "reasoning", "text": "hm"}, {"type": "text", "text": text}]
+            for key, name, argument, result, failed in calls:
+                told = {"status": "error", "error": result} if failed else {"status": "completed", "output": result}
+                state = {**told, "input": {"a": argument}}
+                parts.append({"type": "tool", "callID": key, "tool": name, "state": state})
+            parts.append({"type": "step-finish"})
+        parts += [{"type": "step-start"}, {"type": "text", "text": last}, {"type": "step-finish"}]
+        messages.append({"info": {"role": "assistant"}, "parts": parts})
+    return {"info": {"id": "ses_1"}, "messages": messages}
+
+
+def pi_entries(talk):
+    for user, steps, last in numbered(talk):
+        yield {"role": "user", "content": user}
+        for text, calls in steps:
+            thinking, said = {"type": "thinking", "thinking": "hm"}, {"type": "text", "text": text}
+            used = [{"type": "toolCall", "id": key, "name": name, "arguments": {"a": a}} for key, name, a, *_ in calls]
+            yield {"role": "assistant", "content": [thinking, said, *used]}
+            for key, name, _, result, failed in calls:
+                content = [{"type": "text", "text": result}]
+                told = {"toolCallId": key, "toolName": name, "content": content, "isError": failed}
+                yield {"role": "toolResult", **told}
+        yield {"role": "assistant", "content": [{"type": "text", "text": last}]}
+
+
+def pi_list(talk):
+    """A session as it was stored before its lines named their parents."""
+    head = {"type": "session", "id": "s", "cwd": "/w"}
+    lines = ({"type": "message", "message": entry} for entry in pi_entries(talk))
+    return "".join(json.dumps(line) + "\n" for line in (head, {"type": "model_change", "modelId": "m"}, *lines))
+
+
+def pi_tree(talk):
+    """A session whose first words were said anew: what hangs on the others is another branch."""
+    lines = [{"type": "session", "version": 3, "id": "s", "cwd": "/w"}]
+    lines.append({"type": "model_change", "id": "l1", "parentId": None, "modelId": "m"})
+    other = {"role": "user", "content": "taken back"}
+    lines.append({"type": "message", "id": "other", "parentId": "l1", "message": other})
+    for number, entry in enumerate(pi_entries(talk), 2):
+        lines.append({"type": "message", "id": f"l{number}", "parentId": f"l{number - 1}", "message": entry})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def copilot_cli(talk):
+    events = [("session.start", {"sessionId": "s"}), ("system.message", {"role": "system", "content": "Be brief."})]
+    for user, steps, last in numbered(talk):
+        events.append(("user.message", {"content": user, "transformedContent": f"<datetime/>{user}"}))
+        for text, calls in steps:
+            asked = [{"toolCallId": key, "name": name, "arguments": {"a": a}} for key, name, a, *_ in calls]
+            events.append(("assistant.message", {"content": text, "toolRequests": asked}))
+            for key, _, _, result, failed in calls:
+                of = {"toolCallId": key}
+                events += [("tool.execution_start", of), ("hook.start", {"hookType": "preToolUse"})]
+                told = {"error": {"message": result}} if failed else {"result": {"content": result}}
+                events.append(("assistant.message", {"parentToolCallId": key, "content": "deep", "toolRequests": []}))
+                events.append(("tool.execution_complete", {**of, "success": not failed, **told}))
+        events.append(("assistant.message", {"content": last, "toolRequests": []}))
+    return "".join(json.dumps({"type": kind, "data": data}) + "\n" for kind, data in events)
+
+
 FORMS = {
     "langchain": (langchain, langchain_dumpd),
     "langsmith": (langsmith,),
@@ -232,9 +299,14 @@ FORMS = {
     "gemini_cli": (gemini_session, lambda talk: "".join(json.dumps(line) + "\n" for line in gemini_lines(talk))),
     "sharegpt": (sharegpt,),
     "openhands": (openhands, openhands_events),
+    "opencode": (opencode,),
+    "pi": (pi_list, pi_tree),
+    "copilot_cli": (copilot_cli,),
 }
 EVERY = [(name, dump) for name, dumps in FORMS.items() for dump in dumps]
 each_form = pytest.mark.parametrize(("name", "dump"), EVERY, ids=[f"{name}-{i}" for i, (name, _) in enumerate(EVERY)])
+NO_SYSTEM = ("gemini_cli", "opencode", "pi")
+"""Forms that do not store the system prompt."""
 NO_ERRORS = ("responses", "sharegpt")
 """Forms that do not say whether a call failed."""
 
@@ -257,7 +329,7 @@ def test_what_was_dumped_is_a_list_that_the_api_takes_with_every_text_in_its_pla
     body = {"model": "claude-opus-5-5", "max_tokens": 9, "messages": [*messages, {"role": "user", "content": "Go on."}]}
     assert judge(Request(body, {})) == ()
     assert (transcript.format.removesuffix("_jsonl"), transcript.warnings) == (name, ())
-    assert "Be brief." in str(transcript.system) or name == "gemini_cli"  # which does not store it
+    assert "Be brief." in str(transcript.system) or name in NO_SYSTEM
     assert said(messages, "user") == [user for user, _, _ in talk]
     answers = [text for _, steps, last in talk for text in (*(text for text, _ in steps), last)]
     assert said(messages, "assistant") == answers

@@ -9,6 +9,9 @@ import pytest
 
 from applier.web import PageServer, Review
 from planner import CompactionPlan, plan_compaction
+from tests.proxy.conftest import servers_that_end_soon
+
+__all__ = ["servers_that_end_soon"]
 
 MESSAGES = 67
 """How much of the run: 34 turns, failures and the user's constraints among them."""

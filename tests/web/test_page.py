@@ -15,7 +15,7 @@ import pytest
 
 from applier import preview
 from applier.web import PageServer
-from applier.web.plan_review import Replan, Revision
+from applier.web.reviews import Replan, Revision
 from planner import CompactionPlan, plan_compaction
 from planner.errors import PlannerUnavailable, StalePlan
 from planner.plan import Provenance

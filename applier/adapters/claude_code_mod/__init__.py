@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from applier.adapters.agent_tools import PROJECT_TOOLS, Answer, answer_call, definitions
 from applier.adapters.claude_code_mod.rows import Row, Transcript, read_rows, rows_of, without_tail
-from applier.adapters.frameworks.agent_tools import PROJECT_TOOLS, Answer, answer_call, definitions
 from applier.adapters.visible import Visible
 from applier.receipt import forecast, receipt, receipt_of_foreign
 from applier.session import Session
@@ -33,7 +33,7 @@ from planner.errors import SettingsError
 from planner.layout import thinking_policy
 from planner.model.relay import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
 from planner.plan import MOST_TOKENS, Usage
-from planner.prices import CACHE_LIFETIME_SECONDS
+from planner.prices import is_warm
 from planner.reading.history import read_history
 from planner.reading.messages import Message, blocks
 from planner.settings import OptionalToolName
@@ -45,8 +45,6 @@ Of = TypeVar("Of", bound=BaseModel)
 
 PREFIX = "mcp__compactor__"
 """What the client puts before the names of tools that a plugin called ``compactor`` registers."""
-MARGIN_SECONDS = 15
-"""A prefix that goes cold while the question is under way is cold already."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 
 
@@ -210,13 +208,16 @@ def compact(data: object, store: Store, now: float, command: str = "compactor", 
             done = session.compact(messages, call.instructions)
         except Unanswered as asked:
             return {"ask": [_question(question, settings) for question in asked.questions]}
-        shown, why = _shown(done.messages, transcript, call) if done.applied else ({}, done.reason)
+        is_ours = done.applied or done.stands
+        shown, why = _shown(done.messages, transcript, call) if is_ours else ({}, done.reason)
         if done.applied and why:
             session.undo()
     _note(store, call, now, "passed" if why else "compacted", why or call.trigger)
     if why:
         return {"pass": why}
     tokens = done.tokens_before, done.tokens_after
+    if done.stands:
+        return {**shown, "receipt": f"Nothing to compact since the last time: all {done.tokens_after:,} tokens stay"}
     told = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
     return {**shown, "receipt": told}
 
@@ -319,7 +320,7 @@ def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
 
     A subagent's transcript is not the one that a fork continues.
     """
-    warm = call.idle_seconds is not None and call.idle_seconds + MARGIN_SECONDS < CACHE_LIFETIME_SECONDS
+    warm = call.idle_seconds is not None and is_warm(call.idle_seconds)
     named = settings.planner_model.removeprefix("anthropic/")
     behind = warm and not call.agent_id and named in ("", call.model)
     answers = {key: answered.answer for key, answered in call.answers.items()}

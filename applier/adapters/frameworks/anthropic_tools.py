@@ -15,7 +15,7 @@ import anthropic
 import anyio.to_thread
 from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolError
 
-from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, answer_call
+from applier.adapters.agent_tools import AGENT_TOOLS, answer_call
 from applier.session import Session
 from planner.errors import CompactorError
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from agent.context_engine import ContextEngine
 
-from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, LOOK_UPS, answer_call
+from applier.adapters.agent_tools import AGENT_TOOLS, LOOK_UPS, answer_call
 from applier.adapters.frameworks.bridge import grouped, through
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, strip_openai, to_openai
 from applier.session import Session

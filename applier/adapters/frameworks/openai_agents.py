@@ -21,7 +21,7 @@ import anyio.to_thread
 from agents import FunctionTool, Handoff, Model, ModelProvider, ModelResponse, MultiProvider, Tool
 from agents.tool_context import ToolContext
 
-from applier.adapters.frameworks.agent_tools import AGENT_TOOLS, answer_call
+from applier.adapters.agent_tools import AGENT_TOOLS, answer_call
 from applier.adapters.frameworks.bridge import Family, Member
 from applier.adapters.transcripts.openai_chat import arguments_as_object, plain_entry
 from applier.adapters.transcripts.responses import ReadItems, read_items, to_items

@@ -30,7 +30,15 @@ from starlette.types import ASGIApp, Send
 from applier.adapters.proxy.cleaning import Cleaning
 from applier.adapters.proxy.configuration import ProxySettings, RetentionTable, file_session
 from applier.adapters.proxy.entrance import TOKEN_HEADER, Entrance
-from applier.adapters.proxy.gateway import NAME_HEADER, PERSON_HEADER, Asker, Conversations, Gateway, Passage
+from applier.adapters.proxy.gateway import (
+    IDLE_SECONDS,
+    NAME_HEADER,
+    PERSON_HEADER,
+    Asker,
+    Conversations,
+    Gateway,
+    Passage,
+)
 from applier.adapters.proxy.metrics import Metrics
 from applier.adapters.proxy.people import People
 from applier.adapters.proxy.responses_planner import ResponsesPlanner
@@ -45,7 +53,7 @@ from applier.settings import load_settings
 from applier.store.opening import store_file
 from planner.api import PlannerChoice
 from planner.errors import SettingsError, StoreError
-from planner.prices import register_prices
+from planner.prices import CACHE_LIFETIME_SECONDS, register_prices
 from planner.proposal import Account
 from planner.reading.families import names_provider
 
@@ -111,7 +119,8 @@ class ProxyServer(AppServer):
         preset_named(self._session_settings.preset)
         self._store = SessionStore(settings.store, _PATIENCE_SECONDS)
         self.people = People(self._store, team.limits.quota_of) if team and settings.has_people else None
-        conversations = Conversations(self._open_session, settings.own, marks=self._marks)
+        idle_seconds = CACHE_LIFETIME_SECONDS if self._is_shared else IDLE_SECONDS
+        conversations = Conversations(self._open_session, settings.own, idle_seconds=idle_seconds, marks=self._marks)
         self.gateway = Gateway(conversations, self.metrics, self._store, self.people)
         cleaning = Cleaning(SessionStore(settings.store), team.retention if team else RetentionTable())
         super().__init__(
@@ -162,7 +171,8 @@ class ProxyServer(AppServer):
 
     @property
     def _is_shared(self) -> bool:
-        """True if proxies of several machines may use the store."""
+        """True if proxies of several machines may use the store; where each call leaves a session stands in it then,
+        so that one which was let go goes on as if it had been held."""
         with suppress(StoreError):
             return store_file(self.settings.store) is None
         return False

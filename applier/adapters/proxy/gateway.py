@@ -16,6 +16,7 @@ import re
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,7 +45,15 @@ NAME_HEADER = "x-compactor-session"
 PERSON_HEADER = "x-compactor-person"
 """Says whose request it is where people have tokens; only the proxy's entrance sets it. Not forwarded."""
 IDLE_SECONDS = 3_600.0
-"""A session holds its whole history in memory; the provider's cache of it is gone after an hour at the latest."""
+"""A session holds its whole history in memory; the provider's cache of it is gone after an hour at the latest. One
+that goes on exactly from the store is let go sooner."""
+HELD_TOKENS = 10_000_000
+"""Of all histories held: 20 to 35 bytes each, with what was read and counted of them. One of 340,000 is read again from
+the store in a tenth of a second."""
+_LEAST_TOKENS = 2_000
+"""What a session takes beside its history."""
+_MOST_PLANNED = 10_000
+"""Askings of planners in closed sessions that are told of: 400 bytes each."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """``run-7``; not ``a b``, nor a path."""
 CREDENTIALS = "x-api-key", "authorization", "api-key"
@@ -72,21 +81,25 @@ class Conversations:
         self,
         open_session: Callable[[str, str, Asker | None], Session],
         own: tuple[str, str] = ("", ""),
-        limit: int = 200,
+        limit_tokens: int = HELD_TOKENS,
+        idle_seconds: float = IDLE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         marks: Callable[[list[str]], Mapping[str, list[str]]] = lambda _: {},
     ) -> None:
-        """`open_session` takes a session id, a model and whom to ask for plans; `limit` bounds how many are open;
-        `marks` says of session ids by which digests of its newest answer any proxy has known each last.
+        """`open_session` takes a session id, a model and whom to ask for plans; `limit_tokens` bounds
+        what open ones hold, and none is open that nobody used for `idle_seconds`; `marks` says of session ids by which
+        digests of its newest answer any proxy has known each last.
 
         `own`: a secret, and the name of the conversations of who shows it in place of a name. They are his whatever
         key comes with them: that of a login is renewed every few hours.
-        A closed one, as each is that nobody used for `IDLE_SECONDS`, continues from the store, by its id, when its
-        conversation comes back.
+        A closed one continues from the store, by its id, when its conversation comes back.
         """
-        self._open, self._limit, self._own, self._clock = open_session, limit, own, clock
+        self._open, self._own, self._clock = open_session, own, clock
+        self._limit_tokens, self._idle_seconds = limit_tokens, idle_seconds
         self._marks = marks
         self._used: dict[str, float] = {}
+        self._held: dict[str, int] = {}
+        """Tokens of each, as of its last call."""
         self._known: dict[str, Session] = {}
         """By id, the longest unused first."""
         self._places: dict[str, list[tuple[str, str]]] = {}
@@ -96,7 +109,7 @@ class Conversations:
         self._called: dict[str, str] = {}
         """The digest that each is called by."""
         self._lock = threading.Lock()
-        self._planned: list[Planned] = []
+        self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
         """In sessions that are closed."""
         self.closing: Callable[[Session], object] = lambda _session: None
         """Hears of each session before it is closed."""
@@ -134,9 +147,20 @@ class Conversations:
             newest = [digest for digest in answers[-1] if digest]
             session.mark(newest)
             self._places[key] = [(scope, digest) for digest in newest]
-            while len(self._known) > self._limit or self._used[next(iter(self._known))] < self._clock() - IDLE_SECONDS:
-                self._close(next(iter(self._known)))
-            return session
+            self._held[key] = _held_tokens(session)
+            unused = list(self._let_go())
+        for one in unused:  # which may wait for a call in it
+            self._end(one)
+        return session
+
+    def _let_go(self) -> Iterator[Session]:
+        """The longest unused ones, as far as they are idle or more is held than may be; never the newest."""
+        held, idle_since = sum(self._held.values()), self._clock() - self._idle_seconds
+        for key in list(self._known)[:-1]:
+            if held <= self._limit_tokens and self._used[key] >= idle_since:
+                return
+            held -= self._held[key]
+            yield self._forget(key)
 
     def note_sent(self, session: Session, messages: Sequence[Any], sent: Sequence[Any]) -> None:
         """Remember what went out for `messages`; nothing if it was they."""
@@ -164,7 +188,7 @@ class Conversations:
         """Close all; their histories are in the store then."""
         with self._lock:
             for key in list(self._known):
-                self._close(key)
+                self._end(self._forget(key))
 
     def _name(self, headers: Mapping[str, str]) -> str:
         """What the client calls its sessions: their ids begin with it. Empty if it says nothing."""
@@ -212,14 +236,22 @@ class Conversations:
         is_taken = ids[first] in self._known or ids[first] in elsewhere
         return ids[called or (newest if is_taken else first)]
 
-    def _close(self, key: str) -> None:
-        session = self._known.pop(key)
-        del self._places[key], self._used[key]
+    def _forget(self, key: str) -> Session:
+        for places in (self._places, self._used, self._held):
+            places.pop(key)
         self._sent.pop(key, None)
         self._called.pop(key, None)
+        return self._known.pop(key)
+
+    def _end(self, session: Session) -> None:
         self._planned += session.state.planned
         self.closing(session)
         session.close()
+
+
+def _held_tokens(session: Session) -> int:
+    state = session.state
+    return max(_LEAST_TOKENS, state.tokens + state.reclaimed_tokens)
 
 
 def _answers(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
@@ -353,11 +385,11 @@ class Gateway:
     ) -> Passage:
         """The answer to a client that asks for a compaction; it passes where there is nothing to answer, and where
         something of another's stands in front, for all that is to go with it."""
-        view = [] if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True).messages
-        if not view or view == messages:
+        done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
+        if done is None or (done.messages == messages and not done.stands):
             self.metrics.add("requests", 'kind="passed"')
             return passing
-        held = carried(messages, view, standing(body), self.conversations.called(session))
+        held = carried(messages, done.messages, standing(body), self.conversations.called(session))
         content, media_type, words = reply(ask, body, held, _short(session.session_id + _bytes(held).decode()))
         if ask == "words":
             name = _words_name(_short(self.conversations.scope(body, headers)), words)

@@ -19,13 +19,11 @@ from applier.adapters.proxy.wires import MAX_READ_BYTES, RESPONSES
 from planner.errors import PlannerUnavailable
 from planner.model.relay import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
 from planner.plan import Usage
-from planner.prices import CACHE_LIFETIME_SECONDS
+from planner.prices import is_warm
 from planner.proposal import PlanRequest, Proposal
 
 __all__ = ["OwnRequest", "ResponsesPlanner"]
 
-MARGIN_SECONDS = 15
-"""What goes cold while the question is under way is cold already."""
 MOST_PARALLEL = 4
 _OF_A_REQUEST = ("accept", "connection", "content-", "host", "keep-alive", "proxy-", "transfer-", "x-compactor-")
 """How headers begin that say what a request is, or are the proxy's own; all others say who asks."""
@@ -101,7 +99,7 @@ class ResponsesPlanner:
     @property
     def _is_warm(self) -> bool:
         at = self._cached_at
-        return at is not None and time.monotonic() - at + MARGIN_SECONDS < CACHE_LIFETIME_SECONDS
+        return at is not None and is_warm(time.monotonic() - at)
 
 
 def _asked(own: OwnRequest, questions: Sequence[RelayedQuestion], deadline: float) -> dict[str, RelayedAnswer]:

@@ -104,7 +104,7 @@ class Item(BaseModel):
     content: str | list[dict[str, Any]] | None = None
     call_id: str | None = None
     name: str = ""
-    arguments: str = ""
+    arguments: str | dict[str, Any] = ""
     input: str = ""
     action: dict[str, Any] | None = None
     output: str | list[dict[str, Any]] | dict[str, Any] | None = None
@@ -210,7 +210,8 @@ def item_use(item: Item) -> Block:
     commands are one of several lines, as a shell would be given them."""
     name, value = item.name or "local_shell", item.action or {}
     if item.type == "function_call":
-        value = arguments_as_object(item.arguments)
+        told = item.arguments
+        value = told if isinstance(told, dict) else arguments_as_object(told)
     elif item.type == "custom_tool_call":
         called = _called(item.input) if name == _SCRIPT else None
         name, value = called or (name, {"input": item.input})

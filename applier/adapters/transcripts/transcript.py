@@ -25,7 +25,7 @@ from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
 from planner.reading.messages import Block, Message, blocks, call_ids, message_digest
 from planner.validity import check_messages
-from planner.validity.calls import CALL_RULES
+from planner.validity.rules import CALL_RULES
 
 __all__ = ["Assembly", "Client", "Format", "LogLine", "Only", "Origins", "Transcript", "guess_task", "pairing_warnings"]
 

@@ -12,8 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from difflib import unified_diff
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,11 @@ from applier.cli.screen import echo, print_json, print_table, progress, shorten,
 from applier.learning.conversations import MANY, Conversation, Unread, conversations_in, stored_conversations
 from applier.learning.files import INSTRUCTIONS, digest_of, file_of, is_told, learned_lines, merged
 from applier.learning.kinds import KINDS
-from applier.learning.memory import Memory
+from applier.learning.memory import Batch, Memory
 from applier.learning.opening import file_below
 from applier.learning.propose import Line, proposed_lines
 from applier.learning.readers import Reader, open_reader
+from applier.learning.review import MOST_CANDIDATES
 from applier.processes import all_cores, in_processes
 from applier.store.opening import open_store, store_file
 from applier.store.store import Store
@@ -92,9 +95,7 @@ def learn_command(
             changes = texts
             keys = {line: digest_of(line)[:16] for line in _all_lines(texts, into)}
         else:
-            report = _read_all(memory, project, now, **reading)
-            told = [file_below(project, name) or "" for name in INSTRUCTIONS]
-            lines = [line for line in proposed_lines(memory.heard, today) if not is_told(line, told)]
+            report, lines = _read_all(memory, project, now, today, **reading)
             report["lines"] = [line.line for line in lines]
             keys = {line.line: line.key for line in lines}
             changes = _changes(texts, lines, memory.approved, today, into)
@@ -185,6 +186,7 @@ def _read_all(
     memory: Memory,
     project: Path,
     now: float,
+    today: date,
     *,
     logs: Sequence[Path],
     also: Sequence[str],
@@ -193,18 +195,48 @@ def _read_all(
     prompts: Path | None,
     cap: float,
     batch: bool,
-) -> dict[str, Any]:
-    """Read the project's conversations that were not read yet; what that came to."""
+) -> tuple[dict[str, Any], list[Line]]:
+    """Read the project's conversations that were not read yet, and have a model review what they teach; what that came
+    to, and the lines."""
     places = [str(project), *also]
     every = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
     with open_reader(planner, model, prompts, by_batch=batch) as reader:
         apart = bool(logs) and reader.model is None
-        report = _read_due([one for one in every if isinstance(one, Conversation)], memory, reader, cap, apart=apart)
-    return {**report, "unread": [vars(one) for one in every if isinstance(one, Unread)]}
+        told = [file_below(project, name) or "" for name in INSTRUCTIONS]
+        lines = partial(_all_proposed, memory, told, today)
+        unseen = len(memory.review.unseen(lines())) if reader.model is not None else 0
+        own = [one for one in every if isinstance(one, Conversation)]
+        report = _read_due(own, memory, reader, cap, unseen, apart=apart)
+        if reader.model is not None:
+            _review_lines(lines(), memory, reader, cap, report)
+    unread = [vars(one) for one in every if isinstance(one, Unread)]
+    return {**report, "unread": unread}, memory.lines(lines())
+
+
+def _all_proposed(memory: Memory, told: Sequence[str], today: date) -> list[Line]:
+    return [line for line in proposed_lines(memory.heard, today) if not is_told(line, told)]
+
+
+def _review_lines(lines: Sequence[Line], memory: Memory, reader: Reader, cap: float, report: dict[str, Any]) -> None:
+    """Have those of `lines` reviewed that were not yet, as far as the cap allows."""
+    while unseen := len(memory.review.unseen(lines)):
+        reckoned = reader.reckoned_review(memory.review, min(unseen, MOST_CANDIDATES))
+        why = f"that may cost {money(reckoned)} more: raise --cap"
+        try:
+            if report["dollars"] + reckoned <= cap:
+                review, usage = reader.review(memory.review, lines)
+                memory.keep_review(review)
+                report["dollars"] += reader.price(usage)
+                continue
+        except PlannerUnavailable as error:
+            why = str(error)
+            report["dollars"] += reader.price(error.usage) if isinstance(error.usage, Usage) else 0.0
+        report["problems"].append(f"not reviewed, and not shown: {unseen} lines; {why}; run it again")
+        return
 
 
 def _read_due(
-    every: Sequence[Conversation], memory: Memory, reader: Reader, cap: float, *, apart: bool
+    every: Sequence[Conversation], memory: Memory, reader: Reader, cap: float, unseen: int, *, apart: bool
 ) -> dict[str, Any]:
     """Read those that were not read yet, one by one; many on all cores if they can be read `apart` from this process.
 
@@ -212,15 +244,16 @@ def _read_due(
         SettingsError: it might cost more than `cap`; nothing was asked.
     """
     due = [one for one in every if not memory.is_read(one, reader.name)]
-    sent = memory.batch[0] if memory.batch[1] == reader.name and reader.client is not None else ""
-    reckoned = 0.0 if sent else reader.reckoned(due)
+    sent = _sent(memory, reader)
+    reckoned = 0.0 if sent else reader.reckoned(due, memory.review, unseen)
     if reckoned > cap:
         raise SettingsError(
-            f"{len(due)} conversations may cost {money(reckoned)} with {reader.name}, more than --cap {cap:g}: "
-            "raise it, or say --planner rules"
+            f"{len(due)} conversations, and a review of what they teach, may cost {money(reckoned)} with "
+            f"{reader.name}, more than --cap {cap:g}: raise it, or say --planner rules"
         )
-    if due and reckoned:
-        echo(f"{len(due)} conversations to read with {reader.name}: at most {money(reckoned)}", err=True)
+    if reckoned:
+        what = f"{len(due)} conversations to read, and what they teach to review"
+        echo(f"{what}, with {reader.name}: at most {money(reckoned)}", err=True)
     problems: list[str] = []
     usage, failures, read_now = Usage(), 0, 0
     many: Generator[tuple[Conversation, Any]] | None
@@ -252,15 +285,30 @@ def _read_due(
     return {**read, "problems": problems}
 
 
+def _sent(memory: Memory, reader: Reader) -> str:
+    """The id of the batch that this reader sent and nobody read; empty if there is none."""
+    noted = memory.batch
+    if noted is None or noted.reader != reader.name or reader.client is None:
+        return ""
+    return noted.id or reader.sent_batch(noted.since, noted.requests)
+
+
 def _batched(
     reader: Reader, memory: Memory, due: Sequence[Conversation], sent: str
 ) -> Generator[tuple[Conversation, Any]]:
     """What each of `due` teaches by the batch that was `sent` before, or else by a new one of all that is due."""
-    batch = sent or reader.send(due)
-    memory.note_batch(batch, reader.name)
+    from planner.model.batches import MOST_REQUESTS
+
+    batch = sent
+    if not batch:
+        asked = due[:MOST_REQUESTS]
+        noted = Batch(reader.name, time.time(), len(asked))
+        memory.note_batch(noted)  # should this process end before it knows the id, the next one looks for it
+        batch = reader.send(asked)
+        memory.note_batch(replace(noted, id=batch))
     echo(f"{batch} is under way; if this is stopped, the same command fetches its answers", err=True)
     yield from reader.answers(batch, due)
-    memory.note_batch("", "")
+    memory.note_batch(None)
 
 
 def _texts(project: Path, into: str) -> dict[str, str]:

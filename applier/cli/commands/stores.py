@@ -24,12 +24,10 @@ from applier.cli.options import (
     turn_ranges,
     with_store,
 )
-from applier.cli.screen import echo, print_data, print_json, print_table, screen
+from applier.cli.screen import day, echo, print_data, print_json, print_table, screen
 from applier.store.archive import back_up, export_conversation, import_records
-from applier.store.facts import facts_about, is_within, known_facts, stored_facts
-from applier.store.listing import StoredConversation, conversations
+from applier.store.listing import StoredConversation, conversations, facts_about, is_within, known_facts, stored_facts
 from applier.store.opening import open_store
-from applier.store.records import StoredHistory
 from applier.store.retention import collect_garbage
 from applier.store.store import Store
 from planner.errors import StoreError
@@ -125,13 +123,9 @@ def facts_command(
         print_json([{**one.fact.model_dump(mode="json"), **of} for one, of in zip(facts, own, strict=True)])
         return
     rows = (
-        (one.fact.type, one.reference, _day(one.fact.timestamp), one.fact.quote or one.fact.content) for one in facts
+        (one.fact.type, one.reference, day(one.fact.timestamp), one.fact.quote or one.fact.content) for one in facts
     )
     print_table(("type", "from", "date", "fact"), rows, empty="no facts")
-
-
-def _day(time: float) -> str:
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
 
 
 @click.command
@@ -189,13 +183,9 @@ def list_(sort: str, store: Store, as_json: bool) -> None:
 
 
 def _conversation_cells(one: StoredConversation) -> Iterator[str]:
-    yield from (one.history.key, _used(one.history))
+    yield from (one.history.key, day(one.history.used))
     yield from (f"{number:,}" for number in (one.history.messages, one.history.turns, one.history.size_bytes))
     yield from (one.folder, " ".join(one.task.split())[:_TASK_SHOWN])
-
-
-def _used(history: StoredHistory) -> str:
-    return _day(history.used) if history.used else ""
 
 
 @store_command.command
@@ -217,7 +207,7 @@ def gc(
     collect = partial(collect_garbage, store, older_than_seconds=older_than, larger_than_bytes=larger_than)
     garbage = collect(dry_run=True)
     if not as_json:
-        rows = ((one.key, _used(one), f"{one.messages:,}", f"{one.size_bytes:,}") for one in garbage.histories)
+        rows = ((one.key, day(one.used), f"{one.messages:,}", f"{one.size_bytes:,}") for one in garbage.histories)
         titles = ("history", "used", "messages", "bytes")
         print_table(titles, rows, right=("messages", "bytes"), empty="no history goes")
         echo(f"{garbage.kept:,} stay; {garbage.events:,} old events go; about {garbage.bytes_after:,} bytes are left")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from applier.testing.api_request import Block, Request
-from applier.testing.script import Failure
+from applier.testing import Answer, Failure, Request
+from applier.testing.api_request import Block
 
 __all__ = ["Batches"]
 
 _PLACE = re.compile(r"/v1/messages/batches(?:/(?P<id>\w+)(?P<results>/results)?)?")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_TIMES = {"created_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-02T00:00:00Z"}
 
 
 class Batches:
@@ -24,28 +24,33 @@ class Batches:
         """`answer`: what one request is answered, and the reply of the script that it is made from."""
         self._answer = answer
         self._results: dict[str, list[Block]] = {}
+        self._created: dict[str, datetime] = {}
         self._seen: set[str] = set()
 
-    def handles(self, path: str) -> bool:
-        """True for a path of this part of the API."""
-        return _PLACE.fullmatch(path) is not None
-
-    def create(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, Block]:
-        """Status and body of what answers a new batch."""
-        asked = body.get("requests") or []
+    def create(self, request: Request) -> tuple[Block, Answer | Failure]:
+        """What answers a new batch."""
+        asked = request.body.get("requests") or []
         names = [str(one.get("custom_id", "")) for one in asked]
         if not names or len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
             failure = Failure(400, "invalid_request_error", "requests: expected unique custom ids of 64 characters")
-            return failure.status, failure.as_json()
+            return failure.as_json(), failure
         key = f"msgbatch_{len(self._results) + 1:06}"
-        self._results[key] = [self._row(name, one["params"], headers) for name, one in zip(names, asked, strict=True)]
-        return 200, self._batch(key, "")
+        self._created[key] = datetime.now(UTC)
+        rows = zip(names, asked, strict=True)
+        self._results[key] = [self._row(name, one["params"], request.headers) for name, one in rows]
+        return self._batch(key, ""), Answer()
 
-    def find(self, path: str, url: str) -> tuple[int, str]:
-        """Status and text of what answers a look at a batch, which is under way the first time, or at its results."""
+    def found(self, path: str, url: str) -> tuple[int, str] | None:
+        """Status and text of what answers a look at all batches, at one, which is under way the first time, or at its
+        results; None for another path."""
         match = _PLACE.fullmatch(path)
-        key = match["id"] if match else ""
-        if match is None or key not in self._results:
+        if match is None:
+            return None
+        key = match["id"]
+        if not key:
+            newest = [self._batch(one, "") for one in reversed(self._results)]
+            return 200, json.dumps({"data": newest, "has_more": False, "first_id": None, "last_id": None})
+        if key not in self._results:
             failure = Failure(404, "not_found_error", f"{path}: not found")
             return failure.status, json.dumps(failure.as_json())
         if match["results"]:
@@ -65,4 +70,6 @@ class Batches:
         kinds = [str(row["result"]["type"]) if results else "processing" for row in self._results[key]]
         status = {"processing_status": "ended" if results else "in_progress", "results_url": results or None}
         counted = {"request_counts": {**counts, **{kind: kinds.count(kind) for kind in kinds}}}
-        return {"id": key, "type": "message_batch", **_TIMES, **status, **counted}
+        times = {"created_at": self._created[key], "expires_at": self._created[key] + timedelta(days=1)}
+        said = {name: time.isoformat() for name, time in times.items()}
+        return {"id": key, "type": "message_batch", **said, **status, **counted}

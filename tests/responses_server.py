@@ -1,4 +1,4 @@
-"""OpenAI's Responses API as the test server speaks it: what it refuses, and the forms in which it answers.
+"""The test server with OpenAI's Responses API beside the others: what that refuses, and the forms in which it answers.
 
 Written from the API's documentation and from what Codex 0.169 sends and takes: a call has one output and an output its
 call, no item stands twice, reasoning leads to something of the same answer and comes back as it was issued, so does a
@@ -10,13 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
+from typing import Any
 
-from applier.testing.api_request import Block, Request, Violation
-from applier.testing.prompt_cache import Usage, text_tokens
+from applier.testing import Answer, Failure, MessagesServer, Request, Usage, Violation
+from applier.testing.api_request import Block
+from applier.testing.messages_server import event_line
+from applier.testing.prompt_cache import text_tokens
 
-__all__ = ["ItemCache", "is_for_responses", "judge_items", "response", "response_events"]
+__all__ = ["ResponsesServer", "items_of", "judge_items"]
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
@@ -35,9 +38,28 @@ _UNREAD = ("id", "status", "internal_chat_message_metadata_passthrough")
 _MOST_CACHED = 8
 
 
-def is_for_responses(path: str) -> bool:
-    """True for the endpoint of this API."""
-    return path.endswith("/responses")
+class ResponsesServer(MessagesServer):
+    """Answers that API, too, by the same script."""
+
+    def __init__(self, *script: Any, **options: Any) -> None:
+        """As of `MessagesServer`."""
+        super().__init__(*script, **options)
+        self._items = ItemCache()
+
+    def endpoint(self, path: str) -> Callable[[Request], tuple[Block, Answer | Failure]] | None:
+        """What answers at `path`."""
+        return self.respond if path.endswith("/responses") else super().endpoint(path)
+
+    def respond(self, request: Request) -> tuple[Block, Answer | Failure]:
+        """Answer by the rules of that API, billed by the beginning that is known."""
+        violations = judge_items(request, self.window_tokens)
+        return self.answered(request, violations, response, lambda output: self._items.charge(request, output))
+
+    def streamed(self, answer: Block) -> list[str]:
+        """The lines that stream `answer`."""
+        if answer.get("object") != "response":
+            return super().streamed(answer)
+        return list(map(event_line, response_events(answer)))
 
 
 def items_of(request: Request) -> list[Block]:

@@ -1,0 +1,217 @@
+"""How what the entries of a foreign log or dump say becomes Anthropic messages.
+
+Each form has one function that says an entry in roles and blocks; pairing, ids and order are made here for all.
+Reasoning is left out: it is another model's, or sealed. Writes nothing back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from applier.adapters.transcripts.message_lists import Conversations, Data, MessageList
+from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
+from planner.errors import TranscriptError
+from planner.reading.messages import Block, Message, call_ids, result_text, to_json
+
+__all__ = [
+    "THINKING",
+    "Spoken",
+    "as_blocks",
+    "beside",
+    "called",
+    "dicts",
+    "images",
+    "lists",
+    "read_only",
+    "result",
+]
+
+Spoken = Iterator[tuple[str, list[Block]]]
+"""Roles (``user``, ``assistant``, ``system``, and ``host`` for what nobody said) and blocks. A call may lack its id,
+a result its call's; it has the ``name`` of the tool then."""
+THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
+"""``|`` in ``call_1|fc_2``: the API takes no id with it."""
+
+
+def paired(
+    say: Callable[[Data], Spoken], entries: Sequence[Any], places: Sequence[str]
+) -> Iterator[tuple[int, Message]]:
+    """`entries`, each with its place, as messages, each with the number of its first entry; `say` tells one's words."""
+    pairs = _Pairs()
+    for number, (entry, place) in enumerate(zip(entries, places, strict=True)):
+        try:
+            for role, content in say(entry):
+                pairs.take(number, role, content)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise TranscriptError(f"{place}: not an entry of this form ({error!r:.60})") from None
+    return pairs.messages()
+
+
+@dataclass
+class _Piece:
+    number: int
+    role: str
+    content: list[Block] = field(default_factory=list)
+    results: list[Block] = field(default_factory=list)
+
+
+class _Pairs:
+    """A conversation in the making; each call gets an id of its own, each result stands behind its call."""
+
+    def __init__(self) -> None:
+        self._pieces: list[_Piece] = []
+        self._open: dict[str, tuple[_Piece, Block]] = {}
+        """Calls without a result, by their ids in the dump."""
+        self._answers: dict[str, Any] = {}
+        self._ids: set[str] = set()
+
+    def take(self, number: int, role: str, content: Sequence[Block]) -> None:
+        """Take in what an entry says."""
+        for block in content:
+            if block["type"] == "tool_use":
+                self._call(number, block)
+            elif block["type"] == "tool_result":
+                self._result(number, block)
+            elif role in ("user", "assistant") or (role == "system" and self._is_front):
+                self._add(number, role, block)
+            elif block["type"] == "text":
+                self._remind(number, block["text"])
+            else:
+                self._add(number, "user", block)
+
+    def messages(self) -> Iterator[tuple[int, Message]]:
+        for piece in self._pieces:
+            message = {"role": piece.role, "content": piece.content}
+            yield piece.number, message
+            if piece.results:
+                order = call_ids(message)
+                results = sorted(piece.results, key=lambda result: order.index(result["tool_use_id"]))
+                yield piece.number, {"role": "user", "content": results}
+
+    @property
+    def _is_front(self) -> bool:
+        return all(piece.role == "system" for piece in self._pieces)
+
+    def _add(self, number: int, role: str, block: Block) -> _Piece:
+        """To the piece before, if it is of the same entry or the same answer of the model."""
+        last = self._pieces[-1] if self._pieces else None
+        if last is None or last.role != role or last.results or (role != "assistant" and last.number != number):
+            self._pieces.append(last := _Piece(number, role))
+        last.content.append(block)
+        return last
+
+    def _remind(self, number: int, text: str) -> None:
+        """What the host said to the model: no words of the user."""
+        if text.strip():
+            framed = f"<system-reminder>\n{text}\n</system-reminder>"
+            self._add(number, "user", {"type": "text", "text": framed})
+
+    def _call(self, number: int, block: Block) -> None:
+        """A call; said again before it is answered, as some dumps do, it is the same one."""
+        key = str(block.get("id") or f"call_{len(self._ids) + 1}")
+        if key not in self._open:
+            own = _NOT_IN_IDS.sub("_", key)
+            own = f"{own}_{len(self._ids) + 1}" if own in self._ids else own
+            self._ids.add(own)
+            made = {**block, "id": own}
+            self._open[key] = self._add(number, "assistant", made), made
+
+    def _result(self, number: int, block: Block) -> None:
+        """Of the call that it names, else of the oldest open one of its tool; without one it is told by the host."""
+        content, name = block.get("content") or "", block.get("name")
+        oldest = (key for key, (_, call) in self._open.items() if name in (None, call["name"]))
+        key = str(block.get("tool_use_id") or next(oldest, ""))
+        piece, call = self._open.pop(key, (None, block))
+        if piece is not None:
+            flag = {"is_error": True} if block.get("is_error") else {}
+            piece.results.append({"type": "tool_result", "tool_use_id": call["id"], "content": content, **flag})
+            self._answers[key] = content
+        elif self._answers.get(key) != content:
+            self._remind(number, result_text(block))
+
+
+def as_blocks(content: Any) -> list[Block]:
+    """Whatever stands for content, as blocks: texts, parts of any form, other values as JSON."""
+    parts = [one for part in (content if isinstance(content, list) else [content]) for one in images(part)]
+    made = [_block(part) for part in parts if part not in (None, "", {})]
+    return [block for block in made if block and (block["type"] != "text" or block["text"].strip())]
+
+
+def images(part: Any) -> list[Any]:
+    """A part, or each image of one that lists several (OpenHands)."""
+    several = part.get("image_urls") if isinstance(part, dict) else None
+    return [{"type": "image", "url": url} for url in several] if isinstance(several, list) else [part]
+
+
+def _block(part: Any) -> Block | None:
+    if not isinstance(part, dict):
+        return {"type": "text", "text": part if isinstance(part, str) else to_json(part)}
+    kind = str(part.get("type") or part.get("kind")).replace("-", "_")
+    if kind in THINKING or part.get("thought") is True:
+        return None
+    if kind in ("tool_use", "tool_result") or isinstance(part.get("source"), dict):
+        return part
+    if kind == "refusal" or isinstance(part.get("image_url"), dict) or isinstance(part.get("file"), dict):
+        return block_of_part(part)
+    text = part.get("content") if kind == "text_content" else part.get("text")
+    return {"type": "text", "text": text} if isinstance(text, str) else _medium(part, kind)
+
+
+def _medium(part: Data, kind: str) -> Block:
+    """An image, the kind of another medium, or the part as JSON."""
+    held = part.get("inlineData") or part.get("inline_data") or part
+    data, url = held.get("data") or held.get("base64"), part.get("image_url") or part.get("url")
+    mime = str(held.get("media_type") or held.get("mime_type") or held.get("mimeType") or "")
+    if isinstance(data, str) and mime.startswith("image/"):
+        return {"type": "image", "source": {"type": "base64", "media_type": mime, "data": data}}
+    if isinstance(url, str) and "image" in kind:
+        return block_of_part({"type": "image_url", "image_url": {"url": url}})
+    return {"type": "text", "text": f"[{mime}]" if data and mime else to_json(part)}
+
+
+def called(key: Any, name: Any, arguments: Any) -> Block:
+    """A call; arguments as an object, or as the text of one."""
+    value = arguments_as_object(arguments) if isinstance(arguments, str) else arguments or {}
+    return {"type": "tool_use", "id": key, "name": str(name), "input": value}
+
+
+def result(key: Any, name: Any, content: Any, failed: Any = False) -> Block:
+    """A result of the call `key`, or of the oldest open one of the tool `name`."""
+    held = content if isinstance(content, str) else as_blocks(content)
+    return {"type": "tool_result", "tool_use_id": key, "name": name, "content": held, "is_error": bool(failed)}
+
+
+def dicts(value: Any) -> list[Data]:
+    """The objects in a list, or the value itself if it is one."""
+    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
+
+
+def lists(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any], Conversations]:
+    """Lists with such entries under one of `keys` of each value; else the values themselves are the entries."""
+
+    def conversations(value: Any) -> Conversations:
+        held = [(one, key) for one in dicts(value) for key in keys if any(map(is_entry, dicts(one.get(key))))]
+        alone = isinstance(value, list) and any(map(is_entry, dicts(value)))
+        return [(beside(one), one[key]) for one, key in held] or [({}, value)] * alone
+
+    return conversations
+
+
+def beside(holder: Data) -> Data:
+    """What stands around the entries, with its system prompt under the one name for that."""
+    keys = ("system", "instructions", "systemInstruction", "system_instruction")
+    system = next((holder[key] for key in keys if holder.get(key)), None)
+    parts = system.get("parts", system) if isinstance(system, dict) else system
+    return {**holder, "system": as_blocks(parts) or None}
+
+
+def read_only(
+    name: str, title: str, conversations: Callable[[Any], Conversations], say: Callable[[Data], Spoken]
+) -> MessageList:
+    """A form that is never written."""
+    return MessageList(name, title, partial(paired, say), conversations=conversations)
