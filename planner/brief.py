@@ -8,7 +8,6 @@ and never with the page.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -33,8 +32,8 @@ __all__ = [
     "check_statements",
     "fit_brief",
     "read_brief",
+    "told_demands",
     "told_failures",
-    "told_messages",
 ]
 
 Heading = Literal["REQUEST", "STATE", "FAILED", "DECISIONS", "FACTS", "NEXT"]
@@ -54,8 +53,6 @@ MOST_CITED = 6
 QUOTE_WORDS = 3
 """Words in quotation marks are held against the user's own from so many words on."""
 
-TELLING_STATEMENTS = 2
-"""So many statements under REQUEST tell a message: one names it."""
 TELLING_WORDS = 2
 """A statement that shares no specific with what failed names it by so many words of it."""
 
@@ -268,11 +265,17 @@ def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
     return told
 
 
-def told_messages(brief: str, evidence: Evidence) -> frozenset[str]:
-    """The ids of the messages of the user that were answered and that `brief` tells."""
-    cited = Counter(turn_id for one in read_brief(brief) if one.heading == "REQUEST" for turn_id in set(one.turns))
-    told = (turn_id for turn_id, times in cited.items() if times >= TELLING_STATEMENTS)
-    return answered_messages(evidence).intersection(told)
+def told_demands(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
+    """The lines that `brief` tells of the user's answered messages, by turn id: a statement that cites the turn names
+    something of each."""
+    told: dict[str, frozenset[int]] = {}
+    for statement in read_brief(brief):
+        for turn_id in answered_messages(evidence).intersection(statement.turns):
+            turn = evidence.turns[turn_id]
+            demanded = (turn.lines[number - 1] for number in turn.pinned_lines)
+            lines = {line.number for line in demanded if _names(statement.text, line.text)}
+            told[turn_id] = told.get(turn_id, frozenset()) | lines
+    return told
 
 
 def answered_messages(evidence: Evidence) -> frozenset[str]:

@@ -21,8 +21,8 @@ from planner.brief import (
     brief_text,
     fit_brief,
     read_brief,
+    told_demands,
     told_failures,
-    told_messages,
 )
 from planner.evidence import TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
@@ -132,7 +132,6 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: st
     is yet to be written and tells what was answered."""
     turns = analysis.evidence.turns
     told = analysis.once(_told, brief or "")
-    messages = analysis.once(_answered) if brief is None else analysis.once(_told_messages, brief)
     failures = {
         turn_id: frozenset(turn.decisive_lines) - told.get(turn_id, frozenset()) for turn_id, turn in turns.items()
     }
@@ -143,7 +142,7 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: st
     view = analysis.once(unknown_view)
     whole |= {view} if view and turns[view].tokens <= target_tokens else set()
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
-    words, demands_stored = analysis.once(_user_words, window_tokens, target_tokens, messages)
+    words, demands_stored = analysis.once(_user_words, window_tokens, target_tokens, brief)
     previews = analysis.once(_previews, demoted, window_tokens)
     return Pinned(analysis, frozenset(whole.union(analysis.broken)), previews, words, demands_stored, failures, told)
 
@@ -159,20 +158,20 @@ def _told(analysis: Analysis, brief: str) -> dict[str, frozenset[int]]:
     return told_failures(brief, analysis.evidence)
 
 
-def _told_messages(analysis: Analysis, brief: str) -> frozenset[str]:
-    return told_messages(brief, analysis.evidence)
-
-
-def _answered(analysis: Analysis) -> frozenset[str]:
-    return answered_messages(analysis.evidence)
+def _told_demands(analysis: Analysis, brief: str | None) -> Mapping[str, frozenset[int]]:
+    """Of messages that were answered; all of them where the brief is yet to be written."""
+    if brief is not None:
+        return told_demands(brief, analysis.evidence)
+    turns = analysis.evidence.turns
+    return {turn_id: frozenset(turns[turn_id].pinned_lines) for turn_id in answered_messages(analysis.evidence)}
 
 
 def _user_words(
-    analysis: Analysis, window_tokens: int, target_tokens: int, told: frozenset[str]
+    analysis: Analysis, window_tokens: int, target_tokens: int, brief: str | None
 ) -> tuple[dict[str, frozenset[int]], int]:
     """Of the user's lines, by turn id, what he demands, as far as the window has room, and what else he typed, whatever
     it says, as far as it is a small part of the target; and of how many turns the demands have no room. Of long
-    messages that are `told` only the last demands.
+    messages what `brief` does not tell, and the last demands.
 
     The last message comes first, then the first one, then from the newest on; what was said twice stands at its last
     place.
@@ -182,10 +181,13 @@ def _user_words(
     demanding = _last_and_first([turn for turn in turns.values() if turn.pinned_lines])
     demands: dict[str, frozenset[int]] = {}
     most = LONG_MESSAGE_SHARE * target_tokens / scale
+    told = analysis.once(_told_demands, brief)
     long = {turn_id for turn_id in told if _line_tokens(turns[turn_id], turns[turn_id].pinned_lines) > most}
     left = DEMANDS_SHARE * window_tokens / scale
     for turn in demanding:
-        numbers = _last_lines(turn, most) if turn.turn.id in long else frozenset(turn.pinned_lines)
+        numbers = frozenset(turn.pinned_lines)
+        if turn.turn.id in long:
+            numbers = numbers - told[turn.turn.id] | _last_lines(turn, most)
         left -= _line_tokens(turn, numbers)
         if left < 0:
             break

@@ -137,18 +137,20 @@ def test_a_list_fits_the_window_that_its_tail_its_demands_and_his_other_words_wo
     assert shown.tokens_after <= small.window_tokens
 
 
-@pytest.mark.parametrize("told", [0, 1, 2])
-def test_of_a_long_message_that_was_answered_and_is_told_the_last_demands_stand(told):
+@given(st.sets(st.integers(0, 19)))
+def test_of_a_long_message_that_was_answered_what_the_brief_tells_stands_no_second_time(told):
+    """But for its last demands, which hold for all of it, and the user's last message."""
     orders = "\n".join(f"- You must never change step {n} of plan_{n}.py without asking first." for n in range(20))
-    messages = [{"role": "user", "content": orders}, *work(0), {"role": "user", "content": orders[:-1]}, *work(1)]
+    others = orders.replace("plan", "list")
+    messages = [{"role": "user", "content": orders}, *work(0), {"role": "user", "content": others}, *work(1)]
     analysis = analyze(messages)
     first, last = (turn for turn in analysis.evidence.turns.values() if turn.pinned_lines)
     both = f"{first.turn.id}, {last.turn.id}"
-    brief = "\n".join(["REQUEST", *(f"- no step changes unasked, part {n} ({both})" for n in range(told))])
+    brief = "\n".join(["REQUEST", *(f"- `plan_{n}.py` and `list_{n}.py` stay ({both})" for n in told)])
     words = pinned(analysis, 200_000, 1_500, "", brief).user_words
-    stand, whole = sorted(words[first.turn.id]), list(first.pinned_lines)
-    assert stand == whole[len(whole) - len(stand) :]
-    assert 0 < len(stand) < 10 if told == 2 else stand == whole
+    gone = set(first.pinned_lines) - words[first.turn.id]
+    assert gone <= {first.pinned_lines[n] for n in told}
+    assert len(gone) >= len(told - set(range(8, 20))), "what is told and not of the end is left out"
     assert words[last.turn.id] == frozenset(last.pinned_lines), "what he said last is never told enough"
 
 
