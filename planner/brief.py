@@ -8,6 +8,7 @@ and never with the page.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -53,6 +54,8 @@ MOST_CITED = 6
 QUOTE_WORDS = 3
 """Words in quotation marks are held against the user's own from so many words on."""
 
+TOLD_SHARE = 0.5
+"""Of the words of a demand, with all its names: a statement that holds so much of it tells it."""
 TELLING_WORDS = 2
 """A statement that shares no specific with what failed names it by so many words of it."""
 
@@ -266,16 +269,22 @@ def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
 
 
 def told_demands(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
-    """The lines that `brief` tells of the user's answered messages, by turn id: a statement that cites the turn names
-    something of each."""
-    told: dict[str, frozenset[int]] = {}
+    """The lines of the user's answered messages that `brief` tells, by turn id: the statements that cite the turn hold
+    all names of such a line, and half of its words."""
+    answered, texts = answered_messages(evidence), defaultdict[str, str](str)
     for statement in read_brief(brief):
-        for turn_id in answered_messages(evidence).intersection(statement.turns):
-            turn = evidence.turns[turn_id]
-            demanded = (turn.lines[number - 1] for number in turn.pinned_lines)
-            lines = {line.number for line in demanded if _names(statement.text, line.text)}
-            told[turn_id] = told.get(turn_id, frozenset()) | lines
-    return told
+        for turn_id in answered.intersection(statement.turns):
+            texts[turn_id] += f"{statement.text}\n"
+    turns = [(evidence.turns[turn_id], text) for turn_id, text in texts.items()]
+    return {
+        turn.turn.id: frozenset(n for n in turn.pinned_lines if _tells(text, turn.lines[n - 1].text))
+        for turn, text in turns
+    }
+
+
+def _tells(text: str, line: str) -> bool:
+    words = _telling_words(line)
+    return _last_names(line) <= _last_names(text) and len(words & _telling_words(text)) >= TOLD_SHARE * len(words)
 
 
 def answered_messages(evidence: Evidence) -> frozenset[str]:

@@ -146,7 +146,9 @@ def test_of_a_long_message_that_was_answered_what_the_brief_tells_stands_no_seco
     analysis = analyze(messages)
     first, last = (turn for turn in analysis.evidence.turns.values() if turn.pinned_lines)
     both = f"{first.turn.id}, {last.turn.id}"
-    brief = "\n".join(["REQUEST", *(f"- `plan_{n}.py` and `list_{n}.py` stay ({both})" for n in told)])
+    brief = "\n".join(
+        ["REQUEST", *(f"- `plan_{n}.py` and `list_{n}.py`: change nothing without asking ({both})" for n in told)]
+    )
     words = pinned(analysis, 200_000, 1_500, "", brief).user_words
     gone = set(first.pinned_lines) - words[first.turn.id]
     assert gone <= {first.pinned_lines[n] for n in told}
