@@ -64,8 +64,8 @@ def rank_lines(
     turns = [_Turn(turn, relevance, told) for turn in evidence.turns.values()]
     for turn in turns:
         turn.stand(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
-    waiting: list[tuple[float, int, int, tuple[int, ...]]] = [
-        (-turn.worth((number,))[0], place, number, ())
+    waiting = [
+        (-turn.worth((number,))[0], place, number)
         for place, turn in enumerate(turns)
         if turn.id not in whole
         for number in turn.telling_lines
@@ -73,14 +73,14 @@ def rank_lines(
     heapify(waiting)
     spent, priority = 0.0, float("inf")
     while waiting and spent < budget_tokens:
-        _, place, number, numbers = heappop(waiting)
+        _, place, number = heappop(waiting)
         turn = turns[place]
-        numbers = numbers or with_neighbours(turn.lines, number)
+        numbers = with_neighbours(turn.lines, number)
         worth, cost = turn.worth(numbers)
         if worth <= 0:
             continue
         if waiting and worth < -waiting[0][0] - ROUNDING:
-            heappush(waiting, (-worth, place, number, numbers))
+            heappush(waiting, (-worth, place, number))
             continue
         numbers = turn.news(numbers)
         if number not in numbers:
@@ -96,13 +96,13 @@ class Told:
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self.lines: defaultdict[str, list[tuple[frozenset[str], Callable[[], str]]]] = defaultdict(list)
+        self.lines: defaultdict[str, list[tuple[Collection[str], Callable[[], str]]]] = defaultdict(list)
         """By each name the lines that hold it, each with all that it names."""
 
     def add(self, names: Collection[str], text: Callable[[], str]) -> None:
-        """Note a line that has these names."""
-        line = frozenset(names), text
-        for name in line[0]:
+        """Note a line that has these names, each once."""
+        line = names, text
+        for name in names:
             self.lines[name].append(line)
 
     def says(self, names: Sequence[str], text: Callable[[], str]) -> bool:
@@ -111,7 +111,7 @@ class Told:
         if not wanted or not wanted <= self.lines.keys():
             return False
         rarest, words = min((self.lines[name] for name in names), key=len), _words(text())
-        return any(_has_words(line(), words) for named, line in rarest[-MOST_COMPARED:] if wanted <= named)
+        return any(_has_words(line(), words) for named, line in rarest[-MOST_COMPARED:] if wanted.issubset(named))
 
 
 def _has_words(text: str, words: frozenset[str]) -> bool:
