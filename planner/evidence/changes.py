@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
 from planner.evidence.gather import Evidence, TurnEvidence
-from planner.evidence.shell import Command, shell_changes
+from planner.evidence.shell import Command, removed_folders, shell_changes
 from planner.reading.lines import Line, call_parts
 
 __all__ = [
@@ -111,9 +111,15 @@ def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str) -> 
             change.turns.append(turn_id)
     for path, how in shell_changes(call.commands):
         path = known_path(path, changes)
-        change = changes.setdefault(path, FileChange(path))
-        change.turns.append(turn_id)
-        change.by_command, change.failed_last = how, False
+        _note(changes.setdefault(path, FileChange(path)), turn_id, how)
+    for folder in removed_folders(call.commands):
+        for change in (one for path, one in changes.items() if path.startswith(f"{folder}/")):
+            _note(change, turn_id, "removed")
+
+
+def _note(change: FileChange, turn_id: str, how: str) -> None:
+    change.turns.append(turn_id)
+    change.by_command, change.failed_last = how, False
 
 
 def edit_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:

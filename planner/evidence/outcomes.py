@@ -56,13 +56,13 @@ _SPEAK_UP = frozenset({"cd", "pushd", "popd", "echo", "printf", "export", "set",
 _PREFIX = lazy_pattern(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
 _FAILED_RUN = lazy_pattern(
-    r"\s*(?:.{0,80}?\b[1-9]\d{0,9} (?:\w+ )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
+    r"\s*(?:(?!error: ).{0,80}?\b[1-9]\d{0,9} (?:\w+ )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
     r"|(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|--- FAIL|test result: FAILED|.*ERROR task failed"
-    r"|(?:[✖✗×]|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed)|issues?:)"
+    r"|(?:[✖✗×]|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed| \(0 err)|issues?:)"
     r"|BUILD FAILED|make(?:\[\d+\])?: \*\*\* |npm (?:ERR!|error)|.*ELIFECYCLE|error: script \"|Exited with code [1-9])",
 )
 """How a run says that it failed: ``1 failed, 4 passed in 2s``, ``FAIL\\tpkg``, ``✖ 3 problems``; not ``0 failed``,
-``FAILED = 3``, ``12 errors fixed``."""
+``FAILED = 3``, ``12 errors fixed``, ``error: Item 3 failed``, ``✖ 1 problem (0 errors, 1 warning)``."""
 _PASSED_RUN = lazy_pattern(
     r"\s*(?:(?:=+ )?(?:Tests?:? +|Test Files +|✔ |✓ )?\d{1,10} (?:\w+ )?pass(?:ed|ing)?\b|0 fail(?:ed|ures?|ing)?\b"
     r"|\d{1,10} (?:examples?|runs|tests), .{0,80}\b0 failures|(?:PASS|OK)\s*$|OK \(|ok\s+\S+\s+(?:[\d.]+m?s|\(cached\))"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Command", "commands_of", "is_looking", "last_run", "shell_changes"]
+__all__ = ["Command", "commands_of", "is_looking", "last_run", "removed_folders", "shell_changes"]
 
 LINE_CHARACTERS = 4_096
 """What a line of shell does shows within so much of it, documents left out."""
@@ -144,6 +144,12 @@ def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
         files = files[1:][-1:] if one.words[0] in ("cp", "mv") else files
         changes += [(join(folder, path), how) for path in files]
     return [(path, how) for path, how in changes if _NAME.fullmatch(path)]
+
+
+def removed_folders(commands: Sequence[Command]) -> list[str]:
+    """The folders that a line's `commands` remove with all that is in them, named from the root: ``rm -rf /w/old``."""
+    removing = (one.words[1:] for one in commands if one.words[0] == "rm")
+    return [word.rstrip("/") for words in removing for word in words if word[0] == "/" and _NAME.match(word)]
 
 
 def _way(one: Command) -> tuple[str, tuple[str, ...]]:

@@ -40,6 +40,20 @@ ENDS = {
         "passed",
         ["1290 pass", "0 fail"],
     ),
+    "an error that a test throws on purpose": (
+        "Bash",
+        f"{LOG}\nerror: Item 3 failed\n 9 pass\n 0 fail",
+        {"command": "bun test"},
+        "passed",
+        ["9 pass", "0 fail"],
+    ),
+    "warnings alone": (
+        "Bash",
+        f"{LOG}\n✖ 1 problem (0 errors, 1 warning)",
+        {"command": "pnpm generate"},
+        "done",
+        None,
+    ),
     "go": (
         "Bash",
         f"{LOG}\nPASS\nok  \tapp/a\t0.3s",

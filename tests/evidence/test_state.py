@@ -341,6 +341,8 @@ SHELL = {
     "cd /tmp/x && echo a > b.txt": ["src/a.py: edited"],
     "cd $(mktemp -d) && echo a > b.txt": ["src/a.py: edited"],
     "cd src && rm a.py": ["src/a.py: removed"],
+    "rm -rf /w/app/src": ["src/a.py: removed"],
+    "rm -rf /w/app/sr": ["src/a.py: edited"],
 }
 
 
@@ -359,6 +361,13 @@ def test_a_failed_test_is_a_test_and_a_command_that_edits_is_a_change_since():
     assert state.pending_changes(session.evidence) == []
     session.calls("Bash", "", command="sed -i 's/a/b/' b.py")
     assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: b.py", ("t4",))]
+
+
+def test_what_a_command_changed_before_it_committed_is_committed():
+    session = Session("Fix it.").calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
+    done = "[main a1b2c3d] Move it\n 1 file changed"
+    session.calls("Bash", done, command="git rm old.py && git commit -am 'Move it'")
+    assert state.pending_changes(session.evidence) == []
 
 
 PARTS = {"offset": st.integers(1, 999), "startLine": st.integers(1, 999), "page": st.text("0123456789-", min_size=1)}
