@@ -27,10 +27,13 @@ _BINDING = lazy_pattern(
     r"prefers?|require[sd]?|needs? to|have to|cannot|can'?t|won'?t|no longer|not|wants?|exactly|at least|at most|"
     r"unless|important|remember|from now on|keep|stop|leave|rather|forbidden|allowed|mandatory|strictly)\b"
     r"|(?:^|[.,;:(!]\s*|\b(?:and|but|so|please)\s)no\b"
+    r"|(?:^|[.!?]\s+)(?:before|after|when|whenever|(?:each|every) time) you\b"
+    r"|\b(?:each|every) (?:reply|answer|message)\b"
     r"|^\s*(?-i:[A-Z][A-Z _-]{2,30}):\s",
     re.I,
 )
-"""Words that oblige: ``never push``, ``please no mocks``, ``LIMIT: 3``; not ``is only a test``, ``I know``."""
+"""Words that oblige: ``never push``, ``please no mocks``, ``LIMIT: 3``, ``Before you run it, …``, ``End every reply
+with``; not ``is only a test``, ``I know``, ``the one before you came``."""
 _RULE = lazy_pattern(
     r"^\s*(?:[-*]|\d+\.)\s+(?:\*\*)?(?:use|do not|don'?t|never|always|must|prefer|avoid|only|keep|run)\b"
     r"|^[^|`#]{0,60}\b(?:must|should|never|always)\b",
