@@ -25,15 +25,16 @@ _BINDING = lazy_pattern(
     r"\b(?:must|never|always|don'?t|do not|doesn'?t|(?<!is )only|without|"
     r"should(?:n'?t)?|make sure|ensure|avoid|instead|"
     r"prefers?|require[sd]?|needs? to|have to|cannot|can'?t|won'?t|no longer|not|wants?|exactly|at least|at most|"
-    r"unless|important|remember|from now on|keep|stop|leave|rather|forbidden|allowed|mandatory|strictly)\b"
+    r"unless|important|remember|from now on|keep|stop|leave|rather|forbidden|allowed|mandatory|strictly|"
+    r"final|decided|go(?:ing)? with|settled? on|forget)\b"
     r"|(?:^|[.,;:(!]\s*|\b(?:and|but|so|please)\s)no\b"
     r"|(?:^|[.!?]\s+)(?:before|after|when|whenever|(?:each|every) time) you\b"
     r"|\b(?:each|every) (?:reply|answer|message)\b"
     r"|^\s*(?-i:[A-Z][A-Z _-]{2,30}):\s",
     re.I,
 )
-"""Words that oblige: ``never push``, ``please no mocks``, ``LIMIT: 3``, ``Before you run it, …``, ``End every reply
-with``; not ``is only a test``, ``I know``, ``the one before you came``."""
+"""Words that oblige or decide: ``never push``, ``final answer: B``, ``please no mocks``, ``LIMIT: 3``, ``Before you run
+it, …``, ``End every reply with``; not ``is only a test``, ``I know``, ``the one before you came``."""
 _RULE = lazy_pattern(
     r"^\s*(?:[-*]|\d+\.)\s+(?:\*\*)?(?:use|do not|don'?t|never|always|must|prefer|avoid|only|keep|run)\b"
     r"|^[^|`#]{0,60}\b(?:must|should|never|always)\b",

@@ -164,3 +164,15 @@ def test_a_message_too_long_for_the_share_of_his_words_keeps_others_out_no_more(
     messages += [part for at in range(2, 40) for part in work(at)]
     text = said(preview(plan_compaction(messages, "", planner="rules", target_tokens=600, now=0.0)).messages)
     assert all(words in text for words in ("Blue it is.", "Green looks good."))
+
+
+@pytest.mark.parametrize(
+    "last", ["Final answer: let's use the queue.", "You know what, I go with the queue after all."]
+)
+def test_in_a_short_chat_the_last_decision_stands(last):
+    asked = ["For the importer I think we should use a mutex.", "Wait. Let's use a semaphore instead.", last]
+    asked += [f"By the way, what do you think of town number {at} in spring?" for at in range(20)]
+    pairs = [({"role": "user", "content": words}, {"role": "assistant", "content": "Ok."}) for words in asked]
+    messages = [message for pair in pairs for message in pair] + [{"role": "user", "content": "Confirm the plan."}]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.25, now=0.0)).messages)
+    assert last in text
