@@ -275,16 +275,17 @@ def told_demands(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
     for statement in read_brief(brief):
         for turn_id in answered.intersection(statement.turns):
             texts[turn_id] += f"{statement.text}\n"
-    turns = [(evidence.turns[turn_id], text) for turn_id, text in texts.items()]
-    return {
-        turn.turn.id: frozenset(n for n in turn.pinned_lines if _tells(text, turn.lines[n - 1].text))
-        for turn, text in turns
-    }
+    return {turn_id: frozenset(_demands_in(text, evidence.turns[turn_id])) for turn_id, text in texts.items()}
 
 
-def _tells(text: str, line: str) -> bool:
-    words = _telling_words(line)
-    return _last_names(line) <= _last_names(text) and len(words & _telling_words(text)) >= TOLD_SHARE * len(words)
+def _demands_in(text: str, turn: TurnEvidence) -> Iterator[int]:
+    """The numbers of the pinned lines of `turn` that `text` tells."""
+    names, words = _last_names(text), _telling_words(text)
+    for number in turn.pinned_lines:
+        line = turn.lines[number - 1].text
+        own = _telling_words(line)
+        if _last_names(line) <= names and len(own & words) >= TOLD_SHARE * len(own):
+            yield number
 
 
 def answered_messages(evidence: Evidence) -> frozenset[str]:

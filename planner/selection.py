@@ -9,7 +9,7 @@ upper bound that depends on its own turn alone. Pure: no model, no store, no clo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import accumulate, chain, takewhile
 from typing import Any
@@ -296,17 +296,15 @@ def brief_limit(target_tokens: float, least_tokens: float, window_tokens: float)
 
 def least_tokens(request: PlanRequest) -> int:
     """What stands of ``request.history`` beside a brief that tells what was answered: the live tail, what is pinned."""
-    selecting = _Selecting(request, Proposal({}, Provenance(planner="none")))
-    selecting.pin(None)
+    selecting = _Selecting(request, Proposal({}, Provenance(planner="none")), None)
     return int(selecting.take_least(selecting.turns) * request.counter.scale)
 
 
 def select(request: PlanRequest, proposal: Proposal) -> Selection:
     """What stands of each turn within ``request.target_tokens``."""
-    counter, selecting = request.counter, _Selecting(request, proposal)
+    counter, selecting = request.counter, _Selecting(request, proposal, proposal.brief)
     budget = request.target_tokens / counter.scale
     window = request.settings.window_tokens / counter.scale
-    selecting.pin(proposal.brief)
     room = _room(budget, selecting.take_least(selecting.turns), window)
     brief, struck = fit_brief(proposal.brief, counter, room)
     if struck:
@@ -331,15 +329,16 @@ class _Selecting:
 
     request: PlanRequest
     proposal: Proposal
+    brief: InitVar[str | None]
     chosen: dict[str, TurnDecision] = field(default_factory=dict)
     costs: dict[str, float] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     heads: dict[str, list[float]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, brief: str | None) -> None:
         self.turns, asked = self.request.evidence.turns, self.proposal.turns
         self.asked = {turn_id: asked.get(turn_id) or TurnProposal(turn_id, 0.5, "not ranked") for turn_id in self.turns}
-        self.pin("")
+        self.pin(brief)
 
     def pin(self, brief: str | None) -> None:
         """Note what stands beside `brief` in any case."""

@@ -148,8 +148,8 @@ def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
 
 def removed_folders(commands: Sequence[Command]) -> list[str]:
     """The folders that a line's `commands` remove with all that is in them, named from the root: ``rm -rf /w/old``."""
-    removing = (one.words[1:] for one in commands if one.words[0] == "rm")
-    return [word.rstrip("/") for words in removing for word in words if word[0] == "/" and _NAME.match(word)]
+    named = (word.rstrip("/") for one in commands if one.words[0] == "rm" for word in one.words[1:] if word[0] == "/")
+    return [folder for folder in named if _NAME.fullmatch(folder)]
 
 
 def _way(one: Command) -> tuple[str, tuple[str, ...]]:

@@ -278,11 +278,11 @@ def pending_changes(evidence: Evidence) -> list[RecordLine]:
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "unanswered" or outcome.refused:
             continue
-        ends = {"test": "test" in check_kinds(call), "commit": _commits(call)}
-        since |= {what: {} for what, is_end in ends.items() if is_end}
+        ends = {what for what, is_end in (("test", "test" in check_kinds(call)), ("commit", _commits(call))) if is_end}
+        since |= {what: {} for what in ends}
         if outcome.status in ("failed", "running"):
             continue
-        for what in since.keys() - {what for what, is_end in ends.items() if is_end}:  # `sed -i …; git commit`
+        for what in since.keys() - ends:  # `sed -i …; git commit`
             since[what] |= {known_path(path, since[what]): turn.turn.id for path in changed_paths(call)}
     return [
         RecordLine(f"changed since the last {what}: {', '.join(map(evidence.shown, changed))}", tuple(changed.values()))
