@@ -97,7 +97,7 @@ class FolderPlanner:
         self.folder.mkdir(parents=True, exist_ok=True)
         last = len(prompts)
         files = []
-        for number in range(len(answers) + 1, max(last, len(answers) + 2)):
+        for number in range(len(answers) + 1, last) or [last]:
             files.append(self._file("prompt", number if last > 1 else 0))
             files[-1].write_text(prompts[number - 1], "utf-8")
         listed = ", ".join(file.name for file in files)

@@ -116,9 +116,10 @@ class Memory:
 
     def lines(self, every: Sequence[Line]) -> list[Line]:
         """What is proposed of `every` line: what a review left, and what of conversations that only rules read."""
+        review = self.review
         waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
-        unseen = [line for line in self.review.unseen(every) if line.sources[0].conversation not in waiting]
-        return [*(line for _, line in self.review.standing(every)), *unseen]
+        unseen = [line for line in review.unseen(every) if line.sources[0].conversation not in waiting]
+        return [*(line for _, line in review.standing(every)), *unseen]
 
     @property
     def batch(self) -> Batch | None:

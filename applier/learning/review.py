@@ -77,13 +77,14 @@ class Review:
         """It, with what `ask`, given the candidates, says of the oldest of `lines` that it was not shown, and of what
         stands."""
         new = sorted(self.unseen(lines), key=lambda line: age_of(line.sources[0]))[:MOST_CANDIDATES]
-        standing = sorted(self.standing(lines), key=lambda one: age_of(one[1].sources[0]))[-MOST_CANDIDATES:]
-        every = [*standing, *((Group((line.key,)), line) for line in new)]
+        standing = list(self.standing(lines))
+        again = sorted(standing, key=lambda one: age_of(one[1].sources[0]))[-MOST_CANDIDATES:]
+        every = [*again, *((Group((line.key,)), line) for line in new)]
         every.sort(key=lambda one: age_of(one[1].sources[0]))
         shown = {f"c{at}": one for at, one in enumerate(every, 1)}
-        kept = {group for group, _ in standing}
+        kept = {group for group, _ in again}
         told = grouped(ask(candidates_text(shown, kept)), shown, kept)
-        others = [group for group, _ in self.standing(lines) if group not in kept]
+        others = [group for group, _ in standing if group not in kept]
         return Review((*others, *told), self.seen.union(line.key for line in new))
 
 

@@ -207,10 +207,11 @@ def _read_all(
         unseen = len(memory.review.unseen(lines())) if reader.model is not None else 0
         own = [one for one in every if isinstance(one, Conversation)]
         report = _read_due(own, memory, reader, cap, unseen, apart=apart)
+        taught = lines()
         if reader.model is not None:
-            _review_lines(lines(), memory, reader, cap, report)
+            _review_lines(taught, memory, reader, cap, report)
     unread = [vars(one) for one in every if isinstance(one, Unread)]
-    return {**report, "unread": unread}, memory.lines(lines())
+    return {**report, "unread": unread}, memory.lines(taught)
 
 
 def _all_proposed(memory: Memory, told: Sequence[str], today: date) -> list[Line]:
