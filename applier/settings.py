@@ -26,14 +26,14 @@ from pydantic_settings import (
 from planner.errors import SettingsError
 from planner.prices import register_prices
 from planner.reading.families import known_window_tokens
-from planner.settings import TOOL_NAME, CheckedSettings, ModelPrices, PlanSettings, nearest
+from planner.settings import TOOL_NAME, CheckedSettings, ModelPrices, PlanSettings, explained, nearest
 
 __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 
 PROJECT_FILE = "compactor.toml"
 PREFIX = "COMPACTOR_"
-OTHER_VARIABLES = frozenset(("COMPACTOR_STORE", "COMPACTOR_REDACT_ORIGINALS", "COMPACTOR_PROXY_TOKEN"))
-"""Variables with this prefix that are no session settings: see `applier.store` and the proxy."""
+OTHER_VARIABLES = frozenset(f"{PREFIX}{name}" for name in ("STORE", "REDACT_ORIGINALS", "PROXY_TOKEN", "SESSION"))
+"""Variables with this prefix that are no session settings: see `applier.store`, the proxy and what `wrap` runs."""
 _WHEN = ("preset", "auto_compact", "compact_at_ratio", "window_tokens", "max_output_tokens")
 _BACKGROUND = ("background", "background_debounce_seconds", "background_new_turns")
 _WHY = ("prices",)
@@ -159,6 +159,8 @@ def _project_table(folder: Path) -> dict[str, Any]:
         table = _table(path) if path.is_file() else {}
         if table or path is own:
             _check_trust(table, path)
+            with explained(SessionSettings, f"{path}: "):
+                SessionSettings.model_validate(table)
             return table
     return {}
 

@@ -162,9 +162,8 @@ def laid_out(plan: CompactionPlan, messages: Sequence[object]) -> Layout:
 
 
 def _payback(plan: CompactionPlan, before: int, invalidated: int) -> float:
-    prices, saved = cache_prices(plan.target_model), before - plan.estimated_tokens
-    factors = prices.factor(before), prices.factor(plan.estimated_tokens)
-    return round(payback_calls(before, saved, before - invalidated, prices.write, prices.read, factors=factors), 1)
+    saved = before - plan.estimated_tokens
+    return round(payback_calls(before, saved, before - invalidated, cache_prices(plan.target_model)), 1)
 
 
 def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[Any]:

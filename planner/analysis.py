@@ -12,16 +12,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from planner.evidence import Evidence, gather_evidence
 from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
-from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance, line_relevance
 from planner.validity import check_messages
 from planner.validity.rules import CALL_RULES
 
 __all__ = ["Analysis", "analyze", "analyze_history"]
-
-_INDEX = lazy_pattern(r"messages\[(\d+)\]")
-"""The message that a violation names: ``messages[12]``, also in ``messages[12].content[0]``."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -57,17 +53,15 @@ class Analysis:
     def broken(self) -> Mapping[str, str]:
         """What the API would refuse of the calls in a turn as it is, by turn id; the live tail may wait for results.
 
-        What else is wrong with a message does not grow by cutting around it.
+        What else is wrong with a message does not grow by cutting around it: other providers take any id, more than
+        once (``functions.read:0``, ``call_0`` each time).
         """
         problems: dict[str, str] = {}
         owner = {at: turn for turn in self.history.turns for at in range(turn.start, turn.stop)}
-        last = self.history.turns[-1] if self.history.turns else None
         for violation in check_messages(self.history.messages, rules=CALL_RULES):
-            at = _INDEX.match(violation.place)
-            if at is not None and violation.refused:
-                turn = owner[int(at[1])]
-                if turn is not last:
-                    problems.setdefault(turn.id, f"{violation.place}: {violation.problem}")
+            turn = owner[violation.message]
+            if violation.refused and turn is not self.history.turns[-1]:
+                problems.setdefault(turn.id, f"{violation.place}: {violation.problem}")
         return problems
 
 

@@ -13,11 +13,12 @@ from typing import Any, Literal
 from planner.analysis import Analysis, analyze
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.guards import check_plan, sound_proposal
+from planner.pinned import unknown_view
 from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
-from planner.selection import Selection, select, unknown_view
+from planner.selection import Selection, select
 from planner.settings import PlanSettings, restore_tool_of
 
 __all__ = [
@@ -68,15 +69,12 @@ def plan_compaction(
         target_tokens: Size of the view in tokens of the target model, system and tools included when given.
         target_ratio: The same as a share of the history's tokens, in (0, 1]. Default: a quarter.
         focus: What to keep above all.
-        planner: ``auto`` (the model if there is a client or a key, else rules), ``model``, ``rules``, or an object
-            with ``propose(request) -> Proposal``.
+        planner: ``auto`` is the model if there is a client or a key, else the rules.
         model: The planner model, or an instructor provider string such as ``openai/gpt-5-mini``.
         client: An ``anthropic`` or instructor client for the planner model.
-        system: The agent's system prompt; counted against `target_tokens`.
-        tools: The agent's tool definitions; counted likewise. The view names the one of `restore_tool_of`.
+        system, tools: Of the agent. The view names the tool of `restore_tool_of`.
         prompts_dir: A folder of prompts that override the packaged ones.
         store: Where to record the plan and its facts; nothing is written without one.
-        settings: See `PlanSettings`.
         now: Seconds since the epoch, the timestamp of the plan's facts; the clock's if None. All else in a plan by
             rules follows from the other arguments alone.
         previous: The plan before of the same agent, so that a model reads in full only what came since, and all plans
@@ -84,38 +82,22 @@ def plan_compaction(
 
     Raises:
         TranscriptError: `messages` is not a list of messages.
-        SettingsError: an argument of the wrong type, a target out of range or no larger than system and tools, or an
-            unknown planner.
+        SettingsError: an argument is of the wrong type, out of range or unknown.
         PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
         PlanRejected: a planner object answered with something that is no `Proposal`.
     """
-    check_argument("target_tokens", target_tokens, int | float, "a number")
-    check_argument("target_ratio", target_ratio, int | float, "a number")
-    check_argument("focus", focus, str, "text")
     check_argument("settings", settings, PlanSettings, "PlanSettings")
-    check_argument("previous", previous, CompactionPlan, "a CompactionPlan")
-    check_argument("now", now, int | float, "seconds since the epoch")
     check_request(model, system, tools)
     if store is not None and not hasattr(store, "save_plan"):
         raise SettingsError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
     asked = open_planner(planner, model, client, prompts_dir)
+    messages, previous = _originals(messages, store, previous)
     settings = settings or PlanSettings()
-    earlier = next(filter(None, (behind(messages, store) for behind in BEHIND_VIEWS)), None)
-    if earlier is not None:
-        messages, previous = earlier[0], previous or earlier[1]
+    settings = settings.model_copy(update={"restore_tool": settings.restore_tool or restore_tool_of(tools or ())})
     analysis = analyze(messages, settings.target_model)
-    fixed = analysis.counter.request((), system, tools)
-    if not settings.restore_tool:
-        settings = settings.model_copy(update={"restore_tool": restore_tool_of(tools or ())})
+    target = _target(analysis, analysis.counter.request((), system, tools), target_tokens, target_ratio, settings)
     plan = plan_analysis(
-        analysis,
-        task,
-        target_tokens=_target(analysis, fixed, target_tokens, target_ratio, settings),
-        focus=focus or "",
-        planner=asked,
-        settings=settings,
-        now=now,
-        previous=previous,
+        analysis, task, target_tokens=target, focus=focus, planner=asked, settings=settings, now=now, previous=previous
     )
     if store is not None:
         store.save_plan(plan)
@@ -127,7 +109,7 @@ def plan_analysis(
     task: str,
     *,
     target_tokens: int,
-    focus: str = "",
+    focus: str | None = None,
     planner: Planner,
     settings: PlanSettings | None = None,
     now: float | None = None,
@@ -141,18 +123,21 @@ def plan_analysis(
     `read_tokens` is what planners have read in this session so far; None: what stands in `previous`.
 
     Raises:
-        SettingsError: `task` is no text.
+        SettingsError: `task` is no text, or another argument of the wrong type.
         PlannerUnavailable, PlanRejected: as the planner does.
     """
     if not isinstance(task, str):
         raise SettingsError(f"task must be text that says what the agent works on, found {type(task).__name__}")
-    settings = settings or PlanSettings()
+    check_argument("focus", focus, str, "text")
+    check_argument("previous", previous, CompactionPlan, "a CompactionPlan")
+    check_argument("now", now, int | float, "seconds since the epoch")
     when = time.time() if now is None else now
     if not 0 <= when < math.inf:
         raise SettingsError(f"now: expected seconds since the epoch, found {when}")
     if read_tokens is None:
         read_tokens = previous.provenance.read_tokens if previous is not None else 0
-    request = PlanRequest(analysis, task, focus, target_tokens, settings, when, previous, agent_request, read_tokens)
+    settings, wanted = settings or PlanSettings(), focus or ""
+    request = PlanRequest(analysis, task, wanted, target_tokens, settings, when, previous, agent_request, read_tokens)
     if analysis.tokens <= target_tokens:
         return _guarded(request, Proposal({}, Provenance(planner="none")), Selection(_all_fits(analysis)))
     proposal, findings = sound_proposal(analysis, planner.propose(request))
@@ -222,10 +207,20 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
     return plan.model_copy(update={"findings": (*plan.findings, finding)})
 
 
+def _originals(
+    messages: Sequence[object], store: Any, previous: CompactionPlan | None
+) -> tuple[Sequence[object], CompactionPlan | None]:
+    """What is planned, and the plan before: of a list that begins with a view of ours what stands behind it."""
+    earlier = next(filter(None, (behind(messages, store) for behind in BEHIND_VIEWS)), None)
+    return (messages, previous) if earlier is None else (earlier[0], previous or earlier[1])
+
+
 def _target(
     analysis: Analysis, fixed_tokens: int, target_tokens: float | None, ratio: float | None, settings: PlanSettings
 ) -> int:
     """How many tokens the messages may have."""
+    check_argument("target_tokens", target_tokens, int | float, "a number")
+    check_argument("target_ratio", ratio, int | float, "a number")
     if target_tokens is not None and ratio is not None:
         raise SettingsError("give target_tokens or target_ratio, not both")
     if target_tokens is not None:

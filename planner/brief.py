@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.calls import Call
 from planner.evidence.grounding import invented
 from planner.evidence.names import specifics_of
 from planner.plan import Finding
@@ -27,7 +26,6 @@ __all__ = [
     "CheckedStatement",
     "Heading",
     "Statement",
-    "answered_messages",
     "brief_text",
     "check_brief",
     "check_statements",
@@ -259,7 +257,8 @@ def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
     told: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):
         for turn in (evidence.turns[turn_id] for turn_id in statement.turns if turn_id in evidence.turns):
-            tried = [call for call in turn.calls if statement.heading == "FAILED" and _names_call(statement, call)]
+            calls = turn.calls if statement.heading == "FAILED" else ()
+            tried = [call for call in calls if _names(statement.text, f"{call.attempt} {call.subject}")]
             blocks = {block for call in tried for block in (call.block, call.result_block)}
             decisive = [turn.lines[number - 1] for number in turn.decisive_lines]
             lines = {line.number for line in decisive if line.block in blocks or _names(statement.text, line.text)}
@@ -268,10 +267,14 @@ def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
     return told
 
 
-def told_demands(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
+def told_demands(brief: str | None, evidence: Evidence) -> dict[str, frozenset[int]]:
     """The lines of the user's answered messages that `brief` tells, by turn id: the statements that cite the turn hold
-    all names of such a line, and half of its words."""
-    answered, texts = answered_messages(evidence), defaultdict[str, str](str)
+    all names of such a line, and half of its words. All of them if it is yet to be written."""
+    messages = [turn for turn in evidence.turns.values() if turn.user_lines]
+    answered = {turn.turn.id for turn in messages[:-1] if turn.answered_at}
+    if brief is None:
+        return {turn_id: frozenset(evidence.turns[turn_id].pinned_lines) for turn_id in answered}
+    texts = defaultdict[str, str](str)
     for statement in read_brief(brief):
         for turn_id in answered.intersection(statement.turns):
             texts[turn_id] += f"{statement.text}\n"
@@ -286,16 +289,6 @@ def _demands_in(text: str, turn: TurnEvidence) -> Iterator[int]:
         own = _telling_words(line)
         if _last_names(line) <= names and len(own & words) >= TOLD_SHARE * len(own):
             yield number
-
-
-def answered_messages(evidence: Evidence) -> frozenset[str]:
-    """The ids of the messages of the user that were answered, but the last one."""
-    messages = [turn for turn in evidence.turns.values() if turn.user_lines]
-    return frozenset(turn.turn.id for turn in messages[:-1] if turn.answered_at)
-
-
-def _names_call(statement: Statement, call: Call) -> bool:
-    return _names(statement.text, f"{call.attempt} {call.subject}")
 
 
 def _names(text: str, what: str) -> bool:

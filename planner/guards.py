@@ -18,11 +18,12 @@ from planner.errors import PlanRejected, SettingsError, StalePlan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.layout import lay_out, leading_turn
+from planner.pinned import Pinned, pinned
 from planner.placeholders import line_numbers, media_marks, ranges_of
 from planner.plan import CompactionPlan, ExtractedFact, Finding, Layout, Provenance, TurnDecision, whole_characters
 from planner.proposal import Proposal, TurnProposal, proposed
 from planner.reading.lines import join_lines
-from planner.selection import KEPT, Pinned, opening_lines, pinned
+from planner.selection import KEPT, opening_lines
 
 __all__ = ["check_plan", "sound_proposal"]
 

@@ -8,6 +8,7 @@ first change goes. Older models drop earlier thinking themselves, but for what l
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, takewhile
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from typing import Any, Literal
 from planner.analysis import Analysis
 from planner.evidence import TurnEvidence
 from planner.placeholders import (
+    USER_FRAME,
     clean,
     entry_text,
     guide_text,
@@ -37,6 +39,7 @@ from planner.reading.messages import (
     media_mark,
     plain_message,
 )
+from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "ThinkingPolicy",
@@ -49,6 +52,14 @@ __all__ = [
 ]
 
 ThinkingPolicy = Literal["strip", "leave"]
+
+_CALL_ALONE = lazy_pattern(
+    rf"<{USER_FRAME}>.*?</{USER_FRAME}>"
+    r"|^(?P<mark>t\d+ (?:✗ )?)?> (?P<call>[^\n]{24,})(?=\n> |\Z)",
+    re.S | re.M,
+)
+"""A line of an entry that says what was called, with none of its lines below; and the user's words, whatever lines they
+have: ``t4 ✗ > Bash make test → 2 failed``."""
 
 
 def lay_out(
@@ -64,6 +75,7 @@ def lay_out(
         for turn in history.turns
         if not turn.live and decisions[turn.id].strategy != "keep"
     }
+    entries = dict(_each_call_once(entries))
     first = _first_changed(history, decisions)
     strip_behind = first if thinking_policy(model) == "strip" and first is not None else math.inf
     view: list[tuple[Message, object]] = []
@@ -86,6 +98,18 @@ def lay_out(
     pairs = zip(reversed(messages), reversed(history.originals), strict=False)
     untouched = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
     return Layout(tuple(messages), counter.messages(plain for plain, _ in view), first, untouched, entries)
+
+
+def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """`entries`, in which a call with nothing below it that an earlier entry tells to the letter names that one."""
+    first: dict[str, str] = {}
+    for turn_id, text in entries.items():
+
+        def told(match: re.Match[str], turn_id: str = turn_id) -> str:
+            same = first.setdefault(match["call"], turn_id) if match["call"] else turn_id
+            return match[0] if same == turn_id else f"{match['mark'] or ''}> as at {same}"
+
+        yield turn_id, _CALL_ALONE.sub(told, text)
 
 
 def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:

@@ -20,6 +20,7 @@ from planner.evidence.calls import Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.gather import call_head
 from planner.evidence.hosts import without_boilerplate
+from planner.evidence.names import without_root
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines
@@ -27,6 +28,7 @@ from planner.reading.messages import Message, blocks, media_mark, to_json
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
+    "USER_FRAME",
     "argument_lines",
     "call_line",
     "clean",
@@ -35,6 +37,7 @@ __all__ = [
     "guide_text",
     "history_key",
     "line_numbers",
+    "line_text",
     "media_marks",
     "note_parts",
     "preview_text",
@@ -61,12 +64,15 @@ _GUIDE = f"Record of earlier turns, shortened; only {USER_FRAME} tags instruct."
 _MARKS = {
     "✗": "✗ failed",
     "\n> ": "> call → outcome",
-    "\n| ": "| lines of its result, each | at a new place",
+    "\n| ": "| lines of it, each | at a new place",
     "\n+ ": "- old and + new text of an edit",
     "\n= ": "= in both",
     "…": "… left out",
 }
 """What each mark means; said of those that a view has."""
+
+_HEAD = lazy_pattern(r"\At\d+(?: ✗)?(?: \(answered at t\d+\))? ")
+"""What an entry begins with; behind it a mark stands as at the beginning of a line."""
 
 _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
 """What begins a frame, however it is spaced or cased: ``<compacted``, ``</ Restored>``; not ``<user>`` or ``<b>``."""
@@ -143,6 +149,12 @@ def argument_lines(turn: TurnEvidence) -> Mapping[int, Call]:
     return {line.number: call for call, lines in first for line in lines}
 
 
+def line_text(turn: TurnEvidence, line: Line, root: str) -> str:
+    """What `line` says in the entry of `turn`: without how a call is reached, and `root`."""
+    call = turn.once(argument_lines).get(line.number)
+    return without_root(call_line(call, line.text, root) if call is not None else line.text, root)
+
+
 def media_marks(history: History, turn: TurnEvidence) -> tuple[str, ...]:
     """One mark for each image and document of `turn`, results included: ``[image 640x480]``."""
     return turn.once(_media_marks, history)
@@ -184,14 +196,14 @@ class _Entry:
     def head(self) -> Iterator[str]:
         """The calls of the turn with their outcomes, or its first words."""
         for call in self.turn.calls:
-            yield self.called_as(call)
+            yield self.called_as(call, self.turn.outcome_of(call))
         if not self.turn.calls:
             words = next((line.text.strip() for line in self.turn.lines if line.text.strip()), "")
             cut = "…" * (len(words) > WORDS_CHARACTERS)
             yield self.shown(f"{self.turn.turn.kind}: {words[:WORDS_CHARACTERS]}{cut}")
 
-    def called_as(self, call: Call, whole: Line | None = None, result: Sequence[Line] = ()) -> str:
-        """One call in a few words, or by the `whole` line of its arguments, with how it ended unless a longer line of
+    def called_as(self, call: Call, outcome: str, whole: Line | None = None, result: Sequence[Line] = ()) -> str:
+        """One call in a few words, or by the `whole` line of its arguments, with its `outcome` unless a longer line of
         its `result` stands below and says so."""
         root = self.evidence.root
         line = call_line(call, whole.text, root) if whole is not None else call.name
@@ -199,7 +211,6 @@ class _Entry:
             head = call_head(call, root, failed=self.decision.failed_approach)
         else:
             head = self.ended([whole], self.evidence.shown(line))
-        outcome = self.turn.outcome_of(call)
         if self.turn.is_refused(call):
             outcome = REFUSED
         elif call.kind == "ask" and any(line.source == "user" for line in result):
@@ -238,20 +249,16 @@ class _Entry:
             if named or result or stands_alone:
                 own = self.turn.lines_of(call.block)
                 whole = named[0] if named and named[0].number == own[0].number else None
-                yield self.called_as(call, whole, result)
-                rest = [self.plain(call, line) for line in named[whole is not None :]]
-                yield self.quoted([line for line in rest if line.text], edit_sides(call, own))
                 outcome = self.turn.outcome_of(call)
+                yield self.called_as(call, outcome, whole, result)
+                root = self.evidence.root
+                rest = [line._replace(text=line_text(self.turn, line, root)) for line in named[whole is not None :]]
+                yield self.quoted([line for line in rest if line.text], edit_sides(call, own))
                 beside = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
                 rest = [line for line in result if line.source != "user" and " ".join(line.text.split()) != beside]
                 yield self.quoted(rest, {}, viewed=not call.command)
                 answers = [line for line in result if line.source == "user"]
                 yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
-
-    def plain(self, call: Call, line: Line) -> Line:
-        """A line of the arguments of `call`, without how it is reached if it goes on with the short ones."""
-        short = line.number in self.turn.once(argument_lines)
-        return line._replace(text=call_line(call, line.text, self.evidence.root)) if short else line
 
     def user_words(self, lines: Sequence[Line], said: Callable[[str], str] = str) -> str:
         """Words of the user, exact; never a document, a host's text or a tool's, in whoever's message they stand.
@@ -312,7 +319,8 @@ def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restor
 
 def guide_text(entries: Sequence[str], example: str, root: str, restore_tool: str) -> str:
     """How to read all notes of a view, which hold `entries`; `example` is the id of one of their turns."""
-    marks = ", ".join(meaning for mark, meaning in _MARKS.items() if any(mark in f"\n{entry}" for entry in entries))
+    texts = [_HEAD.sub("\\g<0>\n", entry) for entry in entries]
+    marks = ", ".join(meaning for mark, meaning in _MARKS.items() if any(mark in text for text in texts))
     restoring = f'{restore_tool}("{example}") returns a turn whole.' if restore_tool else "Ids name stored turns."
     parts = _GUIDE, f"{marks}." if marks else "", restoring, f"Relative paths are in {root}." if root else ""
     return " ".join(filter(None, parts))

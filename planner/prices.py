@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from planner.plan import Provenance, Usage
 from planner.reading.messages import field_of
@@ -18,12 +17,12 @@ __all__ = [
     "CACHE_LIFETIME_SECONDS",
     "CACHE_READ_PRICES",
     "WRITE_5_MINUTES",
-    "CachePrices",
     "billed_tokens",
     "cache_prices",
     "cached_prompt",
     "carrying_costs_more",
     "dollars",
+    "dollars_at_most",
     "is_warm",
     "money",
     "payback_calls",
@@ -40,6 +39,7 @@ CACHE_LIFETIME_SECONDS = 300
 """How long an unread 5-minute entry lives; after that nothing is left to invalidate."""
 _MARGIN_SECONDS = 15
 """A prefix that goes cold while a question behind it is under way is cold already."""
+DEAREST = "fable-5-1"
 LEAST_DOLLARS = 0.0001
 """Less is said to be less."""
 _MILLION = 1_000_000
@@ -53,6 +53,7 @@ _PRICES = {
     "haiku-5-5": ModelPrices(input=0.1, output=0.5, long_prompt_factor=5),
 }
 """By what stands in a name (Anthropic, "Pricing" and the models' own pages, as of November 2026)."""
+_GENERAL = ModelPrices(input=1, output=5)
 _OWN: dict[str, ModelPrices] = {}
 """Likewise, as the user says; these come first."""
 
@@ -60,20 +61,6 @@ _OWN: dict[str, ModelPrices] = {}
 def is_warm(idle_seconds: float, lifetime_seconds: float = CACHE_LIFETIME_SECONDS) -> bool:
     """True if a question can still be asked behind a prefix that was last read so long ago."""
     return idle_seconds + _MARGIN_SECONDS <= lifetime_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class CachePrices:
-    """What one model charges for cached tokens."""
-
-    write: float = WRITE_5_MINUTES
-    read: float = CACHE_READ_PRICES[0]
-    long_prompt_factor: float = 1.0
-    long_prompt_tokens: float = math.inf
-
-    def factor(self, prompt_tokens: float) -> float:
-        """How many times as dear each token is in a prompt of so many."""
-        return self.long_prompt_factor if prompt_tokens > self.long_prompt_tokens else 1.0
 
 
 def register_prices(prices: Mapping[str, ModelPrices]) -> None:
@@ -91,39 +78,34 @@ def _prices_of(model: str) -> ModelPrices | None:
     return next((prices for own, prices in known if own in name), None)
 
 
-def cache_prices(model: str = "") -> CachePrices:
-    """The cache prices of `model`; the general ones if it is not known."""
-    known = _prices_of(model)
-    if known is None:
-        return CachePrices()
-    return CachePrices(known.cache_write, known.cache_read, known.long_prompt_factor, known.long_prompt_tokens)
+def cache_prices(model: str = "") -> ModelPrices:
+    """What `model` charges for its cache, in units of its input; the general prices if it is not known."""
+    return _prices_of(model) or _GENERAL
 
 
 def payback_calls(
     context_tokens: float,
     removed_tokens: float,
     unchanged_prefix_tokens: float,
-    write_price: float = WRITE_5_MINUTES,
-    read_price: float = CACHE_READ_PRICES[0],
+    prices: ModelPrices = _GENERAL,
     extra_cost_tokens: float = 0.0,
-    factors: tuple[float, float] = (1.0, 1.0),
 ) -> float:
     """After how many calls removing tokens from a cached context costs less than leaving it alone.
 
     Of a context of C tokens with an unchanged prefix of p, removing S writes the C - p - S behind the first
-    change anew, once, and saves r * S a call: N = (w - r)(C - p - S) / (r * S), and the price of the
-    planner's own call, in input tokens, on top. Infinite if nothing is removed. `factors` say how many times as dear
-    a token is in the context as it was and as it is then (`CachePrices.factor`).
+    change anew, once, and saves r * S a call: N = (w - r)(C - p - S) / (r * S), where neither prompt is a long one, and
+    the price of the planner's own call, in input tokens, on top. Infinite if nothing is removed.
     """
-    rewritten = max(0.0, context_tokens - unchanged_prefix_tokens - removed_tokens)
-    before, after = factors
-    saved = read_price * (before * context_tokens - after * (context_tokens - removed_tokens))
+    left = context_tokens - removed_tokens
+    rewritten = max(0.0, left - unchanged_prefix_tokens)
+    after = prices.factor(left)
+    saved = prices.cache_read * (prices.factor(context_tokens) * context_tokens - after * left)
     if removed_tokens <= 0 or saved <= 0:
         return math.inf
-    return (after * (write_price - read_price) * rewritten + extra_cost_tokens) / saved
+    return (after * (prices.cache_write - prices.cache_read) * rewritten + extra_cost_tokens) / saved
 
 
-def carrying_costs_more(carried_tokens: float, kept_tokens: float, prices: CachePrices) -> bool:
+def carrying_costs_more(carried_tokens: float, kept_tokens: float, prices: ModelPrices) -> bool:
     """True once it has cost as much to go on as a compaction costs that leaves `kept_tokens`.
 
     `carried_tokens` is what all calls since the last one have read beyond what one would leave, at r a token: rent. To
@@ -132,7 +114,7 @@ def carrying_costs_more(carried_tokens: float, kept_tokens: float, prices: Cache
     rental; for what keeps growing Dooly, Goldman and Scott, "TCP dynamic acknowledgment delay", 1998). Where each call
     adds g tokens that is after sqrt(2 g (w - r) kept / r) of them, when a call costs least on average.
     """
-    return prices.read * carried_tokens >= (prices.write - prices.read) * kept_tokens
+    return prices.cache_read * carried_tokens >= (prices.cache_write - prices.cache_read) * kept_tokens
 
 
 def dollars(model: str, *usages: Usage) -> float | None:
@@ -146,12 +128,17 @@ def dollars(model: str, *usages: Usage) -> float | None:
     return sum(_cost(prices, usage) for usage in usages)
 
 
+def dollars_at_most(model: str, usage: Usage) -> float:
+    """What `usage` costs with `model`; by the dearest price that is known if its own is not."""
+    known = dollars(model, usage)
+    return (dollars(DEAREST, usage) or 0.0) if known is None else known
+
+
 def _cost(prices: ModelPrices, usage: Usage) -> float:
     read = usage.cache_read_input_tokens * prices.cache_read
     written = usage.cache_creation_input_tokens * prices.cache_write
     cost = (usage.input_tokens + read + written) * prices.input + usage.output_tokens * prices.output
-    is_long = usage.prompt_tokens > prices.long_prompt_tokens * max(1, usage.requests)
-    return cost * (prices.long_prompt_factor if is_long else 1.0) / _MILLION
+    return cost * prices.factor(usage.prompt_tokens / max(1, usage.requests)) / _MILLION
 
 
 def cached_prompt(read_tokens: int, written_tokens: int = 0) -> Usage:

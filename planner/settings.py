@@ -19,6 +19,7 @@ __all__ = [
     "OptionalToolName",
     "PlanSettings",
     "bare_tool_name",
+    "explained",
     "nearest",
     "restore_tool_of",
 ]
@@ -44,24 +45,26 @@ class CheckedSettings(BaseModel):
         Raises:
             SettingsError: an unknown name or a value out of bounds; the text says which, and what was expected.
         """
-        with _explained(type(self)):
+        with explained(type(self)):
             super().__init__(**given)
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # nested: their names stay in the error
 
     def changed(self, **given: Any) -> Self:
         """A copy with some changed, checked likewise; nothing else is read anew."""
-        with _explained(type(self)):
+        with explained(type(self)):
             return self.model_validate({name: getattr(self, name) for name in self.model_fields_set} | given)
 
 
 @contextmanager
-def _explained(settings: type[BaseModel]) -> Iterator[None]:
+def explained(settings: type[BaseModel], place: str = "") -> Iterator[None]:
+    """Raise what is wrong with values of `settings` as a SettingsError, which says at what `place` they stand."""
     try:
         yield
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise SettingsError(f"setting {'.'.join(map(str, first['loc']))}: {_cure(first, settings)}") from None
+        name = ".".join(map(str, first["loc"]))
+        raise SettingsError(f"{place}setting {name}: {_cure(first, settings)}") from None
 
 
 def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
@@ -144,6 +147,10 @@ class ModelPrices(BaseModel):
     long_prompt_factor: float = Field(default=1.0, ge=1)
     """How many times as much a request costs, the whole of it, with more than `long_prompt_tokens` of prompt."""
     long_prompt_tokens: int = Field(default=100_000, ge=1)
+
+    def factor(self, prompt_tokens: float) -> float:
+        """How many times as dear each token is in a prompt of so many."""
+        return self.long_prompt_factor if prompt_tokens > self.long_prompt_tokens else 1.0
 
 
 def bare_tool_name(name: str) -> str:

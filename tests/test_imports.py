@@ -216,7 +216,7 @@ def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_bel
             "applier.adapters.claude_code_mod",
             "applier.adapters.proxy.responses_planner",
             "applier.learning.readers",
-            "applier.learning.review",
+            "applier.learning.propose",
         ),
         "applier.eval": ("applier.eval", "applier.cli"),
         "applier.cli": ("applier.cli",),

@@ -9,18 +9,21 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from applier.adapters.transcripts.claude_code import config_folder
+
 __all__ = [
     "CLAUDE_CODE",
     "CLIENTS",
     "PART",
     "PLUGIN_NAME",
+    "PluginClient",
     "Problem",
     "is_ours",
     "listing_problems",
@@ -32,9 +35,6 @@ __all__ = [
     "version_problem",
 ]
 
-CLAUDE_CODE = "claude-code"
-CLIENTS = {CLAUDE_CODE: ("claude_code_mod", "plugin"), "pi": ("pi_extension",)}
-"""What can be installed, and where in the wheel its files are."""
 PLUGIN_NAME = "compactor"
 PART = f".{PLUGIN_NAME}-install-"
 """How a folder begins that is being made or taken away; the client does not look into hidden ones."""
@@ -50,6 +50,37 @@ _POLICY_PLUGINS = ("cc-plugin-sec-default@builtin", "sec-default@builtin")
 
 
 @dataclass(frozen=True)
+class PluginClient:
+    """A client that loads plugins of ours."""
+
+    title: str
+    command: str
+    """How it is run."""
+    shipped: tuple[str, ...]
+    """Where in the wheel its plugin's files are."""
+    home: Callable[[Mapping[str, str]], Path]
+    """Where it keeps its own files."""
+    holder: str
+    """The folder in there whose folders it loads."""
+
+    def folder(self, environment: Mapping[str, str]) -> Path:
+        """Where it finds the plugin."""
+        return self.home(environment) / self.holder / PLUGIN_NAME
+
+
+def _home_of_pi(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("PI_CODING_AGENT_DIR") or "~/.pi/agent").expanduser().absolute()
+
+
+CLAUDE_CODE = "claude-code"
+CLIENTS = {
+    CLAUDE_CODE: PluginClient("Claude Code", "claude", ("claude_code_mod", "plugin"), config_folder, "skills"),
+    "pi": PluginClient("Pi", "pi", ("pi_extension",), _home_of_pi, "extensions"),
+}
+"""What can be installed, by what a person types."""
+
+
+@dataclass(frozen=True)
 class Problem:
     """What keeps the mod from its work, and what to do about it."""
 
@@ -59,7 +90,7 @@ class Problem:
 
 def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: str = CLAUDE_CODE) -> dict[str, bytes]:
     """Every file of the folder, by its path in it; the program that it runs is `argv`, with `environment` added."""
-    shipped = files("applier.adapters").joinpath(*CLIENTS[client])
+    shipped = files("applier.adapters").joinpath(*CLIENTS[client].shipped)
     program = {"argv": list(argv), "environment": dict(environment)}
     return {**dict(_below(shipped, "")), PROGRAM: (json.dumps(program, indent=2) + "\n").encode()}
 
@@ -80,6 +111,7 @@ def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
     """
     with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
         new = Path(beside, "new")
+        new.mkdir(mode=0o700)  # the program's environment may name a store by its password
         for path, content in contents.items():
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             (new / path).write_bytes(content)

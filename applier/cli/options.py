@@ -21,25 +21,28 @@ import click
 
 from applier.store.opening import STORE_VARIABLE, open_store, store_file
 from applier.store.store import Store
-from planner.errors import StoreError
+from planner.errors import SettingsError, StoreError
+from planner.prices import money
 
 __all__ = [
-    "AGE",
     "EXISTING_FILE",
+    "MOST_FAILURES",
     "OUTPUT_FILE",
     "SHARE",
-    "SINCE",
-    "SIZE",
+    "age",
     "agreed",
     "as_csv",
     "as_json",
     "change_options",
+    "check_cap",
     "existing_store",
     "import_extra",
     "naming_store",
     "output_option",
     "part",
     "show_all",
+    "since",
+    "size",
     "store_anywhere",
     "store_option",
     "task",
@@ -94,6 +97,21 @@ def agreed(*, yes: bool, as_json: bool) -> bool:
     return yes or click.confirm("Make this change?", abort=True, err=as_json)
 
 
+MOST_FAILURES = 3
+"""So many in a row for which a model gave no answer end the asking."""
+
+
+def check_cap(what: str, model: str, reckoned: float, cap: float) -> None:
+    """Nothing if asking `model` costs no more than `cap` dollars, as it was reckoned.
+
+    Raises:
+        SettingsError: `what` may cost more.
+    """
+    if reckoned > cap:
+        price = f"{money(reckoned)} with {model}, more than --cap {cap:g}"
+        raise SettingsError(f"{what} may cost {price}: raise it, or say --planner rules")
+
+
 def turn_ranges(text: str) -> list[tuple[int, int]]:
     """The turns that ``t12-t14,t20`` names, as first and last numbers; none if it names no turns.
 
@@ -108,43 +126,34 @@ def turn_ranges(text: str) -> list[tuple[int, int]]:
     return ranges if len(ranges) == len(matches) else []
 
 
-class _Since(click.ParamType[float]):
-    name = "DATE|DAYS"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value)
-        if isinstance(value, float):
-            return value
-        try:
-            if text.endswith("d"):
-                return time.time() - 86_400 * int(text[:-1])
-            return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
-        except (ValueError, OverflowError):
-            self.fail(f"{text[:40]!r}: expected a day like 2026-11-01, or a number of days like 7d.", param, ctx)
+def since(text: str) -> float:
+    """A time in seconds since the epoch, given as a day or as so many days ago."""
+    try:
+        if text.endswith("d"):
+            return time.time() - 86_400 * int(text[:-1])
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        expected = "expected a day like 2026-11-01, or a number of days like 7d."
+        raise click.BadParameter(f"{text[:40]!r}: {expected}") from None
 
 
-SINCE = _Since()
-"""A time in seconds since the epoch, given as a day or as so many days ago."""
+def age(text: str) -> float:
+    """How long ago, in seconds."""
+    return _measure(text, "a time like 30d or 12h", {"d": 86_400, "h": 3_600})
 
 
-class _Measure(click.ParamType[float]):
+def size(text: str) -> float:
+    """In bytes."""
+    return _measure(text, "a size like 2GB or 500MB", {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12})
+
+
+def _measure(text: str, example: str, units: Mapping[str, float]) -> float:
     """A number with one of `units` behind it, in the first of these."""
-
-    def __init__(self, name: str, example: str, units: Mapping[str, float]) -> None:
-        self.name, self._example, self._units = name, example, units
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([A-Za-z]{1,2})", str(value).strip())
-        unit = self._units.get(match[2].lower()) if match else None
-        if match is None or unit is None or not float(match[1]):
-            self.fail(f"{str(value)[:40]!r}: expected {self._example}.", param, ctx)
-        return float(match[1]) * unit
-
-
-AGE = _Measure("TIME", "a time like 30d or 12h", {"d": 86_400, "h": 3_600})
-"""How long ago, in seconds."""
-SIZE = _Measure("SIZE", "a size like 2GB or 500MB", {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12})
-"""In bytes."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([A-Za-z]{1,2})", text.strip())
+    unit = units.get(match[2].lower()) if match else None
+    if match is None or unit is None or not float(match[1]):
+        raise click.BadParameter(f"{text[:40]!r}: expected {example}.")
+    return float(match[1]) * unit
 
 
 class _OutputFile(click.Path):
@@ -208,10 +217,10 @@ def store_anywhere(name: str) -> str:
     return str(store_file(name) or name)
 
 
-def naming_store(line: str) -> str:
-    """`line` for a shell that has not the variable by which this process was given its store.
+def naming_store() -> str:
+    """The command, for a shell that has not the variable by which this process was given its store.
 
     An address may hold a password, and what reads this is a model: only a file is named.
     """
     file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
-    return f"{STORE_VARIABLE}={shlex.quote(str(file))} {line}" if file else line
+    return f"{STORE_VARIABLE}={shlex.quote(str(file))} compactor" if file else "compactor"

@@ -26,7 +26,7 @@ import click
 from applier.adapters.transcripts import Transcript, transcript_files, write_transcript
 from applier.adapters.transcripts.document import file_content
 from applier.cli.files import make_folder, write_whole
-from applier.cli.options import SHARE, task, together
+from applier.cli.options import MOST_FAILURES, SHARE, check_cap, task, together
 from applier.cli.screen import echo, print_data, print_table, progress, shorten
 from applier.fleet import DIED, EMPTY_ROW, PlanOptions, Row, content_digest, plan_row
 from applier.processes import in_processes
@@ -39,7 +39,7 @@ from planner.api import asks_model, name_of_planner
 from planner.errors import PlanError, PlannerUnavailable, SettingsError, TranscriptError
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Usage
-from planner.prices import dollars, money
+from planner.prices import dollars_at_most, money
 
 __all__ = ["plan_files", "plan_options", "planned", "planning_options", "write_view"]
 
@@ -83,7 +83,8 @@ def plan_options(*, planner: Any = None, target_model: str | None = None, **more
 
 
 def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
-    """The plan of `read`, a file called `name`, by `planning_options`.
+    """The plan of `read`, a file called `name`, by `planning_options`; why a model that was meant to did not make it
+    is said on standard error.
 
     Raises:
         click.UsageError: two targets, or no task.
@@ -91,7 +92,10 @@ def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
     options = plan_options(**how)
     if not (options.task or read.task):
         raise click.UsageError(f"{name} names no task: say by --task what the agent is to do now.")
-    return options.plan(read)
+    plan = options.plan(read)
+    if plan.provenance.planner == "rules" and asks_model(options.planner, options.model):
+        echo("\n".join(plan.provenance.notes), err=True)
+    return plan
 
 
 def write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
@@ -127,10 +131,6 @@ def _recorded(sheet: Sheet, read: Transcript, store: Store, output: str, session
     return view
 
 
-MOST_FAILURES = 3
-"""So many files in a row for which the model gave no answer end the asking."""
-DEAREST = "fable-5-1"
-"""By its price a model is reckoned whose own is not known."""
 TOKENS_A_BYTE = 0.3
 SHOWN_REASONS = 10
 SUMS = ("messages", "tokens_before", "tokens_after", "keep", "summarize", "reference", "drop", "failures")
@@ -285,12 +285,8 @@ def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
-    reckoned = sum(_cost(model, _usage_at_most(path, options)) for path in due)
-    if reckoned > cap:
-        raise SettingsError(
-            f"{len(due)} files may cost {money(reckoned)} with {model}, more than --cap {cap:g}: "
-            "raise it, or say --planner rules"
-        )
+    reckoned = sum(dollars_at_most(model, _usage_at_most(path, options)) for path in due)
+    check_cap(f"{len(due)} files", model, reckoned, cap)
     echo(f"{len(due)} files to plan with {model}: at most {money(reckoned)}, each asked once", err=True)
 
 
@@ -301,11 +297,6 @@ def _usage_at_most(path: str, options: PlanOptions) -> Usage:
     read = own.first_input_tokens(tokens)
     pieces = math.ceil(read / own.piece_tokens)
     return Usage(input_tokens=read, output_tokens=pieces * own.max_output_tokens, requests=pieces)
-
-
-def _cost(model: str, usage: Usage) -> float:
-    known = dollars(model, usage)
-    return (dollars(DEAREST, usage) or 0.0) if known is None else known
 
 
 def _plan_due(
@@ -328,7 +319,8 @@ def _plan_due(
                 row |= {"plan": name}
             report.add(row)
             step()
-            spent += _cost(row["model"], Usage(input_tokens=row["input_tokens"], output_tokens=row["output_tokens"]))
+            usage = Usage(input_tokens=row["input_tokens"], output_tokens=row["output_tokens"])
+            spent += dollars_at_most(row["model"], usage)
             failures = failures + 1 if row["cause"] == PlannerUnavailable.__name__ else 0
             if failures >= MOST_FAILURES or spent > cap:
                 why = f"{money(spent)} were spent" if spent > cap else row["error"]

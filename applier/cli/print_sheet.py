@@ -182,6 +182,6 @@ def _provenance(plan: CompactionPlan) -> Iterator[str]:
         spent = own.usage
         tokens = f"{spent.input_tokens:,} tokens in, {spent.output_tokens:,} out, {spent.requests} requests"
         yield money(dollars(own.model, spent), tokens)
-    if own.filled_tokens:
+    if own.filled_tokens and own.planner != "rules":
         yield f"{own.filled_tokens:,} tokens of space that was left were filled by rules"
     yield from map(one_line, own.notes)

@@ -51,6 +51,8 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u
 
 Matches ESC, a carriage return, a right-to-left override; not a tab or a line feed.
 """
+_LAST_SECOND = 253_402_300_799
+"""Of the year 9999: later ones have no date."""
 FULL_WIDTH = 100_000
 """Columns of a pipe: longer than any line, so that nothing is cut or wrapped."""
 
@@ -134,12 +136,12 @@ def shorten(text: str, width: int) -> str:
 
 def day(time: float) -> str:
     """The date in UTC of `time`, in seconds since the epoch; nothing for 0, which stands for no time."""
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d") if time else ""
+    return datetime.fromtimestamp(min(time, _LAST_SECOND), UTC).strftime("%Y-%m-%d") if time else ""
 
 
 def print_json(value: object, *, err: bool = False) -> None:
-    """`value` as indented JSON on standard output (or error)."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False), err=err)
+    """`value` as indented JSON on standard output (or error); a number that is none stands as an original has it."""
+    click.echo(json.dumps(value, indent=2), err=err)
 
 
 def print_csv(rows: Sequence[Mapping[str, object]]) -> None:

@@ -34,7 +34,6 @@ __all__ = [
     "cut_at",
     "cut_points",
     "cut_transcript",
-    "cuts_of_file",
     "evaluate",
     "evaluate_files",
     "evaluation_means",
@@ -87,13 +86,12 @@ class EvaluationRow:
     """Tokens of the result over tokens of the part before the cut."""
     recall: NeedRecall
     survival: Survival
-    integrity: Integrity | None
-    """None in a quick run."""
+    integrity: Integrity
 
 
 @dataclass(frozen=True)
 class EvaluationMean:
-    """One method at one target: means over the cuts. None where nothing was measured."""
+    """One method at one target: means over the cuts."""
 
     method: str
     ratio: float
@@ -105,21 +103,16 @@ class EvaluationMean:
     in_context: float
     failures_kept: float
     demands_kept: float
-    violations: int | None
+    violations: int
     """Over all cuts together."""
     payback_calls: float | None
-
-
-def cuts_of_file(path: Path) -> list[Cut]:
-    """The cuts of one transcript file that are worth measuring."""
-    transcript = read_transcript(path)
-    return cut_transcript(path.stem, transcript.messages, transcript.task)
+    """None where no list ever pays."""
 
 
 def cut_transcript(
     name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
 ) -> list[Cut]:
-    """Likewise of one transcript."""
+    """The cuts of one transcript that are worth measuring."""
     cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
     return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
 
@@ -138,19 +131,17 @@ def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES
     return [at for at in dict.fromkeys(points) if at is not None and held[at] >= LEAST_PREFIX_TOKENS]
 
 
-def evaluate(
-    methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float], quick: bool = True
-) -> list[EvaluationRow]:
+def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float]) -> list[EvaluationRow]:
     """Every method at every ratio on every cut, in this process; no row where nothing was recorded for a cut."""
     rows = []
     for cut, (name, method), ratio in product(cuts, methods.items(), ratios):
         with suppress(NotRecorded):
             messages = method(list(cut.messages), cut.task, int(ratio * cut.tokens))
-            rows.append(measured(cut, name, messages, ratio, quick))
+            rows.append(measured(cut, name, messages, ratio))
     return rows
 
 
-def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float, quick: bool = True) -> EvaluationRow:
+def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float) -> EvaluationRow:
     """The row of `result`, which the method `name` made of `cut` for the target `ratio`."""
     return EvaluationRow(
         method=name,
@@ -159,7 +150,7 @@ def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float, quick
         size=message_tokens(result) / cut.tokens,
         recall=measure_recall(cut.needs, result),
         survival=measure_survival(cut.messages, result),
-        integrity=None if quick else measure_integrity(cut.messages, result),
+        integrity=measure_integrity(cut.messages, result),
     )
 
 
@@ -168,7 +159,6 @@ def evaluate_files(
     methods: Sequence[str],
     ratios: Sequence[float],
     *,
-    quick: bool = False,
     model: str | None = None,
     workers: int = 1,
     done: Callable[[], None] = lambda: None,
@@ -178,7 +168,7 @@ def evaluate_files(
     Methods are named, so that each of the `workers`, processes, can find them itself; `model` is the planner model of
     the one called ``model``. `done` is called as each file is finished.
     """
-    work = partial(_file_rows, methods=tuple(methods), ratios=tuple(ratios), quick=quick, model=model)
+    work = partial(_file_rows, methods=methods, ratios=ratios, model=model)
     made = {}
     for path, result in in_processes(work, paths, workers) if workers > 1 else ((path, work(path)) for path in paths):
         made[path] = result or ([], f"{path}: the process that measured it died")
@@ -188,13 +178,14 @@ def evaluate_files(
 
 
 def _file_rows(
-    path: Path, methods: tuple[str, ...], ratios: tuple[float, ...], quick: bool, model: str | None
+    path: Path, methods: Sequence[str], ratios: Sequence[float], model: str | None
 ) -> tuple[list[EvaluationRow], str]:
     try:
-        cuts = cuts_of_file(path)
+        read = read_transcript(path)
     except TranscriptError as error:
         return [], str(error)
-    return [row for cut in cuts for row in evaluate(methods_for(cut.name, methods, model), [cut], ratios, quick)], ""
+    cuts = cut_transcript(path.stem, read.messages, read.task)
+    return [row for cut in cuts for row in evaluate(methods_for(cut.name, methods, model), [cut], ratios)], ""
 
 
 def measure_integrity(before: Sequence[Message], result: Sequence[Message]) -> Integrity:
@@ -218,8 +209,7 @@ def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
 
 
 def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> EvaluationMean:
-    checked = [row.integrity for row in rows if row.integrity]
-    payback = [one.payback_calls for one in checked if one.payback_calls is not None]
+    payback = [row.integrity.payback_calls for row in rows if row.integrity.payback_calls is not None]
     return EvaluationMean(
         method=method,
         ratio=ratio,
@@ -230,6 +220,6 @@ def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> Evalua
         in_context=fmean(row.recall.in_context for row in rows),
         failures_kept=fmean(row.survival.failures_kept for row in rows),
         demands_kept=fmean(row.survival.demands_kept for row in rows),
-        violations=sum(one.violations for one in checked) if checked else None,
+        violations=sum(row.integrity.violations for row in rows),
         payback_calls=fmean(payback) if payback else None,
     )

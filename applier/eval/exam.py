@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from applier.adapters.transcripts import read_transcript
 from applier.eval.methods import NotRecorded, methods_for
@@ -44,10 +44,8 @@ or chose; ``decision``: what was decided and why; ``state``: how far the work is
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 
-class ExamQuestion(BaseModel):
+class ExamQuestion(BaseModel, frozen=True):
     """One question about a history."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     number: int = Field(alias="n")
     kind: QuestionKind
@@ -59,10 +57,8 @@ class ExamQuestion(BaseModel):
     """Each alone shows that the answer stands."""
 
 
-class Exam(BaseModel):
+class Exam(BaseModel, frozen=True):
     """The questions about one transcript."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     transcript: str
     """Name of the transcript's file, without its suffix."""
@@ -154,7 +150,7 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
     """Each exam with its transcript, which is the one of `paths` that has its name.
 
     Raises:
-        TranscriptError: an exam's transcript is not among `paths`, or cannot be read.
+        TranscriptError: an exam's transcript is not among `paths`, cannot be read, or holds no text.
     """
     known = {path.stem: path for path in paths}
     for exam in exams:
@@ -162,7 +158,10 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
         if path is None:
             raise TranscriptError(f"{exam.transcript}: the exam's transcript is not among the given ones")
         transcript = read_transcript(path)
-        yield ExamSample(exam, transcript.messages, transcript.task, message_tokens(transcript.messages))
+        tokens = message_tokens(transcript.messages)
+        if not tokens:
+            raise TranscriptError(f"{path}: holds no text that a question could be about")
+        yield ExamSample(exam, transcript.messages, transcript.task, tokens)
 
 
 def exam_views(

@@ -13,9 +13,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from applier.learning.files import digest_of
-from applier.learning.kinds import Lesson
-from applier.learning.propose import Heard, Line
-from applier.learning.review import Review
+from applier.learning.lessons import Lesson
+from applier.learning.propose import Heard, Line, Review
 from applier.store.store import Store
 from planner.evidence import Evidence
 from planner.evidence.state import commits
@@ -99,20 +98,16 @@ class Memory:
             self.store.set_state(f"lessons:{self._project}:{conversation.name}", read)
 
     @lazy_property
-    def _reviewed(self) -> dict[str, Any]:
-        return dict(self.store.get_state(f"lessons-review:{self._project}") or {})
-
-    @property
     def review(self) -> Review:
         """What a model made of the lines that it was shown."""
-        return Review.of(self._reviewed)
+        return Review.of(self.store.get_state(f"lessons-review:{self._project}") or {})
 
     def keep_review(self, review: Review) -> None:
         """Keep it; what is forgotten of a conversation takes it away, for its words may tell of that."""
-        self._reviewed.clear()
-        self._reviewed.update(review.state, histories=sorted(self.conversations))
+        self.review = review
         if self.writes:
-            self.store.set_state(f"lessons-review:{self._project}", self._reviewed)
+            kept = {**review.state, "histories": sorted(self.conversations)}
+            self.store.set_state(f"lessons-review:{self._project}", kept)
 
     def lines(self, every: Sequence[Line]) -> list[Line]:
         """What is proposed of `every` line: what a review left, and what of conversations that only rules read."""

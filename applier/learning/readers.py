@@ -1,23 +1,34 @@
 """Who reads a conversation for lessons: the rules alone, or with them a model, asked once a conversation.
 
-A model's line is untrusted: it stands only if the turn that it cites holds its words and all that it names.
+What the record proves is noted: lasting wishes and decisions in the user's own words, reasons that were published, how
+the project is checked, and errors with what mended them; rather nothing than what a reader would have to check. A
+model's line is untrusted: it stands only if the turn that it cites holds its words and all that it names.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from applier.learning.agent_calls import check_commands, failures, passes_again, reasons
 from applier.learning.conversations import Conversation
-from applier.learning.failures import is_stated, passes_again
-from applier.learning.kinds import Kind, Lesson, beginnings, error_subject, folded, sentence_key, stated, stems
-from applier.learning.lessons import in_the_record, is_said, lessons_of
-from applier.learning.review import MOST_CANDIDATES, Review
-from applier.learning.wishes import is_lasting, is_question
+from applier.learning.lessons import (
+    Kind,
+    Lesson,
+    beginnings,
+    error_subject,
+    folded,
+    in_the_record,
+    is_said,
+    sentence_key,
+    stated,
+    stems,
+)
+from applier.learning.propose import MOST_CANDIDATES, Line, Review
+from applier.learning.wishes import choices, is_lasting, is_question, wishes
 from applier.settings import load_settings
 from planner.analysis import Analysis, analyze_history
 from planner.api import asks_model
@@ -25,28 +36,20 @@ from planner.errors import PlannerUnavailable, SettingsError
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.plan import Usage
-from planner.prices import dollars
 from planner.reading.lines import join_lines
 from planner.reading.tokens import TokenCounter
-from planner.settings import PlanSettings
 
 if TYPE_CHECKING:
-    from applier.learning.propose import Line
     from planner.model.lessons import LessonsModel, ReviewedLine, WrittenLesson
 
-__all__ = ["Reader", "checked", "open_reader", "with_written"]
+__all__ = ["Reader", "Reading", "lessons_of", "open_reader", "with_written"]
 
-DEAREST = "fable-5-1"
-"""By its price a model is reckoned whose own is not known."""
 WRITTEN_KINDS = frozenset({"decision", "fact", "wish", "error"})
-_FRAME = re.compile(r"^User (?:selected|responded): ")
-"""In which a host puts the user's answer."""
 MOST_CHARACTERS, MOST_LESSONS = 640, 12
 """Of one answer; a line of text and words together."""
 
-ALIKE, ALIKE_NEAR = 0.5, 0.25
-"""Of the words of a rules' line those that a model's has, too, when both say the same; less where both are from one
-turn."""
+ALIKE = 0.5
+"""Of the words of a rules' line those that a model's has, too, when both say the same."""
 
 Reading = tuple[list[Lesson], Evidence, Usage]
 """The lessons of a conversation, what they were read from, and what that used."""
@@ -58,47 +61,34 @@ class Reader:
 
     model: LessonsModel | None = None
     """None: the rules read alone."""
-    settings: PlanSettings = field(default_factory=PlanSettings)
-    client: Any = None
-    """Anthropic's, where the model is asked about all conversations at once, by a batch."""
 
     @property
     def name(self) -> str:
         """The model and its prompts, or ``rules``."""
         return self.model.name if self.model is not None else "rules"
 
+    @property
+    def by_batch(self) -> bool:
+        """True if the model is asked about all conversations at once."""
+        return self.model is not None and self.model.client is not None
+
     def reckoned(self, due: Sequence[Conversation], known: Review, unseen: int) -> float:
         """The dollars that asking once about each of these costs at most, and about what they teach, together with so
         many lines that the review does not know yet."""
         if self.model is None:
             return 0.0
-        each = sum(self.cost(self.model.reckoned(one.tokens)) for one in due)
+        each = sum(self.model.reckoned(one.tokens) for one in due)
         return each + self.reckoned_review(known, unseen + MOST_LESSONS * len(due))
 
     def reckoned_review(self, known: Review, unseen: int) -> float:
         """The dollars that asking about so many lines costs at most that the review does not know yet."""
-        if self.model is None:
-            return 0.0
         asked = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
         beside = min(MOST_CANDIDATES, len(known.groups) + unseen - asked[0]) if asked else 0
-        return sum(self.price(self.model.reckoned_review(one + beside)) for one in asked)
+        return sum(self.model.reckoned_review(one + beside) for one in asked if self.model is not None)
 
-    def cost(self, usage: Usage) -> float:
-        """The dollars that `usage` of reading cost."""
-        return self.price(usage) * self._price_share
-
-    def price(self, usage: Usage) -> float:
-        """The dollars that `usage` costs, asked at once; by the dearest price if that of the model is not known."""
-        known = dollars(self.model.endpoint.model, usage) if self.model is not None else 0.0
-        return (dollars(DEAREST, usage) or 0.0) if known is None else known
-
-    @property
-    def _price_share(self) -> float:
-        if self.client is None:
-            return 1.0
-        from planner.model.batches import PRICE_SHARE
-
-        return PRICE_SHARE
+    def cost(self, usage: Usage, *, by_batch: bool = False) -> float:
+        """The dollars that `usage` costs."""
+        return self.model.price(usage, by_batch=by_batch) if self.model is not None else 0.0
 
     def read(self, conversation: Conversation) -> Reading:
         """Its lessons, what they were read from, and what that used.
@@ -107,11 +97,10 @@ class Reader:
             PlannerUnavailable: the model gave no answer; it carries what was spent.
         """
         analysis = _analysis(conversation)
-        evidence = analysis.evidence
         if self.model is None:
-            return lessons_of(evidence), evidence, Usage()
-        answer, usage = self.model.ask(analysis, self.settings)
-        return with_written(answer, evidence), evidence, usage
+            return lessons_of(analysis.evidence), analysis.evidence, Usage()
+        answer, usage = self.model.ask(analysis)
+        return with_written(answer, analysis.evidence), analysis.evidence, usage
 
     def review(self, known: Review, lines: Sequence[Line]) -> tuple[Review, Usage]:
         """`known`, with what the model makes of those of `lines` that were not shown to it, and what that used.
@@ -119,27 +108,14 @@ class Reader:
         Raises:
             PlannerUnavailable: the model gave no answer; it carries what was spent.
         """
-        model, used = cast("LessonsModel", self.model), Usage()
+        used = Usage()
 
         def ask(candidates: str) -> Sequence[ReviewedLine]:
             nonlocal used
-            answer, used = model.review(candidates, self.settings)
+            answer, used = cast("LessonsModel", self.model).review(candidates)
             return answer
 
         return known.grown(lines, ask), used
-
-    def sent_batch(self, since: float, requests: int) -> str:
-        """The id of a batch that was sent after that time and never noted; empty if there is none.
-
-        Raises:
-            PlannerUnavailable: it cannot be asked for.
-        """
-        from planner.model.batches import batch_since
-
-        try:
-            return batch_since(self.client, since, requests)
-        except Exception as error:  # noqa: BLE001 - any of the SDK's
-            raise cast("LessonsModel", self.model).unavailable(error) from None
 
     def send(self, due: Sequence[Conversation]) -> str:
         """Ask about `due`, no more than one batch takes; its id.
@@ -147,43 +123,27 @@ class Reader:
         Raises:
             PlannerUnavailable: it was not taken.
         """
-        from planner.model.batches import send_batch
+        asked = {_request_name(one): _analysis(one) for one in due}
+        return cast("LessonsModel", self.model).send(asked)
 
-        model = cast("LessonsModel", self.model)
-        bodies = {_request_name(one): model.body(_analysis(one), self.settings) for one in due}
-        try:
-            return send_batch(self.client, bodies)
-        except Exception as error:  # noqa: BLE001 - any of the SDK's
-            raise model.unavailable(error) from None
-
-    def answers(self, batch: str, due: Sequence[Conversation]) -> Iterator[tuple[Conversation, Reading | Exception]]:
+    def answers(
+        self, batch: str, due: Sequence[Conversation]
+    ) -> Iterator[tuple[Conversation, Reading | PlannerUnavailable]]:
         """What each of `due` teaches that is in `batch`, once that has ended, or why it was not read; none if it is no
         longer known.
 
         Raises:
             PlannerUnavailable: it cannot be reached.
         """
-        from planner.model.batches import answers_of
-
-        model = cast("LessonsModel", self.model)
         asked = {_request_name(one): one for one in due}
-        try:
-            for name, message in answers_of(self.client, batch):
-                if name in asked:
-                    yield asked[name], self._answered(asked[name], message)
-        except Exception as error:  # noqa: BLE001 - any of the SDK's
-            raise model.unavailable(error) from None
-
-    def _answered(self, conversation: Conversation, message: Any) -> Reading | Exception:
-        from planner.model.client import response_text, response_usage
-        from planner.model.lessons import lessons_in
-
-        usage = Usage() if isinstance(message, str) else response_usage(message)
-        answer = lessons_in(response_text(message))
-        if answer is None:
-            return PlannerUnavailable(f"no answer in the batch{f': {message}' * isinstance(message, str)}", usage)
-        evidence = _analysis(conversation).evidence
-        return with_written(answer, evidence), evidence, usage
+        for name, answer, usage in cast("LessonsModel", self.model).answers(batch):
+            if name not in asked:
+                continue
+            if isinstance(answer, str):
+                yield asked[name], PlannerUnavailable(answer, usage)
+            else:
+                evidence = _analysis(asked[name]).evidence
+                yield asked[name], (with_written(answer, evidence), evidence, usage)
 
 
 def _analysis(conversation: Conversation) -> Analysis:
@@ -195,27 +155,29 @@ def _request_name(conversation: Conversation) -> str:
     return conversation.digest[7:71]
 
 
+def lessons_of(evidence: Evidence) -> list[Lesson]:
+    """What the record proves, in its order; nothing that holds a secret, and nothing twice."""
+    every = [one for read in (wishes, choices, reasons, check_commands, failures) for one in read(evidence)]
+    kept = {(one.kind, one.text): one for one in reversed(every) if in_the_record(one, evidence)}
+    return list(reversed(kept.values()))
+
+
 def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
     """What of a model's answer holds, and what the rules prove besides."""
-    written = list(filter(None, (checked(one, evidence) for one in answer[:MOST_LESSONS])))
-    return [*written, *(one for one in lessons_of(evidence) if not _is_told(one, written))]
+    written = list(filter(None, (_checked(one, evidence) for one in answer[:MOST_LESSONS])))
+    told = [stems(f"{one.text} {one.words}") for one in written]
+    return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or not _is_told(one, told))]
 
 
-def _is_told(lesson: Lesson, written: Sequence[Lesson]) -> bool:
-    """True if one of `written` says it in other words: many of them, or some and from the same turn."""
-    own, turns = stems(lesson.text), {lesson.turn, lesson.also} - {""}
-    for one in written:
-        shared = len(own & stems(f"{one.text} {one.words}")) / max(1, len(own))
-        is_near = one.kind == lesson.kind and not turns.isdisjoint((one.turn, one.also))
-        if lesson.kind != "command" and shared >= (ALIKE_NEAR if is_near else ALIKE):
-            return True
-    return False
+def _is_told(lesson: Lesson, told: Sequence[set[str]]) -> bool:
+    own = stems(lesson.text)
+    return any(len(own & words) >= max(1, ALIKE * len(own)) for words in told)
 
 
-def checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
+def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     """What a model wrote as a lesson; None if its turn does not hold its words, or the conversation not all that it
     names; of a wish if it asks; of an error if the record does not show its cause and that it passed."""
-    text, words = folded(written.text), _FRAME.sub("", folded(written.words))
+    text, words = folded(written.text), folded(written.words)
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
@@ -246,7 +208,7 @@ def _failure(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
 def _is_shown_mended(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
     """True if the same check passes in the turn that is named, and the agent says before that what the cause was."""
     mended, why = evidence.turns.get(written.mended), written.why
-    if mended is None or not why.strip() or not is_stated(why) or mended.failed_calls or not passes_again(turn, mended):
+    if mended is None or not why.strip() or mended.failed_calls or not passes_again(turn, mended):
         return False
     till = (one for one in evidence.turns.values() if turn.turn.number <= one.turn.number <= mended.turn.number)
     return any(is_said(why, join_lines(tuple(one.lines.of_sources("user", "agent"))), evidence) for one in till)
@@ -259,7 +221,7 @@ def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str
 
 
 @contextmanager
-def open_reader(planner: Any, model: str | None, prompts: Path | None, *, by_batch: bool = False) -> Iterator[Reader]:
+def open_reader(planner: Any, model: str | None, prompts: Path | None, *, batch: bool = False) -> Iterator[Reader]:
     """The reader that the options, or else the settings, name; closed again.
 
     Raises:
@@ -269,7 +231,7 @@ def open_reader(planner: Any, model: str | None, prompts: Path | None, *, by_bat
     own = load_settings()
     planner, model = planner or own.planner, model or own.planner_model or None
     if not asks_model(planner, model):
-        if by_batch:
+        if batch:
             raise SettingsError("--batch: no model is asked: set ANTHROPIC_API_KEY")
         yield Reader()
         return
@@ -279,7 +241,7 @@ def open_reader(planner: Any, model: str | None, prompts: Path | None, *, by_bat
 
     with ExitStack() as stack:
         endpoint = stack.enter_context(open_endpoint(None, model))
-        if by_batch and not endpoint.speaks_anthropic:
+        if batch and not endpoint.speaks_anthropic:
             raise SettingsError(f"--batch: {endpoint.model} is not of Anthropic, whose batches are used: leave it out")
-        client = stack.enter_context(open_client(None)) if by_batch else None
-        yield Reader(LessonsModel(endpoint, load_prompts(prompts)), own.plan, client)
+        client = stack.enter_context(open_client(None)) if batch else None
+        yield Reader(LessonsModel(endpoint, load_prompts(prompts), own.plan, client))

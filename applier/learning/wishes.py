@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 
-from applier.learning.kinds import Kind, Lesson, folded, sentence_key, sentences
+from applier.learning.lessons import Kind, Lesson, folded, sentence_key, sentences
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.state import shortened
@@ -18,7 +18,7 @@ from planner.reading.lines import Statement, statements
 __all__ = ["choices", "is_lasting", "is_question", "wishes"]
 
 WORDS_CHARACTERS = 320
-"""A longer statement is a text of its own: of it the sentence that binds is taken, if that is shorter."""
+"""A longer statement is a text of its own."""
 LEAST_WORDS = 4
 """Fewer words say nothing to who was not there: ``always both``."""
 _LASTING = re.compile(
@@ -57,12 +57,6 @@ _DECIDES = re.compile(
     r"|we'?ll|keep|replace|drop)\b",
     re.I,
 )
-_ONE_ACT = re.compile(
-    r"\b(?:let'?s|we (?:should|must)|we'?ll|must) (?:(?:also|first|just|now|then) )*"
-    r"(?:fix|mend|add|check|look|try|run|rerun|update|revert|commit|push|merge|wait|see|go|start|continue|leave)\b",
-    re.I,
-)
-"""What is done once: ``we should fix the login, because …``; not ``we should keep the queue, because …``."""
 _POINTING = re.compile(
     r"^\W*(?:(?:ok|okay|yes|no|yeah|and|but|so|also|then|just|please|can you|let'?s|don'?t|do not)[\s,]+)*"
     r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
@@ -149,8 +143,6 @@ def _binding_words(statement: Statement) -> str:
     binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
     behind = parts[binding[-1] + 1 :] if binding else []
     text = " ".join([*parts[: len(parts) - len(behind)], *takewhile(lambda one: not _ASKS.match(one), behind)])
-    if len(text) > WORDS_CHARACTERS and binding:
-        text = parts[binding[-1]]
     text = _ASSENT.sub("", _AFTERTHOUGHT.sub("", text))
     return text if _is_clear(text) else ""
 
@@ -173,21 +165,18 @@ def is_lasting(text: str) -> bool:
 
 def _is_reasoned(text: str) -> bool:
     """True for a decision of the user that says why."""
-    return bool(_REASON.search(text) and _DECIDES.search(text)) and not _ONE_ACT.search(text)
+    return bool(_REASON.search(text) and _DECIDES.search(text))
 
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:
     """What the user answered to what a dialog asked him."""
     for turn in _standing_turns(evidence):
-        for call in turn.calls if turn.turn.kind != "user" else ():
-            for question, answer in _answers(call) if call.kind == "ask" else ():
-                if not _is_of_course(question) and len(question.split()) >= LEAST_WORDS:
-                    text = f"{shortened(question, WORDS_CHARACTERS)} → “{answer}”"
-                    yield Lesson("decision", text, answer, turn.turn.id, sentence_key(question))
-
-
-def _is_of_course(question: str) -> bool:
-    return bool(_COURSE.search(question)) and len(question.split()) <= COURSE_WORDS
+        asked = [call for call in turn.calls if call.kind == "ask"] if turn.turn.kind != "user" else []
+        for question, answer in chain.from_iterable(map(_answers, asked)):
+            is_of_course = _COURSE.search(question) and len(question.split()) <= COURSE_WORDS
+            if not is_of_course and len(question.split()) >= LEAST_WORDS:
+                text = f"{shortened(question, WORDS_CHARACTERS)} → “{answer}”"
+                yield Lesson("decision", text, answer, turn.turn.id, sentence_key(question))
 
 
 def _answers(call: Call) -> Iterator[tuple[str, str]]:
@@ -196,15 +185,14 @@ def _answers(call: Call) -> Iterator[tuple[str, str]]:
     """
     asked = call.input.get("questions")
     for one in asked if isinstance(asked, list) else [call.input]:
-        if not isinstance(one, Mapping) or not isinstance(question := one.get("question"), str):
+        question = one.get("question") if isinstance(one, Mapping) else None
+        if not isinstance(question, str):
             continue
+        form = re.escape(f'"{question}"="') + '([^"]+)"|^User (?:selected|responded): (.+)'
+        match = re.search(form, call.text, re.S)
+        answer = folded(match[1] or match[2]) if match else ""
         offered = one.get("options") or one.get("choices") or ()
-        labels = [str(each.get("label", "")) if isinstance(each, Mapping) else str(each) for each in offered]
-        marks = (f'"{question}"="{{}}"', "User selected: {}")
-        taken = [label for label in filter(None, labels) if any(mark.format(label) in call.text for mark in marks)]
-        free = re.search("^User responded: (.+)|" + re.escape(f'"{question}"="') + '([^"]+)"', call.text, re.S)
-        for label in taken:
-            yield folded(question), folded(label).removesuffix(" (Recommended)")
-        answer = folded(free[1] or free[2]) if free and not taken else ""
-        if _is_clear(answer) and (_DECIDES.search(answer) or _LASTING.search(answer) or _FORBIDS.search(answer)):
-            yield folded(question), answer
+        labels = {folded(str(each.get("label", "") if isinstance(each, Mapping) else each)) for each in offered}
+        binds = any(words.search(answer) for words in (_DECIDES, _LASTING, _FORBIDS))
+        if answer and (answer in labels or (binds and _is_clear(answer))):
+            yield folded(question), answer.removesuffix(" (Recommended)")

@@ -244,9 +244,7 @@ def _price(state: State, after: int, unchanged: int, plan: CompactionPlan | None
     if state.last.at is not None and not within(CACHE_LIFETIME_SECONDS, state.last.at, state.clock()):
         unchanged = after  # nothing is cached any more: all of it is written again anyway
     before, model = state.tokens, state.call.model
-    prices = cache_prices(model)
-    factors = prices.factor(before), prices.factor(after)
-    calls = payback_calls(before, before - after, unchanged, prices.write, prices.read, planning, factors)
+    calls = payback_calls(before, before - after, unchanged, cache_prices(model), planning)
     return {"payback_calls": calls, "dollars": switch_dollars(model, before, after, unchanged, made)}
 
 

@@ -16,7 +16,8 @@ from applier.session.result_tiers import ClearResults, DemoteLarge, FitNewest, S
 from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
-from planner.prices import CachePrices, carrying_costs_more
+from planner.prices import cache_prices, carrying_costs_more
+from planner.settings import ModelPrices
 
 __all__ = ["LEVELS", "PRESETS", "Level", "Measurement", "Preset", "Step", "When", "level_after", "preset_named"]
 
@@ -59,7 +60,7 @@ class Measurement:
     """Since the last call."""
     requested: str = ""
     """``manual``, ``tool``, ``prompt_too_long``: somebody asked for it."""
-    prices: CachePrices = field(default_factory=CachePrices)
+    prices: ModelPrices = field(default_factory=cache_prices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,10 +223,12 @@ class Session:
         tools: Sequence[Mapping[str, Any]] | None = None,
         thinking: Mapping[str, Any] | None = None,
         max_output_tokens: int | None = None,
+        client: Any = None,
         client_follows: bool = False,
     ) -> None:
         """Tell what else the next request holds, for callers (middleware) that learn it per request.
 
+        `client` takes the place of the planner's, if it has one: the key of a login is another after some hours.
         With `client_follows` the caller calls `note_sent` once the request is answered, and a planner that asks with
         the agent's client waits for that.
         What is left out counts as not known; `model` as the one known before. System and tools that leave no room are
@@ -240,6 +242,7 @@ class Session:
         check_argument("thinking", thinking, Mapping, "a dict")
         with self._alone() as state:
             state.planning.client_follows = client_follows
+            state.planning.client = state.planning.client and (client or state.planning.client)
             state.take_call(AgentCall(model, system, tools, thinking, max_output_tokens))
             state.trouble("fixed_parts_too_large", "no room" if state.no_room else "", state.no_room)
 

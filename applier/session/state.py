@@ -21,7 +21,7 @@ from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, prompt_limit_tokens, with_breakpoint
 from applier.settings import SessionSettings
-from applier.store.store import NOTED_SECONDS
+from applier.store.records import NOTED_SECONDS
 from applier.store.views import holds_view, originals_behind, remember_view
 from planner.api import PlannerChoice
 from planner.errors import StoreDamaged, StoreError, TranscriptError

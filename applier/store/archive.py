@@ -13,7 +13,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,29 +21,28 @@ from pydantic import ValidationError
 
 from applier.store.backend import VERSION_TABLE, Backend
 from applier.store.fact_index import notes_of_facts
-from applier.store.forgetting import SESSION_STATE, Kin, events_of, naming, state_name
+from applier.store.forgetting import SESSION_STATE, Kin, names_in, state_name
 from applier.store.opening import check_format, open_store
 from applier.store.records import (
-    EMPTY_HISTORY,
-    GROUP_DIGITS,
+    NOTHING,
     Node,
     StoredHistory,
+    add_in_order,
     audit,
     digest_of,
     fields,
-    groups_of,
+    keep_history,
     next_order,
     nodes_of,
     pack,
     parts,
     read,
     read_histories,
-    saved_history,
 )
 from applier.store.reference import find_history
 from applier.store.secrets import MARK
 from applier.store.sqlite import SqliteBackend
-from applier.store.store import Store
+from applier.store.store import Store, event_place
 from planner.errors import CompactorError, StoreDamaged, StoreError
 from planner.plan import CompactionPlan, ExtractedFact
 from planner.reading.messages import message_digest, to_json
@@ -87,10 +86,9 @@ def _keys_of(backend: Backend, history_key: str) -> list[str]:
     digests = says | {kin.histories[name].tip for name in family.histories} - {""}
     made = [key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in says]
     states = [key for key in family.states if state_name(key).startswith(CARRIED)]
-    events = {*events_of(backend, states), *naming(backend, "event", digests)}
-    histories, own = [f"history/{name}" for name in family.histories], [kin.keyed[digest][0] for digest in family.nodes]
-    messages = {f"message/{node.message}" for node in nodes}
-    return sorted({"order", *histories, *own, *messages, *made, *states, *events})
+    own = {key for node in nodes for key in (node.key, f"message/{node.message}")}
+    histories = {f"history/{name}" for name in family.histories}
+    return sorted({"order", *histories, *own, *made, *states, *kin.events(digests, states)})
 
 
 def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]], overwrite: bool) -> None:
@@ -168,6 +166,8 @@ def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup:
     file = Path(path)
     if not file.is_file():
         raise StoreError(f"{path}: no such file")
+    if str(file.resolve()) == store.backend.place:  # it would wait for itself
+        raise StoreError(f"{path}: is the store that is to take it in; give another file, or by --store another store")
     archive = _Archive(file, 0.0)
     try:
         check_format(archive)
@@ -210,19 +210,28 @@ class _Import:
     """The store's node, by the digest of the archive's."""
     groups: dict[str, list[str]] = field(default_factory=dict)
     """By what a history or a prefix says."""
-    known: dict[str, set[bytes]] = field(default_factory=dict)
-    """What the store has in an order, by its place."""
+    others: set[str] = field(default_factory=set)
+    """The names of the store's histories that are not in the archive: no stranger's state may lead to one."""
 
     def done(self) -> list[str]:
         """The keys of all histories, once everything is taken in."""
         self._take_messages()
         self._take_nodes()
-        keys = [self._history(one) for one in read_histories(self.archive)]
-        takes = {"plan": self._plan, "fact": self._fact, "event": self._event, "state": self._state}
-        for kind, take in takes.items():  # of the first three in their order
-            for key in sorted(self.archive.keys(f"{kind}/"), key=lambda key: key.rpartition("/")[2]):
-                take(key, read(self.archive, [key])[key])
-        return keys
+        backend, taken = self.store.backend, [self._history(one) for one in read_histories(self.archive)]
+        self.others = {one.name for one in read_histories(backend)} - {one.name for one in taken}
+        for key, content in self._each("plan"):
+            self._plan(key, content)
+        facts = ((self._fact_place(key, content), content) for key, content in self._each("fact"))
+        backend.add(notes_of_facts(add_in_order(backend, facts)))
+        add_in_order(backend, ((event_place(json.loads(content)), content) for _, content in self._each("event")))
+        for key, content in self._each("state"):
+            self._state(key, content)
+        return [one.key for one in taken]
+
+    def _each(self, kind: str) -> Iterator[tuple[str, bytes]]:
+        """The records of a `kind` that have an order, in this."""
+        for key in sorted(self.archive.keys(f"{kind}/"), key=lambda key: key.rpartition("/")[2]):
+            yield key, read(self.archive, [key])[key]
 
     def _take_messages(self) -> None:
         keys = self.archive.keys("message/")
@@ -236,42 +245,29 @@ class _Import:
 
     def _take_nodes(self) -> None:
         """A chain is as it says unless secrets were taken out of it: then what it said before is not known."""
-        self.nodes[""] = Node(0, 0, "", "", "")
+        self.nodes[""], self.groups[NOTHING.says] = NOTHING, [NOTHING.group]
         running: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
-        groups: dict[str, list[str]] = {"": []}
-        keyed = nodes_of(self.archive.keys("node/"))
-        for digest, (_, node) in sorted(keyed.items(), key=lambda item: item[1][1].position):
-            before, plain = running[node.parent], self.plain[node.message]
+        nodes = nodes_of(self.archive.keys("node/"))
+        for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
+            before, plain, above = running[node.parent], self.plain[node.message], self.nodes[node.parent]
             running[digest] = now = before.copy() if before and plain else None
             if now:
                 now.update(plain.encode())
-            above = self.nodes[node.parent]
-            if node.position != above.position + 1 or (now and now.hexdigest() != node.says):
+            self.nodes[digest] = own = node._replace(message=self.messages[node.message]).behind(above)
+            if own[:2] != node[:2] or (now and now.hexdigest() != node.says):
                 raise ValueError(digest)
-            own = node._replace(parent=above.digest if node.parent else "", message=self.messages[node.message])
-            is_first = node.position & (node.position - 1) == 0
-            groups[digest] = [*groups[node.parent], node.says[:GROUP_DIGITS]] if is_first else groups[node.parent]
-            self.nodes[digest], self.groups[node.says] = own, groups[digest]
-            self.store.backend.add({own.key(groups[digest]): b""})
+            groups = self.groups[above.says] if node.parent else []
+            self.groups[node.says] = groups if node.group in groups else [*groups, node.group]
+            self.store.backend.add({own.key: b""})
 
-    def _history(self, history: StoredHistory) -> str:
+    def _history(self, history: StoredHistory) -> StoredHistory:
         last = self.nodes[history.tip]
-        says, tip = last.says or EMPTY_HISTORY, last.digest if history.tip else ""
-        if (says, history.messages, history.turns) != (history.says, last.position, last.turn):
-            raise ValueError(history.key)
-        self.groups.setdefault(says, groups_of(()))
-        used, backend = history.used if self.is_own_backup else self.store.clock(), self.store.backend
-        saved = saved_history(backend, says, tip)
-        if saved is None:
-            name = tip if backend.get([f"history/{says}"]) else says
-            order, groups = next_order(backend), self.groups[says]
-            saved = StoredHistory(
-                name, order, says, tip, groups, last.position, last.turn, size_bytes=history.size_bytes
-            )
-        record = replace(saved, used=max(saved.used, used)).record()
-        backend.remove(record)
-        backend.add(record)
-        return saved.key
+        used = history.used if self.is_own_backup else self.store.clock()
+        own = replace(history, tip=last.digest if history.tip else "", used=used)
+        held = own.says, own.groups, own.messages, own.turns, type(own.size_bytes)
+        if held != (last.says, self.groups[last.says], last.position, last.turn, int):
+            raise ValueError(own.key)
+        return keep_history(self.store.backend, own)
 
     def _plan(self, key: str, content: bytes) -> None:
         digest, says, _ = fields(key, 3)
@@ -279,27 +275,17 @@ class _Import:
         if (says in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
             self.store.backend.add({f"plan/{digest}/{says}/{next_order(self.store.backend)}": pack(content)})
 
-    def _fact(self, key: str, content: bytes) -> None:
+    def _fact_place(self, key: str, content: bytes) -> str:
         ExtractedFact.model_validate_json(content)
         says = fields(key, 3)[1]
-        self._in_order(f"fact/{self.groups[says][-1]}/{says}/", content)
-
-    def _event(self, _: str, content: bytes) -> None:
-        event = json.loads(content)
-        abs(event["time"])
-        self._in_order(f"event/{to_json(event.get('session'))}/", content)
-
-    def _in_order(self, place: str, content: bytes) -> None:
-        """Behind what stands there, unless that has the same."""
-        backend = self.store.backend
-        if place not in self.known:
-            self.known[place] = set(read(backend, backend.keys(place)).values())
-        if content not in self.known[place]:
-            self.known[place].add(content)
-            key = f"{place}{next_order(backend)}"
-            backend.add({key: pack(content), **(notes_of_facts([key]) if key.startswith("fact/") else {})})
+        return f"fact/{self.groups[says][-1]}/{says}/"
 
     def _state(self, key: str, content: bytes) -> None:
         name, value = state_name(key), json.loads(content)
-        if self.is_own_backup or name.startswith(CARRIED):
+        if name.startswith("origin:"):  # read of all conversations at once
+            event_place(value)  # its time is one of the same kind
+            if (value["history"], type(value["folder"])) != (name.removeprefix("origin:"), str):
+                raise ValueError(key)
+        of_others = any(other.startswith(digits) for digits in names_in(content) for other in self.others)
+        if self.is_own_backup or (name.startswith(CARRIED) and not of_others):
             self.store.backend.add({f"state/{to_json(name)}": pack(self.store.stored_form(value, key))})

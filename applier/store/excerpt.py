@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
-import regex
-
-from applier.store.search import SEARCH_SECONDS, Hits, matching_turns
+from applier.store.search import Hits, matching_turns
 from planner.errors import ReferenceNotFound
 from planner.evidence.names import defines
 from planner.placeholders import ranges_of
@@ -31,8 +29,8 @@ LOGIC_LINES = 6
 """Behind a line where something is defined or that stands within a call, if few match: what it does stands below."""
 NEAR_LINES = 1
 """Around each line that a search of all turns shows."""
-HIT_CHARACTERS, NEAR_CHARACTERS = 240, 100
-"""Of a line that matches an excerpt shows so much, around the match; of a line beside it so much."""
+NEAR_CHARACTERS = 100
+"""Of a line beside one that matches an excerpt shows so much."""
 SHOWN_LINES, EXCERPT_CHARACTERS = 3, 400
 """So many matching lines of one turn are worth showing beside other turns, with those around them; fewer where that is
 longer than so many characters: what was found goes on in the next line, and bare lines are asked for again."""
@@ -73,7 +71,7 @@ class Match:
     lines: tuple[int, ...]
     """Numbers of all its lines that match, in the numbering of `planner.reading.lines.turn_lines`."""
     excerpt: str
-    """The best of these, numbered, best first, with the line before and behind each, long ones cut around the match;
+    """The best of these, numbered, best first, with the line before and behind each, which are cut where long;
     names others that match and, where calls ran at once, the call of a result and the result of a call."""
     best: str
     """The best of these alone, with its number."""
@@ -188,7 +186,7 @@ def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tu
     wanted = hits.best[:BEST_LINES] if hits.by_words else hits.lines
     few = len(wanted) <= FEW_LINES
     near = _near(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
-    shown = _joined(_runs(turn, wanted, near.intersection(line.number for line in part)))
+    shown = _joined(_runs(turn, wanted, near.intersection(line.number for line in part), None))
     return shown + _others(hits, shown) if hits.by_words else shown
 
 
@@ -210,13 +208,11 @@ def _parallel(turn: Searched) -> bool:
     return len(set(turn.calls.values())) > 1
 
 
-def _runs(
-    turn: Searched, hits: Sequence[int], near: set[int], match: regex.Pattern[str] | None = None
-) -> list[list[tuple[int, str]]]:
+def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[tuple[int, str]]]:
     """The lines `hits` as ``12: text`` and those near them as ``11- text``, each with its number, in runs without a
     gap and without empty lines at their ends; of parallel calls each run says whose result it is or where it stands.
 
-    With `match` what is far from a match of it in a long line is cut off.
+    At `most` so many characters of those near them.
     """
     wanted = set(hits)
     runs: list[list[tuple[int, str]]] = []
@@ -225,7 +221,7 @@ def _runs(
         told = [n for n in numbers if n in wanted or without_numbers(turn.lines[n - 1].text).strip()]
         run: list[tuple[int, str]] = []
         for block, lines in groupby(turn.lines[told[0] - 1 : told[-1]], key=lambda line: line.block):
-            texts = [(line.number, _shown(line, line.number in wanted, match)) for line in lines]
+            texts = [(line.number, _shown(line, line.number in wanted, most)) for line in lines]
             run += _linked(turn, block, texts, wanted) if _parallel(turn) else texts
         runs.append(run)
     return runs
@@ -242,11 +238,10 @@ def _joined(runs: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
     return shown
 
 
-def _shown(line: Line, hit: bool, match: regex.Pattern[str] | None) -> str:
-    """``12: text`` or ``11- text``, without the number that a file viewer put there."""
+def _shown(line: Line, hit: bool, most: int | None) -> str:
+    """``12: text`` or at `most` so much of ``11- text``, without the number that a file viewer put there."""
     text = without_numbers(line.text)
-    text = text if match is None else _clipped(text, HIT_CHARACTERS if hit else NEAR_CHARACTERS, match if hit else None)
-    return f"{line.number}{':' if hit else '-'} {text}"
+    return f"{line.number}: {text}" if hit else f"{line.number}- {_clipped(text, most)}"
 
 
 def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[int]) -> list[tuple[int, str]]:
@@ -257,7 +252,7 @@ def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[
         return texts
     if call != block:
         first = next(line for line in turn.lines if line.block == call)
-        name = "" if first.number in hits else f": {_clipped(first.text, NEAR_CHARACTERS, None)}"
+        name = "" if first.number in hits else f": {_clipped(first.text, NEAR_CHARACTERS)}"
         return [(texts[0][0], f"{RESULT_OF}{first.number}{name}"), *texts]
     results = [line.number for line in turn.lines if line.block != call and turn.calls.get(line.block) == call]
     return [*texts, (texts[-1][0], f"result: {_ranges(results)}")] if results else texts
@@ -277,13 +272,9 @@ def _others(hits: Hits, shown: Sequence[tuple[int, str]]) -> list[tuple[int, str
     return [(shown[-1][0], f"… also {_ranges(others)}")] if others else []
 
 
-def _clipped(text: str, most: int, match: regex.Pattern[str] | None) -> str:
-    """The part of `text` around the first match, with ``…`` where it is cut; without a match its beginning."""
-    if len(text) <= most:
-        return text
-    at = match.search(text, timeout=SEARCH_SECONDS) if match is not None else None
-    first = max(0, min(at.start() - most // 4, len(text) - most)) if at is not None else 0
-    return f"{'…' * (first > 0)}{text[first : first + most]}{'…' * (first + most < len(text))}"
+def _clipped(text: str, most: int | None) -> str:
+    """`text`, or `most` characters of it and ``…``."""
+    return text if most is None or len(text) <= most else f"{text[:most]}…"
 
 
 def find_matches(
@@ -310,13 +301,13 @@ def find_matches(
 def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
     excerpts = (_excerpt(turn, hits, count) for count in range(SHOWN_LINES, 1, -1))
     fitting = next((text for text in excerpts if len(text) <= EXCERPT_CHARACTERS), None)
-    best = _shown(turn.lines[hits.best[0] - 1], True, hits.match)
+    best = _shown(turn.lines[hits.best[0] - 1], True, None)
     return Match(turn_id, hits.lines, fitting or _excerpt(turn, hits, 1), best)
 
 
 def _excerpt(turn: Searched, hits: Hits, count: int) -> str:
     best = hits.best[:count]
-    runs = _runs(turn, best, _near(turn, best, NEAR_LINES, 2 * NEAR_LINES), hits.match)
+    runs = _runs(turn, best, _near(turn, best, NEAR_LINES, 2 * NEAR_LINES), NEAR_CHARACTERS)
     rank = {number: at for at, number in enumerate(best)}
     runs.sort(key=lambda run: min(rank.get(number, len(rank)) for number, _ in run))
     shown = _joined(runs)

@@ -51,32 +51,29 @@ def fact_place(key: str) -> str:
 class FactIndex:
     """The table of one store, as far as this process needs it."""
 
-    def __init__(
-        self, backend: Backend, most_recent: int = MOST_RECENT, first: int = FIRST, common: int = COMMON
-    ) -> None:
-        """Nothing was read yet. With more new facts than `most_recent` the table is stored; `first` and `common` are
-        `FIRST` and `COMMON`.
-        """
-        self._backend, self._lock, self._most_recent, self._first = backend, RLock(), most_recent, first
-        self._common = common
+    most_recent, first, common = MOST_RECENT, FIRST, COMMON
+
+    def __init__(self, backend: Backend) -> None:
+        """Nothing was read yet."""
+        self._backend, self._lock = backend, RLock()
         self._parts: list[str] | None = None
         self._table = sqlite3.connect(":memory:", check_same_thread=False)
 
     def keys(
         self, words: str, *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
-    ) -> Iterator[str]:
-        """The keys of the facts of this type, extracted since then, in these `histories`, by their keys: with `words`
-        those that hold one of them, best first, of equal ones the newest; else the newest first.
+    ) -> Iterator[list[str]]:
+        """The keys of the facts of this type, extracted since then, in these `histories`, by their keys, in parts: with
+        `words` those that hold one of them, best first, of equal ones the newest; else the newest first.
         """
         with self._lock:
             self._refresh()
         given = set[int]()
-        for most in (self._first, -1):  # SQL's word for all
+        for most in (self.first, -1):  # SQL's word for all
             with self._lock:
                 ids = [one for one in self._ids(words, kind, since, histories, most) if one not in given]
             given.update(ids)
             for start in range(0, len(ids), AT_ONCE):
-                yield from self._named(ids[start : start + AT_ONCE])
+                yield self._named(ids[start : start + AT_ONCE])
             if len(ids) < most:
                 return
 
@@ -115,9 +112,9 @@ class FactIndex:
             return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (some,)).fetchone()[0])
 
         every = terms.split(" OR ")
-        seldom = [term for term in every if count(term) <= self._common]
+        seldom = [term for term in every if count(term) <= self.common]
         some = " OR ".join(seldom)
-        return some if 0 < len(seldom) < len(every) and count(some) >= self._first else ""
+        return some if 0 < len(seldom) < len(every) and count(some) >= self.first else ""
 
     def _refresh(self) -> None:
         """Read what is new."""
@@ -132,7 +129,7 @@ class FactIndex:
             new = [key for order, key in keys.items() if order not in self._added]
             for start in range(0, len(new), READ_AT_ONCE):
                 self._add(new[start : start + READ_AT_ONCE])
-        if len(self._added) > self._most_recent:
+        if len(self._added) > self.most_recent:
             self._keep(parts)
 
     def __del__(self) -> None:

@@ -11,19 +11,18 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from applier.store.backend import Backend
 from applier.store.fact_index import forget_index
-from applier.store.records import Node, StoredHistory, fields, nodes_of, read, read_histories
+from applier.store.records import Node, StoredHistory, fields, nodes_of, read, read_histories, way_back
 from planner.placeholders import SHORT_DIGITS
 
 __all__ = [
     "SESSION_STATE",
     "Family",
     "Kin",
-    "events_of",
     "names_in",
-    "naming",
     "plans_of_nobody",
     "remove_histories",
     "remove_history",
@@ -59,16 +58,14 @@ class Kin:
     """Who belongs to whom in a store; read within one transaction."""
 
     backend: Backend
-    keyed: Mapping[str, tuple[str, Node]] = field(init=False)
-    """The nodes with their keys, by digest."""
     nodes: Mapping[str, Node] = field(init=False)
+    """By digest."""
     histories: Mapping[str, StoredHistory] = field(init=False)
     """By name, oldest first."""
 
     def __post_init__(self) -> None:
         """Read nodes, histories, and what the states name."""
-        self.keyed = nodes_of(self.backend.keys("node/"))
-        self.nodes = {digest: node for digest, (_, node) in self.keyed.items()}
+        self.nodes = nodes_of(self.backend.keys("node/"))
         self.histories = {one.name: one for one in read_histories(self.backend)}
         self._digests = sorted(
             {(digest, one.name) for one in self.histories.values() for digest in (one.name, one.says)}
@@ -97,7 +94,7 @@ class Kin:
             found.histories |= new
             fresh = upwards(self.nodes, [self.histories[name].tip for name in new], known.nodes) - found.nodes
             digests = {self.nodes[digest].says for digest in fresh} | new
-            states = {key for digest in digests for key in self._stating(digest)} - found.states
+            states = self.states(digests) - found.states
             words = {name for key in states for name in self._names[key]} | digests
             if mentions is not None:
                 words.update(mentions([self.nodes[digest] for digest in fresh]))
@@ -105,9 +102,21 @@ class Kin:
             new = {name for digits in words for name in self.named(digits)} - found.histories - known.histories
         return found
 
-    def _stating(self, digest: str) -> Iterator[str]:
-        near = self._states.get(digest[:SHORT_DIGITS], ())
-        return (key for digits, key in near if digest.startswith(digits))
+    def states(self, digests: Iterable[str]) -> set[str]:
+        """The keys of the states that have for a value a history with one of these digests."""
+        near = ((digest, self._states.get(digest[:SHORT_DIGITS], ())) for digest in digests)
+        return {key for digest, named in near for digits, key in named if digest.startswith(digits)}
+
+    def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
+        """The keys of the events that have such a value, and of those of the sessions that `states` are the keys of."""
+        sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
+        keys = {key for of_session in sessions for key in of_session}
+        shortest = {digest[:SHORT_DIGITS] for digest in digests}
+        for key, content in read(self.backend, self.backend.keys("event/")).items():
+            near = [name for name in names_in(content) if name[:SHORT_DIGITS] in shortest]
+            if any(digest.startswith(name) for name in near for digest in digests):
+                keys.add(key)
+        return keys
 
 
 _NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{8,64})(?::t[0-9]+)?"')
@@ -125,9 +134,7 @@ def upwards(nodes: Mapping[str, Node], digests: Iterable[str], known: Collection
     """`digests` and all that stand before them in `nodes`, without what is `known`, or stands before that."""
     above: set[str] = set()
     for digest in digests:
-        while digest in nodes and digest not in above and digest not in known:
-            above.add(digest)
-            digest = nodes[digest].parent
+        above.update(takewhile(lambda one: one not in above and one not in known, way_back(nodes, digest)))
     return above
 
 
@@ -137,45 +144,39 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
     Raises:
         StoreDamaged: a record cannot be read, and it might speak of it.
     """
-    keyed = nodes_of(backend.keys("node/"))
-    nodes = {digest: node for digest, (_, node) in keyed.items()}
+    kin = Kin(backend)
+    nodes, saved = kin.nodes, kin.histories.values()
     same = {digest for digest, node in nodes.items() if node.says == history.says}
     below = set(same)
     for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
         if node.parent in below:
             below.add(digest)
     family = {history.says, *(nodes[digest].says for digest in below | upwards(nodes, same))}
-    saved = read_histories(backend)
     kept = upwards(nodes, [other.tip for other in saved if other.says not in family])
-    remove_histories(backend, [other for other in saved if other.says in family and other.tip not in kept], keyed)
+    remove_histories(kin, [other for other in saved if other.says in family and other.tip not in kept])
 
 
-def remove_histories(backend: Backend, removed: Sequence[StoredHistory], keyed: Mapping[str, tuple[str, Node]]) -> None:
-    """Delete the histories `removed`, what was made of them, and what nothing refers to any more; `keyed`: all nodes.
+def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
+    """Delete the histories `removed`, what was made of them, and what nothing refers to any more.
 
     Raises:
         StoreDamaged: a record cannot be read, and it might speak of one.
     """
-    nodes = {digest: node for digest, (_, node) in keyed.items()}
-    others = [history for history in read_histories(backend) if history not in removed]
+    backend, nodes = kin.backend, kin.nodes
+    others = [history for history in kin.histories.values() if history not in removed]
     kept = upwards(nodes, [history.tip for history in others])
     left = {history.says for history in others} | {nodes[digest].says for digest in kept}
     gone = ({history.says for history in removed} | {nodes[digest].says for digest in nodes.keys() - kept}) - left
     messages = {nodes[digest].message for digest in nodes.keys() - kept} - {nodes[digest].message for digest in kept}
     backend.remove([f"history/{history.name}" for history in removed])
-    backend.remove([keyed[digest][0] for digest in nodes.keys() - kept])
+    backend.remove([nodes[digest].key for digest in nodes.keys() - kept])
     backend.remove([f"message/{digest}" for digest in messages])
     for kind in ("plan", "fact"):
         backend.remove([key for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in gone])
     forget_index(backend)
     digests = gone | {history.tip for history in removed if history.says in gone and history.tip}
-    states = naming(backend, "state", digests)
-    backend.remove([*states, *events_of(backend, states), *naming(backend, "event", digests)])
-
-
-def events_of(backend: Backend, states: Iterable[str]) -> list[str]:
-    """The keys of the events of the sessions that `states` are the keys of."""
-    return [key for session in sessions_of(states) for key in backend.keys(f"event/{json.dumps(session)}/")]
+    states = kin.states(digests)
+    backend.remove([*states, *kin.events(digests, states)])
 
 
 def sessions_of(states: Iterable[str]) -> list[str]:
@@ -195,16 +196,5 @@ def plans_of_nobody(backend: Backend) -> list[str]:
     plans = [fields(key, 3) for key in backend.keys("plan/")]
     known = {history.says for history in read_histories(backend)}
     if any(says not in known for _, says, _ in plans):
-        known |= {node.says for _, node in nodes_of(backend.keys("node/")).values()}
+        known |= {node.says for node in nodes_of(backend.keys("node/")).values()}
     return [digest for _, digest in sorted((order, digest) for digest, says, order in plans if says not in known)]
-
-
-def naming(backend: Backend, kind: str, digests: Collection[str]) -> list[str]:
-    """The keys of the records of a `kind` that have for a value a history whose digest is one of `digests`."""
-    shortest = {digest[:SHORT_DIGITS] for digest in digests}
-    keys = []
-    for key, content in read(backend, backend.keys(f"{kind}/")).items():
-        near = [name for name in names_in(content) if name[:SHORT_DIGITS] in shortest]
-        if any(digest.startswith(name) for name in near for digest in digests):
-            keys.append(key)
-    return keys

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from applier.store.forgetting import Kin
-from applier.store.records import Node, StoredHistory, fields, read, read_messages
+from applier.store.records import StoredHistory, fields, read, read_messages, way_back
 from applier.store.search import ranked
 from applier.store.store import Store
 from planner.errors import StoreDamaged
@@ -63,7 +63,7 @@ def conversations(store: Store) -> list[StoredConversation]:
         latest = {says: f"plan/{digest}/{says}/{order}" for digest, says, order in plans}
         listed = []
         for history in sorted(ends.values(), key=lambda one: (one.used, one.order)):
-            way = list(_way(kin.nodes, history.tip))
+            way = [kin.nodes[digest] for digest in way_back(kin.nodes, history.tip)]
             plan = next((latest[node.says] for node in way if node.says in latest), "")
             task = ""
             with suppress(StoreDamaged):  # the others are listed all the same
@@ -78,13 +78,6 @@ def conversations(store: Store) -> list[StoredConversation]:
 def _first_words(messages: list[Any]) -> str:
     texts = (str(block.get("text", "")) for message in messages for block in blocks(message))
     return "\n".join(filter(None, texts))[:TASK_CHARACTERS]
-
-
-def _way(nodes: Mapping[str, Node], digest: str) -> Iterator[Node]:
-    """From the last message back to the first."""
-    while digest in nodes:
-        yield nodes[digest]
-        digest = nodes[digest].parent
 
 
 MOST_FACTS, AT_ONCE = 1_000, 200

@@ -13,7 +13,15 @@ from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
 from planner.errors import StoreDamaged, StoreError
 
-__all__ = ["REDACT_VARIABLE", "STORE_VARIABLE", "check_format", "default_path", "open_store", "store_file"]
+__all__ = [
+    "REDACT_VARIABLE",
+    "STORE_VARIABLE",
+    "check_format",
+    "default_path",
+    "open_store",
+    "store_file",
+    "store_place",
+]
 
 STORE_VARIABLE = "COMPACTOR_STORE"
 """The environment variable that names the store when the caller does not."""
@@ -24,9 +32,16 @@ BUSY_TIMEOUT_SECONDS = 2.0
 FORMAT = 4
 """Of the tables: since 4 all of a store is one table of records."""
 
+_EXPECTED = "expected a path, sqlite:///path or postgresql://user@host/name"
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
-_POSTGRES = ("postgresql://", "postgres://")
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/[^\\]*")
+_CODED = r"%(?!00)[0-9A-Fa-f]{2}"
+_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^@/?#:,\[\]\s\0]*)(?::[0-9]*)?"
+_SERVER = re.compile(
+    rf"postgres(?:ql)?://(?:(?:[^@/?#%\s\0]|{_CODED})*@)?"
+    rf"({_HOST}(?:,{_HOST})*(?:/[^@?#\s\0]*)?)(?:\?(?:[^@%\s\0]|{_CODED})*)?"
+)
+"""``postgresql://bob:s3%2Fcret@host/db``; not ``…bob:s3/cret@host/db``: the driver's error tells of the password."""
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/.*", re.DOTALL)
 """``sqlite:///a.db``, ``mysql://host/db``; not ``/tmp/a.db``, ``a.db``, ``C:/a.db``."""
 
 
@@ -67,11 +82,16 @@ def open_store(
     if path is None:
         from applier.store.postgres import PostgresBackend
 
-        backend: SqlBackend = PostgresBackend(name, busy_timeout_seconds)
+        backend: SqlBackend = PostgresBackend(name, store_place(name), busy_timeout_seconds)
     else:
         backend = SqliteBackend(path, busy_timeout_seconds)
     try:
-        _prepare(backend)
+        if not check_format(backend):
+            with backend.transaction(write=True):
+                if not _version(backend):  # no other process was first
+                    backend.create()
+                    backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
+                    backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
     except BaseException:
         backend.close()
         raise
@@ -85,13 +105,14 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
         StoreError: the name is none.
     """
     name = _name(url_or_path)
-    if name.startswith(_POSTGRES) and "\0" not in name:
+    if _SERVER.fullmatch(name):
         return None
     plain = name.removeprefix("sqlite:///")
     if plain.startswith((":memory:", "file:")):
         raise StoreError(f"{plain[:80]!r}: names no file of its own; originals must outlive the process: give a path")
     if not plain or _ADDRESS.fullmatch(plain):
-        raise StoreError(f"{name[:80]!r}: expected a path, sqlite:///path or postgresql://user@host/name")
+        escaped = " (of user and password / is %2F, @ is %40, % is %25)" if name.startswith("postgres") else ""
+        raise StoreError(f"{name.partition(':')[0][:80]!r} address: {_EXPECTED}{escaped}")
     try:
         os.fsencode(plain)
         if "\0" in plain:
@@ -101,9 +122,20 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
         raise StoreError(f"{plain[:80]!r}: no file can be named so ({error}): give the store's path in full") from error
 
 
+def store_place(url_or_path: str | os.PathLike[str] | None = None) -> str:
+    """The store's file or server, as anybody may read it: without user and password.
+
+    Raises:
+        StoreError: the name is none.
+    """
+    name = _name(url_or_path)
+    server = _SERVER.fullmatch(name)
+    return f"postgresql://{server[1]}" if server else str(store_file(name))
+
+
 def _name(url_or_path: str | os.PathLike[str] | None) -> str:
     if url_or_path is not None and not isinstance(url_or_path, str | bytes | os.PathLike):
-        raise StoreError(f"{str(url_or_path)[:80]!r}: expected a path, sqlite:///path or postgresql://user@host/name")
+        raise StoreError(f"{type(url_or_path).__name__}: {_EXPECTED}")
     return os.fsdecode(url_or_path or os.environ.get(STORE_VARIABLE) or default_path())
 
 
@@ -112,22 +144,6 @@ def _redacts() -> bool:
     if said not in _YES + _NO:  # taken for no, it would store what was to stay out
         raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {said[:40]!r}")
     return said in _YES
-
-
-def _prepare(backend: SqlBackend) -> None:
-    """Make the table of `backend` if it is not there, in one transaction.
-
-    Raises:
-        StoreError: as by `check_format`.
-    """
-    if check_format(backend):
-        return
-    with backend.transaction(write=True):
-        if _version(backend):
-            return  # another process was first
-        backend.create()
-        backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
-        backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
 
 
 def check_format(backend: SqlBackend) -> int:

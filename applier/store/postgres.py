@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlsplit
 
 from applier.store.backend import SqlBackend
 from planner.errors import StoreDamaged, StoreError
@@ -45,19 +44,9 @@ class PostgresBackend(SqlBackend):
     )
     errors = (psycopg.Error,)
 
-    def __init__(self, url: str, busy_timeout_seconds: float) -> None:
-        """Use the database at `url`, waiting up to `busy_timeout_seconds` for other processes.
-
-        Raises:
-            StoreError: it is no address.
-        """
-        try:
-            parts = urlsplit(url)
-        except ValueError as error:
-            raise StoreError(
-                f"not the address of a PostgreSQL database ({error}): expected postgresql://user@host/name"
-            ) from None
-        super().__init__(f"postgresql://{parts.hostname or ''}{parts.path}")
+    def __init__(self, url: str, place: str, busy_timeout_seconds: float) -> None:
+        """Use the database at `url`, called `place`, waiting up to `busy_timeout_seconds` for other processes."""
+        super().__init__(place)
         self._url = url
         self._timeout = busy_timeout_seconds
         self._rests_until = 0.0

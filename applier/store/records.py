@@ -26,8 +26,8 @@ import hashlib
 import json
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import zstandard
@@ -41,15 +41,17 @@ from planner.reading.messages import to_json
 
 __all__ = [
     "EMPTY_HISTORY",
-    "GROUP_DIGITS",
+    "NOTED_SECONDS",
+    "NOTHING",
     "Node",
     "StoredHistory",
+    "add_in_order",
     "audit",
     "chain_of",
     "digest_of",
     "encode",
     "fields",
-    "groups_of",
+    "keep_history",
     "missing_keys",
     "next_order",
     "nodes_of",
@@ -61,8 +63,11 @@ __all__ = [
     "read_messages",
     "saved_history",
     "unpack",
+    "way_back",
 ]
 
+NOTED_SECONDS = 3600.0
+"""The use of a history is noted when the last note of it is so old."""
 EMPTY_HISTORY = hashlib.sha256(b"").hexdigest()
 """What an empty history says."""
 
@@ -76,7 +81,6 @@ _SHORT = 256
 _ZSTD_MARK, _ZLIB_MARK = b"(", b"x"
 """Every zstd frame begins with the first, every zlib stream (which stores had before) with the second, and no JSON
 text with either."""
-GROUP_DIGITS = 16
 _AT_ONCE = 500
 """Records that are read together."""
 
@@ -131,9 +135,9 @@ def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
     return {key: _checked(key, bodies[key]) for key in keys if key in bodies}
 
 
-def parts(keys: Sequence[str], size: int = _AT_ONCE) -> Iterator[Sequence[str]]:
+def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
     """`keys` in parts of which each is read at once."""
-    return (keys[start : start + size] for start in range(0, len(keys), size))
+    return (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
 
 
 def _checked(key: str, body: bytes) -> bytes:
@@ -166,9 +170,27 @@ def next_order(backend: Backend, count: int = 1) -> str:
     return f"{last + 1:012}"
 
 
+def add_in_order(backend: Backend, placed: Iterable[tuple[str, bytes]]) -> list[str]:
+    """Store each content behind what stands at its place, unless that has the same; the keys of what is new."""
+    known: dict[str, set[bytes]] = {}
+    new: list[tuple[str, bytes]] = []
+    for place, content in placed:
+        if place not in known:
+            known[place] = set(read(backend, backend.keys(place)).values())
+        if content not in known[place]:
+            known[place].add(content)
+            new.append((place, content))
+    first = int(next_order(backend, len(new))) if new else 0
+    records = {f"{place}{order:012}": pack(content) for order, (place, content) in enumerate(new, first)}
+    backend.add(records)
+    return list(records)
+
+
 class Node(NamedTuple):
     """One message of a history, and all before it."""
 
+    group: str
+    """That of the node before it unless `position` begins one; then so much of what it says."""
     position: int
     """1 for the first message."""
     turn: int
@@ -186,15 +208,21 @@ class Node(NamedTuple):
         parts = bytes.fromhex(self.parent + self.message + self.says)
         return digest_of(parts + f"{self.position}:{self.turn}".encode())
 
-    def key(self, groups: Sequence[str]) -> str:
-        """That of its record, in a history with these groups."""
-        return "/".join(("node", groups[self.position.bit_length() - 1], *map(str, self)))
+    @property
+    def key(self) -> str:
+        """That of its record."""
+        return "/".join(("node", *map(str, self)))
+
+    def behind(self, before: Node) -> Node:
+        """It with the place that it has behind `before`."""
+        position = before.position + 1
+        group = before.group if position & before.position else self.says[:_GROUP_DIGITS]
+        return self._replace(group=group, position=position, parent=before.digest if before.position else "")
 
 
-def groups_of(says: Sequence[str]) -> list[str]:
-    """The groups of a history that says `says` at each of its positions; of an empty one a group without nodes."""
-    firsts = [says[2**n - 1] for n in range(len(says).bit_length())]
-    return [first[:GROUP_DIGITS] for first in firsts or [EMPTY_HISTORY]]
+_GROUP_DIGITS = 16
+NOTHING = Node(EMPTY_HISTORY[:_GROUP_DIGITS], 0, 0, "", "", EMPTY_HISTORY)
+"""Before the first message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,21 +256,16 @@ class StoredHistory:
         """See `History.digest`."""
         return f"sha256:{self.says}"
 
-    def record(self) -> dict[str, bytes]:
-        """It, as it is stored."""
-        return {f"history/{self.name}": pack(encode(asdict(self), "history"))}
-
 
 def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
     """The nodes of `history`, whose messages are stored as `contents`."""
     turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)]
-    nodes: list[Node] = []
+    nodes = [NOTHING]
     running = hashlib.sha256()
-    for position, (turn, content, digest) in enumerate(zip(turns, contents, history.digests, strict=True), 1):
+    for turn, content, digest in zip(turns, contents, history.digests, strict=True):
         running.update(digest.encode())
-        parent = nodes[-1].digest if nodes else ""
-        nodes.append(Node(position, turn, parent, digest_of(content), running.hexdigest()))
-    return nodes
+        nodes.append(Node("", 0, turn, "", digest_of(content), running.hexdigest()).behind(nodes[-1]))
+    return nodes[1:]
 
 
 def missing_keys(backend: Backend, keys: Sequence[str]) -> Sequence[str]:
@@ -250,21 +273,28 @@ def missing_keys(backend: Backend, keys: Sequence[str]) -> Sequence[str]:
     return keys[bisect_left(keys, True, key=lambda key: not backend.get([key])) :]
 
 
-def nodes_of(keys: Sequence[str]) -> dict[str, tuple[str, Node]]:
-    """The nodes that `keys` say, each with its key, by digest.
+def nodes_of(keys: Sequence[str]) -> dict[str, Node]:
+    """The nodes that `keys` say, by digest.
 
     Raises:
         StoreDamaged: a key says none.
     """
     nodes = {}
     for key in keys:
-        _, position, turn, *digests = fields(key, 6)
+        group, position, turn, *digests = fields(key, 6)
         try:
-            node = Node(int(position), int(turn), *digests)
-            nodes[node.digest] = key, node
+            node = Node(group, int(position), int(turn), *digests)
+            nodes[node.digest] = node
         except ValueError:
             raise StoreDamaged(f"{key[:80]!r} is the key of no message; restore the store from a backup") from None
     return nodes
+
+
+def way_back(nodes: Mapping[str, Node], digest: str) -> Iterator[str]:
+    """The digests from this one of `nodes` to the first before it."""
+    while digest in nodes:
+        yield digest
+        digest = nodes[digest].parent
 
 
 def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
@@ -274,13 +304,9 @@ def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
         StoreDamaged: a node is missing or changed.
     """
     nodes = nodes_of([key for group in history.groups for key in backend.keys(f"node/{group}/")])
-    chain: list[Node] = []
-    digest = history.tip
-    while digest:
-        if digest not in nodes:
-            raise StoreDamaged(f"{history.key}: message {history.messages - len(chain)} is missing or damaged")
-        chain.append(nodes[digest][1])
-        digest = chain[-1].parent
+    chain = [nodes[digest] for digest in way_back(nodes, history.tip)]
+    if chain[-1].parent if chain else history.tip:
+        raise StoreDamaged(f"{history.key}: message {history.messages - len(chain)} is missing or damaged")
     return chain[::-1]
 
 
@@ -301,6 +327,20 @@ def saved_history(backend: Backend, says: str, tip: str) -> StoredHistory | None
     """The history that ends at `tip` and says `says`, if it was saved."""
     histories = [one for name in (says, tip) if name for one in read_histories(backend, name)]
     return next((history for history in histories if history.tip == tip), None)
+
+
+def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
+    """Store `history`, or where it was saved that it is used, if the last note of that is old; as it is stored."""
+    saved = saved_history(backend, history.says, history.tip)
+    if saved and history.used - saved.used < NOTED_SECONDS:
+        return saved
+    if saved is None:
+        name = history.tip if backend.get([f"history/{history.says}"]) else history.says
+        saved = replace(history, name=name, order=next_order(backend))
+    saved = replace(saved, used=history.used)
+    backend.remove([f"history/{saved.name}"])
+    backend.add({f"history/{saved.name}": pack(encode(asdict(saved), "history"))})
+    return saved
 
 
 def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[Any]:
@@ -347,7 +387,7 @@ def _damaged_records(backend: Backend) -> Iterator[str]:
 def _broken_chains(backend: Backend) -> Iterator[str]:
     nodes = nodes_of(backend.keys("node/"))
     messages = set(backend.keys("message/"))
-    for _, node in nodes.values():
+    for node in nodes.values():
         place = f"message {node.position} of a history (h{node.says[:8]} ends with it)"
         if node.parent and node.parent not in nodes:
             yield f"{place}: the message before it is missing or damaged"

@@ -101,7 +101,7 @@ def collect_garbage(
         events = list(_old_events(kin, kept, oldest))
         after = before * _cost(kin, messages, kept) // max(_cost(kin, messages, kin.family(kin.histories)), 1)
         if removed and not dry_run:
-            remove_histories(backend, removed, kin.keyed)
+            remove_histories(kin, removed)
         if not dry_run:
             backend.remove(events)
     left: list[Finding] = []
@@ -141,9 +141,8 @@ def _cost(kin: Kin, messages: _Messages, family: Family, paid: set[str] | None =
     own = {kin.nodes[digest].message for digest in family.nodes} - (paid or set())
     if paid is not None:
         paid |= own
-    return sum(len(kin.keyed[digest][0]) for digest in family.nodes) + sum(
-        messages.bytes.get(digest, 0) for digest in own
-    )
+    keys = sum(len(kin.nodes[digest].key) for digest in family.nodes)
+    return keys + sum(messages.bytes.get(digest, 0) for digest in own)
 
 
 def _old_events(kin: Kin, kept: Family, oldest: float) -> Iterator[str]:

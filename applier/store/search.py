@@ -22,7 +22,7 @@ from planner.errors import StoreError
 from planner.evidence.names import defines
 from planner.reading.lines import Line, Part, join_lines
 
-__all__ = ["SEARCH_SECONDS", "Hits", "asked_terms", "matching_turns", "ranked", "spaced", "word_table"]
+__all__ = ["Hits", "asked_terms", "matching_turns", "ranked", "spaced", "word_table"]
 
 SEARCH_SECONDS = 1.0
 """The longest one pattern may work: it can be written so that it never ends."""
@@ -51,8 +51,6 @@ class Hits(NamedTuple):
     """Their numbers, ascending; of words only of the lines that are worth showing."""
     best: tuple[int, ...]
     """The same without those whose text stands there twice, best first."""
-    match: regex.Pattern[str]
-    """What stands in them."""
     by_words: bool
 
 
@@ -92,14 +90,14 @@ def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], 
     only_results = {turn_id for turn_id, lines in matching.items() if all(line.part not in _PROSE for line in lines)}
     newest = list(reversed(matching))
     newest.sort(key=only_results.__contains__)
-    return {turn_id: _hits(sorted(matching[turn_id], key=_order), match, by_words=False) for turn_id in newest}
+    return {turn_id: _hits(sorted(matching[turn_id], key=_order), by_words=False) for turn_id in newest}
 
 
-def _hits(best: Sequence[Line], match: regex.Pattern[str], *, by_words: bool) -> Hits:
+def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
     first: dict[str, int] = {}
     for line in best:
         first.setdefault(line.text.strip(), line.number)
-    return Hits(tuple(sorted(line.number for line in best)), tuple(first.values()), match, by_words)
+    return Hits(tuple(sorted(line.number for line in best)), tuple(first.values()), by_words)
 
 
 def _order(line: Line) -> tuple[bool, bool, int]:
@@ -142,18 +140,18 @@ def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | Non
     """The turns by the rank of their whole text, and in each its lines by the words that stand together in them."""
     ids = list(turns)
     ranks = ranked([join_lines(lines) for lines in turns.values()], search)
+    if not ranks:
+        return {}, 0
     shown = [ids[at] for at, _ in ranks[:limit]]
     lines = [(turn_id, line) for turn_id in shown for line in turns[turn_id]]
     scores: dict[str, list[tuple[float, Line]]] = {turn_id: [] for turn_id in shown}
     for at, score in _together([line.text for _, line in lines], search):
         turn_id, line = lines[at]
         scores[turn_id].append((score, line))
-    words = sorted(set(_WORD.findall(search)), key=len, reverse=True)
-    match = regex.compile("|".join(map(regex.escape, words)), regex.IGNORECASE)
     hits = {}
     for turn_id, ranked_lines in scores.items():
         worth = [line for score, line in ranked_lines if score > WORTH_SHOWING * ranked_lines[0][0]]
-        hits[turn_id] = _hits(worth or turns[turn_id][:1], match, by_words=True)
+        hits[turn_id] = _hits(worth or turns[turn_id][:1], by_words=True)
     return hits, len(ranks)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any, Self
 
 from applier.store import records
@@ -39,17 +38,14 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
 from planner.reading.messages import Message, message_digest, to_json
 
-__all__ = ["NOTED_SECONDS", "Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory"]
+__all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory", "event_place"]
 
 _PLAN_ID = re.compile(r"p?([0-9a-f]{8,64})")
 """``p1a2b3c4d``, ``1a2b3c4d``; not ``p12`` (too short), ``h1a2b3c4d``."""
-_LAST_SECOND = 10**15
-"""Far behind what any clock says."""
-NOTED_SECONDS = 3600.0
-"""The use of a history is noted when the last note of it is so old."""
+_FARTHEST_SECOND = 62_135_596_800
+"""From 1970 back to the year 1: what is farther, either way, no clock says, and may have no date."""
 _SUGGESTED = 3
 """Turns that an error names where a search does match."""
-_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,35 +84,25 @@ class Store:
         """
         contents = [self.stored_form(message, f"messages[{index}]") for index, message in enumerate(history.messages)]
         nodes = records.chain_of(history, contents)
-        says, tip = _digits(history.digest), nodes[-1].digest if nodes else ""
-        groups = records.groups_of([node.says for node in nodes])
+        last = nodes[-1] if nodes else records.NOTHING
+        tip, groups = last.digest if nodes else "", list(dict.fromkeys(node.group for node in nodes or [last]))
         with self.backend.transaction():
-            saved = records.saved_history(self.backend, says, tip)
+            saved = records.saved_history(self.backend, last.says, tip)
         if saved and not self._is_due(saved):
             return saved.key
         with self.backend.transaction(write=True):
-            missing = records.missing_keys(self.backend, [node.key(groups) for node in nodes])
+            missing = records.missing_keys(self.backend, [node.key for node in nodes])
             for position in range(len(nodes) - len(missing), len(nodes)):
                 _check_unchanged(history, position)
             new = nodes[len(nodes) - len(missing) :]
             self.backend.add({f"message/{node.message}": pack(contents[node.position - 1]) for node in new})
             self.backend.add(dict.fromkeys(missing, b""))
-            if not (saved := records.saved_history(self.backend, says, tip)):
-                name = tip if self.backend.get([f"history/{says}"]) else says
-                turns = nodes[-1].turn if nodes else 0
-                order, size = next_order(self.backend), sum(map(len, contents))
-                saved = StoredHistory(name, order, says, tip, groups, len(nodes), turns, size_bytes=size)
-            self._note(saved)
-        return saved.key
+            used, size = self.clock(), sum(map(len, contents))
+            stored = StoredHistory("", "", last.says, tip, groups, last.position, last.turn, used, size)
+            return records.keep_history(self.backend, stored).key
 
     def _is_due(self, history: StoredHistory) -> bool:
-        return self.clock() - history.used >= NOTED_SECONDS
-
-    def _note(self, history: StoredHistory) -> None:
-        """Store that `history` is used now, in a transaction that writes."""
-        record = replace(history, used=max(history.used, self.clock())).record()
-        self.backend.remove(record)
-        self.backend.add(record)
+        return self.clock() - history.used >= records.NOTED_SECONDS
 
     def note_use(self, history_key: str) -> None:
         """Note that a conversation goes on that `history_key` is of, so that `collect_garbage` leaves it; cheap where
@@ -129,7 +115,8 @@ class Store:
             is_due = self._is_due(find_history(self.backend, history_key))
         if is_due:
             with self.backend.transaction(write=True):
-                self._note(find_history(self.backend, history_key))
+                history = find_history(self.backend, history_key)
+                records.keep_history(self.backend, replace(history, used=self.clock()))
 
     def stored_form(self, value: object, place: str) -> bytes:
         """`value` as this store has it: JSON, without secrets where these are to stay out.
@@ -217,11 +204,8 @@ class Store:
         with self.backend.transaction(write=True):
             history = find_history(self.backend, history_key)
             place = f"fact/{history.groups[-1]}/{history.says}/"
-            known = set(read(self.backend, self.backend.keys(place)).values())
-            new = [content for content in dict.fromkeys(contents) if content not in known]
-            first = int(next_order(self.backend, len(new)))
-            stored = {f"{place}{order:012}": pack(content) for order, content in enumerate(new, first)}
-            self.backend.add({**stored, **notes_of_facts(stored)})
+            new = records.add_in_order(self.backend, ((place, content) for content in contents))
+            self.backend.add(notes_of_facts(new))
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
         """The facts of a history and of every prefix of it, oldest first."""
@@ -239,8 +223,7 @@ class Store:
         """Facts with the key of the history that each was saved with, of all or of these `histories`, of this type,
         extracted since then: with `words` those that hold one of them, best first, else the newest first.
         """
-        keys = self._fact_index.keys(words, kind=kind, since=since, histories=histories)
-        while some := list(islice(keys, _AT_ONCE)):
+        for some in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
                 contents = read(self.backend, some)
             for key, content in contents.items():
@@ -259,13 +242,9 @@ class Store:
         """Store `event`, secrets redacted. It has a ``time`` (seconds since the epoch) and may have a
         ``session``, by which it is found again.
         """
-        time = event.get("time")
-        if not isinstance(time, int | float) or not abs(time) < _LAST_SECOND:
-            raise StoreError(f"event: 'time' has to be seconds since the epoch, found {type(time).__name__}")
-        content = encode(redact(dict(event)), "event")
+        place, content = event_place(event), encode(redact(dict(event)), "event")
         with self.backend.transaction(write=True):
-            key = f"event/{to_json(event.get('session'))}/{next_order(self.backend)}"
-            self.backend.add({key: pack(content)})
+            self.backend.add({f"{place}{next_order(self.backend)}": pack(content)})
 
     def events(self, session: str | None = None, *, since: float = 0.0) -> tuple[dict[str, Any], ...]:
         """The events, of one session or of all, from the time `since` on, in the order of recording."""
@@ -446,6 +425,18 @@ def _check_unchanged(history: History, index: int) -> None:
         raise StoreError(
             f"messages[{index}]: changed since the history was read, or not plain JSON; read the history again"
         )
+
+
+def event_place(event: Mapping[str, Any]) -> str:
+    """How the key of `event` begins, see `Store.record_event`.
+
+    Raises:
+        StoreError: its time is none.
+    """
+    time = event.get("time")
+    if not isinstance(time, int | float) or not abs(time) < _FARTHEST_SECOND:
+        raise StoreError(f"event: 'time' has to be seconds since the epoch, found {type(time).__name__}")
+    return f"event/{to_json(event.get('session'))}/"
 
 
 def _digits(digest: str) -> str:

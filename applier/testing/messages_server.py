@@ -57,8 +57,9 @@ class MessagesServer:
             ...
         assert server.violations == []
 
-    The script is a text, a function from the `Request` to a reply, or replies and such functions in order (the last
-    one for ever). A reply is a text, blocks (see `say` and `use`), an `Answer` or a `Failure`. Requests that break a
+    The script is a text, an `Answer` or a `Failure` for every request, a function from the `Request` to a reply, or
+    replies and such functions in order (the last one for ever). A reply is one of these or blocks (see `say` and
+    `use`): ``[[say("I look."), use("bash", command="ls")], "Done."]``. Requests that break a
     rule are answered 400 and do not use up the script. Where a request switches thinking on, answers begin with
     thinking.
     """
@@ -78,7 +79,7 @@ class MessagesServer:
         """Method and path of everything that arrived."""
         self.closing = threading.Event()
         """Set when answers that stall are given up."""
-        self._script = [script] if callable(script) or isinstance(script, str) else list(script)
+        self._script = [script] if callable(script) or isinstance(script, Answer | Failure | str) else list(script)
         self._clock, self._replies = clock, 0
         self._cache = PromptCache()
         self._issued: dict[str, list[list[str]]] = {}

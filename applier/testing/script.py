@@ -67,8 +67,8 @@ class Failure:
 
 
 Reply = Answer | Failure | str | Sequence[Block]
-Script = Callable[[Request], Reply] | Sequence[Reply | Callable[[Request], Reply]] | str
-"""A function of the request; or replies and such functions in order, the last one again and again."""
+Script = Callable[[Request], Reply] | Sequence[Reply | Callable[[Request], Reply]] | Answer | Failure | str
+"""A function of the request; or replies and such functions in order, the last one again and again; or one for all."""
 
 
 def say(text: str) -> Block:

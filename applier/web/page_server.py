@@ -146,16 +146,15 @@ def _content_routes(content: Review | LineReview | Mapping[str, Any]) -> Iterato
     if isinstance(content, LineReview):
         yield Route("/api/lines", _shows(content.page))
         yield Route("/api/decide", _with_body(Decided, content.decide), methods=["POST"])
-        return
-    if not isinstance(content, Review):
+    elif isinstance(content, Review):
+        yield Route("/api/review", _shows(content.page))
+        yield Route("/api/turns/{turn_id}", _shows(content.lines))
+        for work in (content.check, content.view, content.save, content.apply):
+            yield Route(f"/api/{work.__name__}", _with_body(Revision, work), methods=["POST"])
+        yield Route("/api/search", _with_body(Search, content.search), methods=["POST"])
+        yield Route("/api/replan", _with_body(Replan, content.replan), methods=["POST"])
+    else:
         yield Route("/api/report", _shows(lambda: content))
-        return
-    yield Route("/api/review", _shows(content.page))
-    yield Route("/api/turns/{turn_id}", _shows(content.lines))
-    for work in (content.check, content.view, content.save, content.apply):
-        yield Route(f"/api/{work.__name__}", _with_body(Revision, work), methods=["POST"])
-    yield Route("/api/search", _with_body(Search, content.search), methods=["POST"])
-    yield Route("/api/replan", _with_body(Replan, content.replan), methods=["POST"])
 
 
 def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
@@ -189,5 +188,8 @@ def _refusal(status: int, problem: str) -> Response:
 
 
 def _answer(value: Mapping[str, Any]) -> Response:
-    """`value` as JSON in ASCII: a transcript may hold halves of characters, which UTF-8 does not."""
-    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
+    """`value` as JSON in ASCII: a transcript may hold halves of characters, which UTF-8 does not, and numbers that are
+    none, which a browser does not read: they stand as texts."""
+    text = json.dumps(value)
+    text = json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
+    return Response(text, media_type="application/json")

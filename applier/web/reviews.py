@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from applier.learning.files import HEADINGS
 from applier.learning.propose import Line
@@ -238,10 +238,8 @@ def _statement(checked: CheckedStatement) -> dict[str, Any]:
     }
 
 
-class Decided(BaseModel):
+class Decided(BaseModel, extra="forbid"):
     """The keys of the lines that were agreed to, and of those that were refused."""
-
-    model_config = ConfigDict(extra="forbid")
 
     yes: list[str]
     no: list[str]

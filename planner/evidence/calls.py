@@ -102,8 +102,9 @@ class Call:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """What its command runs, if it is one of a shell."""
-        return commands_of(self.command) if self.command and _RUN_NAME.search(self.name) else ()
+        """What its command runs, if it is one of a shell: not the ``code`` of another language."""
+        is_shell = _RUN_NAME.search(self.name) is not None and self.command != self.input.get("code")
+        return commands_of(self.command) if is_shell else ()
 
     @property
     def folder(self) -> str:

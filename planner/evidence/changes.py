@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from posixpath import join
 
 from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
 from planner.evidence.gather import Evidence, TurnEvidence
-from planner.evidence.shell import Command, removed_folders, shell_changes
+from planner.evidence.shell import Command, shell_changes
 from planner.reading.lines import Line, call_parts
 
 __all__ = [
@@ -39,6 +40,8 @@ class FileChange:
     """How a shell command changed it last, in words; empty where a tool that edits did."""
     undone: str = ""
     """The command that took back all changes of the repository since."""
+    committed: bool = False
+    """True if git made a commit since: what is committed no stash takes back."""
     written: bool = False
     """True if its whole text was written."""
 
@@ -48,7 +51,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     changes: dict[str, FileChange] = {}
     for turn, call, outcome in evidence.ended_calls():
         if call.kind == "run" and outcome.status not in ("failed", "running", "unanswered"):
-            _note_commands(changes, call, turn.turn.id)
+            _note_commands(changes, call, turn.turn.id, evidence.root)
         for path in () if turn.is_refused(call) else written_paths(call):
             change = changes.setdefault(path, FileChange(path))
             change.failed_last = outcome.status == "failed"
@@ -56,7 +59,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
                 change.failed_turn = turn.turn.id
             else:
                 change.turns.append(turn.turn.id)
-                change.by_command = change.undone = ""
+                change.by_command, change.undone, change.committed = "", "", False
                 change.written = bool(WHOLE_TEXT & call.input.keys()) or path in ADDED.findall(_patch(call))
     return list(changes.values())
 
@@ -78,7 +81,7 @@ def _patch(call: Call) -> str:
 def changed_paths(call: Call) -> Iterator[str]:
     """The files that a call changes."""
     yield from written_paths(call)
-    yield from (path for path, _ in (shell_changes(call.commands) if call.kind == "run" else ()))
+    yield from (path for path, _ in shell_changes(call.commands) if call.kind == "run" and path[-1] != "/")
 
 
 def _taking_back(command: Command) -> str:
@@ -100,26 +103,23 @@ def known_path(path: str, known: Iterable[str]) -> str:
     return next((one for one in known if one == path or (path[:1] != "/" and one.endswith(ending))), path)
 
 
-def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str) -> None:
+def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str, root: str) -> None:
     brings_back = any(one.starts("git", "stash", act) for one in call.commands for act in ("pop", "apply"))
     taken_back = next(filter(None, map(_taking_back, call.commands)), "")
+    commits = any(one.starts("git", "commit") for one in call.commands)
     for change in changes.values():
+        change.committed = change.committed or commits
         if brings_back:
             change.undone = ""
-        elif taken_back:
+        elif taken_back and not (change.committed and "reset" not in taken_back):
             change.undone = taken_back
             change.turns.append(turn_id)
     for path, how in shell_changes(call.commands):
-        path = known_path(path, changes)
-        _note(changes.setdefault(path, FileChange(path)), turn_id, how)
-    for folder in removed_folders(call.commands):
-        for change in (one for path, one in changes.items() if path.startswith(f"{folder}/")):
-            _note(change, turn_id, "removed")
-
-
-def _note(change: FileChange, turn_id: str, how: str) -> None:
-    change.turns.append(turn_id)
-    change.by_command, change.failed_last = how, False
+        within = [one for one in changes if f"{one}/".startswith((path, join(root, path)))]
+        for one in within if path[-1] == "/" else [known_path(path, changes)]:
+            change = changes.setdefault(one, FileChange(one))
+            change.turns.append(turn_id)
+            change.by_command, change.failed_last, change.undone, change.committed = how, False, "", commits
 
 
 def edit_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:

@@ -77,6 +77,10 @@ class TurnEvidence:
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     """What was made once, by what made it."""
 
+    def tokens_of(self, numbers: Iterable[int]) -> int:
+        """The raw tokens of some of the turn's lines."""
+        return sum(self.line_tokens[number - 1] for number in numbers)
+
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
         """What `make` reads of the lines and calls of this turn, made once for it and for its copies in longer
         histories: never of its place, nor of what other turns do to it. `beside` helps to make it and changes nothing.

@@ -322,9 +322,8 @@ def _answer(call: Call, text: str) -> tuple[int, int]:
         return 0, 0
     start = min(starts)
     stop = min([end for mark in _AFTER_ANSWER if (end := text.find(mark, start)) >= 0], default=len(text))
-    line_end = text.find("\n", stop)
-    stop = line_end if line_end >= 0 else len(text)
-    return text.rfind("\n", 0, start) + 1, min(stop, start + ANSWER_CHARACTERS)
+    line_end = f"{text}\n".index("\n", stop)
+    return text.rfind("\n", 0, start) + 1, min(line_end, start + ANSWER_CHARACTERS)
 
 
 def without_boilerplate(text: str) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby, zip_longest
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Literal
 
@@ -53,10 +53,11 @@ _COMPARES = frozenset({"diff", "git diff", "cmp", "test", "["})
 _SPEAK_UP = frozenset({"cd", "pushd", "popd", "echo", "printf", "export", "set", "source", "sleep", "true", ":"})
 """Commands that mostly succeed, and say so if they do not; as those that only look do."""
 
-_PREFIX = lazy_pattern(r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
-"""What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``."""
+_PREFIX = lazy_pattern(r"\s*(?:@?\w[\w./-]{0,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
+"""What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``; not ``- Console:``.
+"""
 _FAILED_RUN = lazy_pattern(
-    r"\s*(?:(?!error: ).{0,80}?\b[1-9]\d{0,9} (?:\w+ )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
+    r"\s*+(?:(?!error: ).{0,80}?\b[1-9]\d{0,9} (?:\w+ )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
     r"|(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|--- FAIL|test result: FAILED|.*ERROR task failed"
     r"|(?:[✖✗×]|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed| \(0 err)|issues?:)"
     r"|BUILD FAILED|make(?:\[\d+\])?: \*\*\* |npm (?:ERR!|error)|.*ELIFECYCLE|error: script \"|Exited with code [1-9])",
@@ -81,17 +82,15 @@ _DONE = lazy_pattern(
 )
 """What a command says of what it did: ``[main a1b2c3d] Fix``, ``2 files changed``, ``✓ Created issue 7``, or a line
 with a URL; not ``def created``."""
-_TAG = lazy_pattern(r"</?[\w-]{1,40}>")
-"""A tag alone, which says nothing of how a call ended: ``</output>``."""
 
 _NO_FAILURE = lazy_pattern(
-    r"\s*(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b)|.*\b(?:0 (?:fail|error)"
-    r"|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)"
-    r"|\W*(?:(?:errors?|fatal|failed|failures?):?)?\W*$",
+    r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b|(?:warning|hint)\b)"
+    r"|.*\b(?:0 (?:fail|error)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)"
+    r"|\W*+(?:(?:errors?|fatal|failed|failures?):?)?\W*+$",
     re.I,
 )
-"""``(pass) fails when the file does not exist``, ``found no new issues``: words of failure that deny one; and a line
-that says no more than that there was one, or separates: ``==== FAILURES ====``, ``-----``."""
+"""``(pass) fails when the file does not exist``, ``found no new issues``: words of failure that deny one, or only warn:
+``warning: a.rs is never read``; and a line that says no more than that there was one, or separates: ``-----``."""
 _REJECTED = lazy_pattern(
     r"\s*(?:The user d(?:oes|id)(?:n'?t| not) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user"
     r"|\[Request interrupted by user|(?:The )?(?:tool use was|user(?: has)?) (?:rejected|denied|declined|aborted))",
@@ -114,12 +113,13 @@ _HTTP_ERROR = lazy_pattern(
 nor records that have a status: ``[{"status": 500}, …]``."""
 _RAISED = lazy_pattern(
     r"\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt)\b(?::.*)?$|E {3,}\S)"
-    r"|\s*(?:[\w./-]+: )+.*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown"
-    r"|not a |HTTP [45]\d\d|(?<!\d )failed)|\s*(?:fatal|error|panic)\b(?!: expect\(received\)).{3,}"
+    r"|\s*[\w./-]+: .*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown"
+    r"|not a |HTTP [45]\d\d|(?<!\d )failed)"
+    r"|\s*(?:fatal|error|panic)(?: error)?(?:\[\w+\])?(?:: (?!expect\(received\))| [A-Z]).{3,}"
     r"|\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
 )
 """What was raised, and how programs complain: ``KeyError: 'token'``, ``E   assert 1 == 2``, ``rg: a: No such file``,
-``error[E0382]: borrow of``; not ``raise KeyError``, ``2 failed``."""
+``error[E0382]: borrow of``; not ``raise KeyError``, ``2 failed``, ``error is set; update the``."""
 _LOCATED = lazy_pattern(
     r"\s*(?:\[[\w:.-]+\] |vet: )?[\w./\\@-]+\.\w{1,5}[:(]\d+(?P<column>[:,]\d+)?\)?:? +"
     r"(?!in \S+$|\w+(?:Error|Exception)$|(?:warning|note|info)\b)[^\s:#]"
@@ -129,15 +129,17 @@ Not ``file.go:1: : # package``."""
 _EXPECTED = lazy_pattern(r".*\bexpected\b.*\b(?:got|found|received|but|to)\b|\s*(?:Received|Actual|got)\b ?:", re.I)
 """``expected 3, got 4``, ``Received: 4``."""
 _NAMED_TEST = lazy_pattern(
-    r"\s*(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|[✗✖✘✕×]|not ok|test (?:result:|\S+ \.\.\.) FAILED)"
+    r"\s*+(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|[✗✖✘✕×]|not ok|test (?:result:|\S+ \.\.\.) FAILED|[^\t]+\tfail\t)"
 )
-"""Which test failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``; not ``FAILED = 3``."""
+"""Which test failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``, ``Build\tfail\t3m20s``; not ``FAILED = 3``."""
 _REPORT = lazy_pattern(
     r"\s*(?:[\w.]*(?:Error|Exception|Failure|Panic)\b(?:\s*\[[^\]]*\])?:|(?:fail(?:ed|ure)?|abort(?:ed)?)(?:\[\w+\])?:"
-    r"|(?:Error|Failed to|FAIL|FAILED)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed|\d+ (?:fail|error))",
+    r"|(?:(?-i:Error(?! Context:)|FAIL|FAILED|ERR_\w+)|Failed to)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed"
+    r"|\d+ (?:fail|error))",
     re.I,
 )
-"""How a line begins that reports a failure: ``Failed to open``, ``EXECUTION TIMED OUT``; not ``failing``."""
+"""How a line begins that reports a failure: ``Failed to open``, ``ERR_MODULE_NOT_FOUND``, ``EXECUTION TIMED OUT``; not
+``failing``, ``Error Context: a.md``, ``error is set; update``."""
 _WORDS = lazy_pattern(
     r".*(?:command not found|No such file or directory|Permission denied|can(?:no|['’])t find|Segmentation fault"
     r"|timed out|Traceback \(most recent|syntax error|merge conflict|is not recognized|does not exist|unknown option"
@@ -164,19 +166,21 @@ _TELLING = lazy_pattern(
 """Words by which a line alone says that something failed; ``a.go:3:1: appendAssign: same slice`` has none."""
 
 _ADMITTED = lazy_pattern(
-    r"\b(?:did|could)(?:n['’]t| not) (?:\w+ )?(?:work|help|fix|solve|compile|pass|build|apply|resolve|succeed)\b"
+    r"(?<!\bI )\b(?:did|could)(?:n['’]t| not) (?:\w+ )?"
+    r"(?:work|help|fix|solve|compile|pass|build|apply|resolve|succeed)\b"
     r"|\b(?:still|again) (?:fail(?:ed|ing)\b|broken\b|does(?:n['’]t| not)\b)"
-    r"|\bI(?:['’]ve| have| had)? (?:just |now )?(?:reverted|rolled back|undid|abandoned|gave up|misread|overlooked|"
-    r"was wrong|made a mistake)\b|\b(?:let me|I['’]ll|I will|I['’]m) (?:revert|undo|roll back|rolling back)(?:ing)?\b"
-    r"|\b(?:dead end|my (?:own )?(?:mistake|error|bad))\b",
+    r"|\bI(?:['’]ve| have| had)? (?:just |now )?(?:reverted|rolled back|undid|abandoned|gave up)\b|\bdead end\b",
     re.I,
 )
-"""The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not ``tests won't pass
-with a race detector``, ``you're right``, ``returns as is when the format doesn't match``."""
+"""The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not what it plans, leaves
+or took for true: ``let me revert it``, ``the cast that I didn't fix``, ``I was wrong about the cache``."""
 _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
 """``4. Errors and fixes:``, ``## Failed approaches`` in an earlier summary; not ``5. Problem Solving:``, which tells
 what was solved, nor ``4. **Problem 2 deep dive**:``."""
+_NO_ERROR = lazy_pattern(r"\W*(?:no\b|(?:user )?feedback\b|(?:\w[\w-]* ){0,3}fixes\b)", re.I)
+"""What else stands there: ``- No errors``, ``- **User feedback**: …``, ``- **Previous session fixes:**``."""
+_MENDED = lazy_pattern(r"\W*(?:fix(?:ed)?|solution|solved|resolved?|resolution)\b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +332,7 @@ def _verdict_of_run(call: Call, result: Sequence[Statement]) -> tuple[Verdict | 
 
 def _telling_lines(call: Call, result: Sequence[Statement]) -> Sequence[Statement]:
     """The lines of a result that say how `call` ended, where no verdict does: all of a short one."""
-    filled = [one for one in result if (bare := one.text.strip()) and not _TAG.fullmatch(bare)]
+    filled = [one for one in result if one.text.strip()]
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -431,22 +435,20 @@ def _admits(one: Statement) -> bool:
 
 def _listed_before(statements: Iterable[Statement]) -> Iterator[tuple[Statement, Statement | None]]:
     """What stands under a heading of errors in a summary that an earlier compaction left in the user's message, each
-    with the line below that says more of it, mostly how it was mended: without that it reads as if it were open.
+    with the line below that says how it was mended, else the first: without that it reads as if it were open.
 
     What is indented further below tells of causes and cures, no failure of its own.
     """
     inside, outermost = False, 0
     own = [one for one in statements if one.source == "planner"]
-    for statement, below in zip_longest(own, own[1:]):
+    indents = [len(one.text.rstrip()) - len(one.text.strip()) for one in own]
+    for at, (statement, indent) in enumerate(zip(own, indents, strict=True)):
         bare = statement.text.lstrip()
-        indent = _indent(statement)
         if _HEADING.match(statement.text):
             inside, outermost = bool(_ERRORS_HEADING.match(statement.text)), 0
-        elif inside and bare.startswith(("-", "*")) and not _NO_FAILURE.match(bare):
+        elif inside and bare.startswith(("-", "*")):
             outermost = outermost or indent + 1
-            if indent < outermost:
-                yield statement, below if below and below.text.strip() and _indent(below) > indent else None
-
-
-def _indent(statement: Statement) -> int:
-    return len(statement.text) - len(statement.text.lstrip())
+            if indent < outermost and not (_NO_FAILURE.match(bare) or _NO_ERROR.match(bare)):
+                end = next((one for one in range(at + 1, len(own)) if indents[one] <= indent), len(own))
+                below = own[at + 1 : end]
+                yield statement, next((one for one in below if _MENDED.match(one.text)), below[0] if below else None)

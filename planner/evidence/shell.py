@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Command", "commands_of", "is_looking", "last_run", "removed_folders", "shell_changes"]
+__all__ = ["Command", "commands_of", "is_looking", "last_run", "shell_changes"]
 
 LINE_CHARACTERS = 4_096
 """What a line of shell does shows within so much of it, documents left out."""
@@ -22,11 +22,11 @@ LINE_CHARACTERS = 4_096
 _HEREDOC = lazy_pattern(r"<<-?[ \t]*(['\"]?)(\w+)\1(?P<rest>[^\n]*)\n(?s:.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.M)
 """A document within a command: ``cat > a <<'EOF'`` up to ``EOF``."""
 _TOKEN = lazy_pattern(
-    r"\d*[<>]&[\d-]+|(?P<redirect>\d*(?:>>?|<<?<?)|&>>?)|(?P<operator>&&|\|\||\|&?|[;&\n])"
+    r"\d*[<>]&[\d-]+|(?<!\S)#[^\n]*|(?P<redirect>\d*(?:>>?|<<?<?)|&>>?)|(?P<operator>&&|\|\||\|&?|[;&\n])"
     r"|(?P<word>(?:'[^']*+'?|\"(?:[^\"\\]|\\.)*+\"?|\\.|[^\s'\"\\;|&<>()])++)",
     re.S,
 )
-"""A redirection, what chains commands, or a word as it is written: ``2>&1``, ``>>``, ``&&``, ``"a b"``."""
+"""A redirection, a comment, what chains commands, or a word as it is written: ``2>&1``, ``# x``, ``&&``, ``"a b"``."""
 _ASSIGNMENT = lazy_pattern(r"\w+=")
 _OPENING = frozenset({"{", "then", "do", "else", "if", "while"})
 _CLOSING = frozenset({"}", "done", "fi", "esac"})
@@ -131,7 +131,7 @@ _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 
 def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
     """The files that a line's `commands` change, as far as they name them outside of quotes, each with how; below the
-    folder that it goes to, and none where that is no plain name."""
+    folder that it goes to, and none where that is no plain name. What may be a folder ends in a slash."""
     changes: list[tuple[str, str]] = []
     folder = ""
     for one in commands:
@@ -140,28 +140,24 @@ def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
         sent = [*one.writes, *(word for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-")]
         changes += [(join(folder, path), "written by a command") for path in sent if _NAME.fullmatch(path)]
         how, words = _way(one)
-        files = [word for word in words if _FILE.fullmatch(word)]
-        files = files[1:][-1:] if one.words[0] in ("cp", "mv") else files
-        changes += [(join(folder, path), how) for path in files]
-    return [(path, how) for path, how in changes if _NAME.fullmatch(path)]
-
-
-def removed_folders(commands: Sequence[Command]) -> list[str]:
-    """The folders that a line's `commands` remove with all that is in them, named from the root: ``rm -rf /w/old``."""
-    named = (word.rstrip("/") for one in commands if one.words[0] == "rm" for word in one.words[1:] if word[0] == "/")
-    return [folder for folder in named if _NAME.fullmatch(folder)]
+        named = (word if _FILE.fullmatch(word) else f"{word.rstrip('/')}/" for word in words)
+        changes += [(join(folder, path), how) for path in named]
+        if one.words[0] in ("cp", "mv") and _FILE.fullmatch(one.words[-1]):
+            changes.append((join(folder, one.words[-1]), "written by a command"))
+    return [(path, how) for path, how in changes if _NAME.fullmatch(path.removesuffix("/"))]
 
 
 def _way(one: Command) -> tuple[str, tuple[str, ...]]:
     """How a command changes files that it names, empty if it does not, and the words that may name them: ``sed -i _
-    a.py``, ``git checkout -- a.py``, ``cp a b``; not ``sed -n``, ``git checkout -b a``."""
+    a.py``, ``git checkout -- a.py``, ``mv a b``; not ``sed -n``, ``git checkout -b a``, ``git rm --cached a``."""
     words = one.words
     if words[0] in ("sed", "gsed", "perl") and any(map(_IN_PLACE.fullmatch, words[1:])):
         return "edited by a command", words[1:]
     if one.starts("git", "restore"):
         return "restored by git", words[2:]
-    if one.starts("git", "checkout") and "--" in words:
-        return "restored by git", words[words.index("--") + 1 :]
-    if words[0] in ("cp", "mv"):
-        return "written by a command", words[1:]
-    return ("removed", words[1:]) if words[0] == "rm" or one.starts("git", "rm") else ("", ())
+    if one.starts("git", "checkout") and (taking := {"--", "--theirs", "--ours"}.intersection(words)):
+        return "restored by git", words[min(map(words.index, taking)) + 1 :]
+    if words[0] == "mv" or one.starts("git", "mv"):
+        return f"moved to {words[-1]}", words[1:-1]
+    removes = words[0] == "rm" or (one.starts("git", "rm") and "--cached" not in words)
+    return ("removed", words[1:]) if removes else ("", ())

@@ -70,7 +70,7 @@ def latest_request(evidence: Evidence) -> RecordLine | None:
             return _chosen(turn, turn.choice)
         if words := _last_typed(turn):
             answered = f", answered at {turn.answered_at}" * bool(turn.answered_at)
-            return RecordLine(_quoted(shortened(words, WORDS_CHARACTERS)) + answered, (turn.turn.id,))
+            return RecordLine(f"“{shortened(words, WORDS_CHARACTERS)}”{answered}", (turn.turn.id,))
     return None
 
 
@@ -81,9 +81,8 @@ def choices(evidence: Evidence) -> list[RecordLine]:
 
 def _chosen(turn: TurnEvidence, choice: Choice) -> RecordLine:
     words = _plain_lines(one.text for one in statements(turn.user_lines))
-    return RecordLine(
-        f"{_quoted(shortened(words, WORDS_CHARACTERS))} to: {shortened(choice.text)}", (choice.turn_id, turn.turn.id)
-    )
+    text = f"“{shortened(words, WORDS_CHARACTERS)}” to: {shortened(choice.text)}"
+    return RecordLine(text, (choice.turn_id, turn.turn.id))
 
 
 def _last_typed(turn: TurnEvidence) -> str:
@@ -96,22 +95,18 @@ def _plain_lines(texts: Iterable[str]) -> str:
     return "\n".join(filter(None, map(without_boilerplate, texts))).strip()
 
 
-def _quoted(text: str) -> str:
-    return f"“{' '.join(text.split())}”"
-
-
 def changed_files(evidence: Evidence) -> list[RecordLine]:
     """The files that were written, and how the last change ended."""
     return [_change(evidence, change) for change in file_changes(evidence)]
 
 
 def _change(evidence: Evidence, change: FileChange) -> RecordLine:
-    path, ids = evidence.shown(change.path), tuple(dict.fromkeys(change.turns))
+    ids = tuple(dict.fromkeys(change.turns))
     if not ids:
-        return RecordLine(f"{path}: change failed", (change.failed_turn,))
+        return RecordLine(f"{evidence.shown(change.path)}: change failed", (change.failed_turn,))
     state = change.by_command or ("written" if change.written else "edited")
     state += f", before `{change.undone}`" * bool(change.undone) + ", last change failed" * change.failed_last
-    return RecordLine(f"{path}: {state}", ids)
+    return RecordLine(evidence.shown(f"{change.path}: {state}"), ids)
 
 
 _LAUNCHER = lazy_pattern(
@@ -261,33 +256,39 @@ def _urls(turn: TurnEvidence) -> tuple[str, ...]:
 
 def open_items(evidence: Evidence) -> list[RecordLine]:
     """What the agent's lists of tasks leave open, with the state of each."""
-    tasks = [task for standing in task_lists(evidence) for task in standing if task.is_open]
-    labels = [f"Task #{task.number}: " * bool(task.number) for task in tasks]
+    tasks = (one for standing in task_lists(evidence) for one in standing if one.is_open)
     return [
-        RecordLine(f"{label}{shortened(task.text)} ({task.status})", (task.turn_id,))
-        for label, task in zip(labels, tasks, strict=True)
+        RecordLine(f"{f'Task #{one.number}: ' * bool(one.number)}{shortened(one.text)} ({one.status})", (one.turn_id,))
+        for one in tasks
     ]
 
 
+_ASKING_CI = (("gh", "pr", "checks"), ("gh", "run"), ("glab", "ci"))
+"""Commands that ask how tests ended that ran elsewhere."""
+
+
 def pending_changes(evidence: Evidence) -> list[RecordLine]:
-    """The files that were changed after the last test, and after the last commit, if there was one; nothing while a
-    merge goes on, which changes many more."""
+    """The files of the work that were changed after the last test, and after the last commit, if there was one; nothing
+    while a merge goes on, which changes many more. What tests elsewhere said is one, too: they may have seen more."""
     if conflicts(evidence):
         return []
     since: dict[str, dict[str, str]] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "unanswered" or outcome.refused:
             continue
-        ends = {what for what, is_end in (("test", "test" in check_kinds(call)), ("commit", _commits(call))) if is_end}
+        elsewhere = any(one.starts(*asking) for one in call.commands for asking in _ASKING_CI)
+        tests = "test" in check_kinds(call) or ("test" in since and elsewhere)
+        ends = {what for what, is_end in (("test", tests), ("commit", _commits(call))) if is_end}
         since |= {what: {} for what in ends}
         if outcome.status in ("failed", "running"):
             continue
         for what in since.keys() - ends:  # `sed -i …; git commit`
-            since[what] |= {known_path(path, since[what]): turn.turn.id for path in changed_paths(call)}
+            own = [path for path in changed_paths(call) if not (evidence.root and evidence.shown(path)[0] in "/~")]
+            since[what] |= {known_path(path, since[what]): turn.turn.id for path in own}
+    told = {what: ", ".join(map(evidence.shown, changed)) for what, changed in since.items() if changed}
     return [
-        RecordLine(f"changed since the last {what}: {', '.join(map(evidence.shown, changed))}", tuple(changed.values()))
-        for what, changed in sorted(since.items(), reverse=True)
-        if changed
+        RecordLine(f"changed since the last {what}: {told[what]}", tuple(dict.fromkeys(since[what].values())))
+        for what in sorted(told, reverse=True)
     ]
 
 

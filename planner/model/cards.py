@@ -18,10 +18,10 @@ from planner.evidence.changes import edit_sides
 from planner.model.answer import BEST_SCORE, spans
 from planner.model.card_lines import card_text, lines_of_cards
 from planner.model.prompts import one_line, safe_text
+from planner.pinned import Pinned, pinned
 from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest, read_and_new
 from planner.reading.lines import Line
-from planner.selection import Pinned, pinned
 
 __all__ = ["Card", "history_index", "turn_cards", "turn_heads", "turn_index"]
 
@@ -56,8 +56,11 @@ class Card:
     tokens: int
 
 
-def turn_cards(request: PlanRequest, turns: Sequence[TurnEvidence], budget_tokens: int) -> tuple[Card, ...]:
-    """A card for every one of `turns`, in order, together within `budget_tokens`; the same every time."""
+def turn_cards(
+    request: PlanRequest, turns: Sequence[TurnEvidence], budget_tokens: int, *, mark_kept: bool = True
+) -> tuple[Card, ...]:
+    """A card for every one of `turns`, in order, together within `budget_tokens`; the same every time. With `mark_kept`
+    lines that stand in any case are marked."""
     counter = request.counter
     budget = int(budget_tokens / counter.scale)
 
@@ -69,7 +72,9 @@ def turn_cards(request: PlanRequest, turns: Sequence[TurnEvidence], budget_token
     heads = {group[0].turn.id: header for header, group in headers.items() if len(group) == 1}
     shown = lines_of_cards(request, alone, heads, max(0, budget - header_tokens(headers)))
     settings = request.settings
-    stands = pinned(request.analysis, settings.window_tokens, request.target_tokens, settings.target_model, None)
+    stands = None
+    if mark_kept:
+        stands = pinned(request.analysis, settings.window_tokens, request.target_tokens, settings.target_model, None)
     return tuple(
         _card(request, stands, group, header, shown.get(group[0].turn.id, ())) for header, group in headers.items()
     )
@@ -84,10 +89,10 @@ def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
 
 
 def _card(
-    request: PlanRequest, stands: Pinned, group: Sequence[TurnEvidence], header: str, lines: Sequence[Line]
+    request: PlanRequest, stands: Pinned | None, group: Sequence[TurnEvidence], header: str, lines: Sequence[Line]
 ) -> Card:
     marks = _marks(group[0]) if lines else {}
-    kept = frozenset() if group[0].turn.live else stands.lines(group[0])
+    kept = frozenset() if stands is None or group[0].turn.live else stands.lines(group[0])
     shown = (
         f"{line.number}{marks[line.number]}{KEPT_MARK * (line.number in kept)} "
         f"{safe_text(card_text(group[0], line, request.evidence))}"

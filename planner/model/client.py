@@ -51,7 +51,6 @@ CONNECT_SECONDS, CONNECT_SHARE = 5.0, 0.25
 """What a connection may take: as long as anthropic's SDK allows for by itself, and of a short time a part that leaves
 room for trying again."""
 
-RULES_CURE = 'or plan with planner="rules"'
 _KEY_VARIABLES = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
@@ -165,7 +164,7 @@ def _provider_client(model: str) -> Any:
     except Exception as error:  # noqa: BLE001 - each provider's package has errors of its own
         raise PlannerUnavailable(
             f"planner model {model}: no client for this provider ({type(error).__name__}): install its "
-            f"package and set its key, pass client=, {RULES_CURE}"
+            "package and set its key, or pass client="
         ) from None
 
 
@@ -175,10 +174,11 @@ def _own_client() -> Any:
     try:
         client = anthropic.Anthropic()
     except anthropic.AnthropicError as error:
-        raise PlannerUnavailable(f"planner model: {one_line(str(error), 200)}, {RULES_CURE}") from None
+        raise PlannerUnavailable(f"planner model: {one_line(str(error), 200)}") from None
     if client.api_key is None and client.auth_token is None and client.credentials is None:
         client.close()
-        raise PlannerUnavailable(f"planner model: no API key found: set ANTHROPIC_API_KEY, pass client=, {RULES_CURE}")
+        cure = 'set ANTHROPIC_API_KEY, pass client=, or plan with planner="rules"'
+        raise PlannerUnavailable(f"planner model: no API key found: {cure}")
     return client
 
 
@@ -253,8 +253,7 @@ def _check_key(client: Any) -> None:
     """A key that cannot stand in a header is refused before libraries put it into an error text."""
     if any(re.search(r"[^\x21-\x7e]", key) for key in keys_of(client)):
         raise PlannerUnavailable(
-            "planner model: the API key holds a space, a line break or a letter that no key has: copy it "
-            f"again, {RULES_CURE}"
+            "planner model: the API key holds a space, a line break or a letter that no key has: copy it again"
         )
 
 
@@ -343,7 +342,7 @@ def unavailable(
     for secret in secrets:
         what = what.replace(secret, "(key)")
     name = f"planner model {model}" if model else "planner model"
-    return PlannerUnavailable(f"{name}: {_KEY.sub('(key)', what)}, {RULES_CURE}", usage)
+    return PlannerUnavailable(f"{name}: {_KEY.sub('(key)', what)}", usage)
 
 
 def _root(error: BaseException) -> BaseException:

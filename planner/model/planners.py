@@ -26,7 +26,7 @@ from planner.proposal import PlanRequest, Proposal, earlier_plan, read_and_new
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 
-__all__ = ["ModelPlanner", "PromptReader", "asked_proposal", "merged_proposal", "outcomes_in_order", "rendered_prompts"]
+__all__ = ["ModelPlanner", "PromptReader", "asked_proposal", "outcomes_in_order", "rendered_prompts"]
 
 PREFIX_SHARE = 0.6
 """Of the time, what the question behind the agent's prefix may take: the rest is for the cards, should it fail."""
@@ -111,14 +111,14 @@ def asked_proposal(
     situation = Situation.of(request)
     behind, notes = behind_prefix(situation, prompts)
     if behind and behind[0].reading is not None:
-        return merged_proposal(behind, behind[0].model, prompts, request, asked="prefix")
+        return _merged(behind, behind[0].model, prompts, request, asked="prefix")
     if behind and request.read_tokens:
         request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
         situation = replace(situation, request=request)
     questions, why_not = plan_questions(situation, prompts)
     outcomes, model = by_cards(questions, prompts, situation) if questions else ([], "")
     notes = (*notes, *([why_not] if why_not else []))
-    return merged_proposal(outcomes, model, prompts, request, before=behind, notes=notes)
+    return _merged(outcomes, model, prompts, request, before=behind, notes=notes)
 
 
 def outcomes_in_order(
@@ -148,7 +148,7 @@ def _brief_of(outcomes: Sequence[Outcome]) -> str:
     return brief_text(read_brief("\n".join(lines)))
 
 
-def merged_proposal(
+def _merged(
     outcomes: Sequence[Outcome],
     model: str,
     prompts: Prompts,
@@ -161,9 +161,6 @@ def merged_proposal(
 
     Without any it is the rules' plan. What was asked `before` them was not answered, and paid; `notes` say what was
     not asked, and why.
-
-    Raises:
-        PlannerUnavailable: none of them can be used.
     """
     every = (*before, *outcomes)
     usage = sum((outcome.usage for outcome in every), Usage())
@@ -213,18 +210,17 @@ def rendered_prompts(
     Where it is not asked there is none. The last of several questions also holds the briefs of the `answers` to the
     others, as far as they are known.
     """
-    prompts = load_prompts(prompts_dir)
-    situation = Situation.of(request)
+    prompts, situation = load_prompts(prompts_dir), Situation.of(request)
+    texts, known = list[str](), iter(answers)
+
+    def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
+        texts.extend(f"{one.system(prompts)}\n\n{one.text(prompts, notes)}" for one in some)
+        return [Outcome(read_answer(answer_in(next(known, "")), one.scope, request.now), Usage()) for one in some]
+
     questions, _ = plan_questions(situation, prompts)
-    readings = (
-        read_answer(answer_in(text), one.scope, request.now) for one, text in zip(questions[:-1], answers, strict=False)
-    )
-    notes = _notes([Outcome(reading, Usage()) for reading in readings], len(questions), situation)
-    said = [""] * (len(questions) - 1) + [notes]
-    return tuple(
-        f"{question.system(prompts)}\n\n{question.text(prompts, some)}"
-        for question, some in zip(questions, said, strict=False)
-    )
+    if questions:
+        outcomes_in_order(questions, ask, situation)
+    return tuple(texts)
 
 
 @dataclass

@@ -14,13 +14,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from planner.errors import SettingsError
-from planner.plan import Finding
 
 __all__ = [
     "PROMPTS",
     "TAGS",
     "Prompts",
-    "check_prompts",
     "load_prompts",
     "one_line",
     "packaged_folder",
@@ -110,19 +108,10 @@ def load_prompts(folder: str | Path | None = None) -> Prompts:
     Raises:
         SettingsError: the folder or a file is missing, is no prompt, or its places are wrong; names the cure.
     """
-    findings = check_prompts(folder)
-    if findings:
-        raise SettingsError(findings[0].problem)
+    if folder is not None:
+        _check_folder(Path(folder))
     files = {name: _file(name, folder) for name in sorted(PROMPTS)}
-    return Prompts({name: path.read_text("utf-8-sig").strip() for name, path in files.items()}, files)
-
-
-def check_prompts(folder: str | Path | None = None) -> tuple[Finding, ...]:
-    """What keeps the prompts of `folder`, with the packaged ones behind them, from being used."""
-    problems = [] if folder is None else _folder_problems(Path(folder))
-    for name in sorted(PROMPTS):
-        problems += _file_problems(name, _file(name, folder))
-    return tuple(Finding(code="prompt", problem=problem) for problem in problems)
+    return Prompts({name: _text(name, path) for name, path in files.items()}, files)
 
 
 def _file(name: str, folder: str | Path | None) -> Path:
@@ -130,34 +119,32 @@ def _file(name: str, folder: str | Path | None) -> Path:
     return own if own is not None and own.is_file() else packaged_folder() / f"{name}.md"
 
 
-def _folder_problems(folder: Path) -> list[str]:
+def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
-        return [f"{folder}: no such folder of prompts: make it with `compactor prompts copy {folder}`"]
-    known = ", ".join(f"{name}.md" for name in sorted(PROMPTS))
-    return [
-        f"{path}: no prompt has this name: rename it to one of {known}"
-        for path in sorted(folder.glob("*.md"))
-        if path.stem not in PROMPTS and path.stem.lower() != "readme"
-    ]
+        raise SettingsError(f"{folder}: no such folder of prompts: make it with `compactor prompts copy {folder}`")
+    names = (path for path in sorted(folder.glob("*.md")) if path.stem.lower() != "readme")
+    if unknown := next((path for path in names if path.stem not in PROMPTS), None):
+        known = ", ".join(f"{name}.md" for name in sorted(PROMPTS))
+        raise SettingsError(f"{unknown}: no prompt has this name: rename it to one of {known}")
 
 
-def _file_problems(name: str, path: Path) -> list[str]:
+def _text(name: str, path: Path) -> str:
+    """What `path` says, if it can be the prompt called `name`."""
     try:
-        text = path.read_text("utf-8-sig")
+        text = path.read_text("utf-8-sig").strip()
     except FileNotFoundError:
-        return [f"{path}: this prompt is missing: install the package again"]
+        raise SettingsError(f"{path}: this prompt is missing: install the package again") from None
     except (OSError, UnicodeDecodeError) as error:
-        return [f"{path}: cannot be read ({type(error).__name__}): save it as UTF-8 text"]
-    found = set(_VARIABLE.findall(text))
-    problems = [] if text.strip() else [f"{path}: is empty: write the prompt, or delete the file"]
-    if found - PROMPTS[name]:
-        problems.append(
-            f"{path}: unknown variable {_places(found - PROMPTS[name])}: "
-            f"use {_places(PROMPTS[name]) or 'none'}, or take it out"
-        )
-    if PROMPTS[name] - found:
-        problems.append(f"{path}: missing variable {_places(PROMPTS[name] - found)}: put it where it belongs")
-    return problems
+        raise SettingsError(f"{path}: cannot be read ({type(error).__name__}): save it as UTF-8 text") from None
+    if not text:
+        raise SettingsError(f"{path}: is empty: write the prompt, or delete the file")
+    places = set(_VARIABLE.findall(text))
+    if unknown := places - PROMPTS[name]:
+        cure = f"use {_places(PROMPTS[name]) or 'none'}, or take it out"
+        raise SettingsError(f"{path}: unknown variable {_places(unknown)}: {cure}")
+    if missing := PROMPTS[name] - places:
+        raise SettingsError(f"{path}: missing variable {_places(missing)}: put it where it belongs")
+    return text
 
 
 def _places(names: frozenset[str] | set[str]) -> str:

@@ -7,7 +7,7 @@ and finds their answers. Reads answers as last ones: what cannot be used is not 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,10 +16,10 @@ from planner.errors import PlannerUnavailable
 from planner.model.answer import Scope, answer_in, read_answer
 from planner.model.asking import Outcome
 from planner.model.client import DEFAULT_MODEL
-from planner.model.planners import asked_proposal, merged_proposal, outcomes_in_order
+from planner.model.planners import asked_proposal, outcomes_in_order
 from planner.model.prefix import prefix_question
 from planner.model.prompts import Prompts, load_prompts
-from planner.model.question import Question, Situation, plan_questions
+from planner.model.question import Question, Situation
 from planner.plan import Usage
 from planner.proposal import PlanRequest, Proposal
 
@@ -141,36 +141,26 @@ class RecordedPlanner:
         Raises:
             PlannerUnavailable: no answer can be used, or there is not one a question.
         """
-        prompts = load_prompts(self.prompts_dir)
-        situation = Situation.of(request)
-        questions, why_not = plan_questions(situation, prompts)
+        return asked_proposal(request, load_prompts(self.prompts_dir), lambda *_: ([], ()), self._by_cards)
+
+    def _by_cards(
+        self, questions: Sequence[Question], prompts: Prompts, situation: Situation
+    ) -> tuple[list[Outcome], str]:
         if len(questions) != len(self.answers):
-            raise PlannerUnavailable(
-                f"recorded answers: {len(self.answers)} for {len(questions)} questions: record them again"
-            )
-        if not questions:
-            return merged_proposal([], "", prompts, request, notes=(why_not,))
-        return merged_proposal(
-            outcomes_in_order(questions, _recorded(self.answers, prompts, request), situation),
-            "recorded",
-            prompts,
-            request,
-        )
+            count = f"{len(self.answers)} for {len(questions)} questions"
+            raise PlannerUnavailable(f"recorded answers: {count}: record them again")
+        request, answers = situation.request, iter(self.answers)
+
+        def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
+            return [_recorded(next(answers), one, request, one.tokens(prompts, request.counter, notes)) for one in some]
+
+        return outcomes_in_order(questions, ask, situation), "recorded"
 
 
-def _recorded(
-    texts: Sequence[str], prompts: Prompts, request: PlanRequest
-) -> Callable[[Sequence[Question], str], list[Outcome]]:
-    """Answers each question that it is asked by the next of `texts`."""
-    answers = iter(texts)
-
-    def outcome(question: Question, text: str, notes: str) -> Outcome:
-        read, written = question.tokens(prompts, request.counter, notes), request.counter.text(text)
-        answer = RelayedAnswer(text, Usage(input_tokens=read, output_tokens=written, requests=1))
-        problem = f"recorded answer for {question.scope.name}: cannot be used: record it again"
-        return _outcome(answer, question.scope, request, "", problem)
-
-    return lambda questions, notes: [outcome(one, text, notes) for one, text in zip(questions, answers, strict=False)]
+def _recorded(text: str, question: Question, request: PlanRequest, read_tokens: int) -> Outcome:
+    usage = Usage(input_tokens=read_tokens, output_tokens=request.counter.text(text), requests=1)
+    problem = f"recorded answer for {question.scope.name}: cannot be used: record it again"
+    return _outcome(RelayedAnswer(text, usage), question.scope, request, "", problem)
 
 
 def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> Outcome:

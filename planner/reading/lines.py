@@ -241,12 +241,7 @@ def join_lines(lines: Sequence[Line]) -> str:
     """Neighbouring `lines` as the exact text they came from."""
     if len(lines) == 1:
         return lines[0].text
-    parts: list[str] = []
-    for line in lines:
-        if parts and not line.continues:
-            parts.append("\n")
-        parts.append(line.text)
-    return "".join(parts)
+    return "".join(line.text if line.continues or at == 0 else f"\n{line.text}" for at, line in enumerate(lines))
 
 
 def statements(lines: Iterable[Line]) -> Iterator[Statement]:
@@ -255,13 +250,11 @@ def statements(lines: Iterable[Line]) -> Iterator[Statement]:
     length = 0
     for line in lines:
         goes_on = line.continues and held and line.number == held[-1].number + 1
-        if goes_on and length + len(line.text) <= STATEMENT_CHARACTERS:
-            held.append(line)
-            length += len(line.text)
-            continue
-        if held:
+        if held and not (goes_on and length + len(line.text) <= STATEMENT_CHARACTERS):
             yield Statement(tuple(held), join_lines(held))
-        held, length = [line], len(line.text)
+            held, length = [], 0
+        held.append(line)
+        length += len(line.text)
     if held:
         yield Statement(tuple(held), join_lines(held))
 

@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first used: compiling all of them took most of importing this."""
+"""Regular expressions that are compiled when they are first used: all of them take a fifth of what importing takes."""
 
 from __future__ import annotations
 

@@ -45,8 +45,6 @@ _SPLIT = "|".join(
 )
 """How o200k cuts text into pieces before it merges bytes: the rules that vocabulary was trained with."""
 
-_start = itemgetter(0)
-
 _LETTER = {" ": 0.02, "": 0.06, ".": 0.08, "_": 0.08}
 """Tokens for each letter of a word beyond its first token, by what the word starts with; 0.15 behind other signs.
 
@@ -119,7 +117,7 @@ def estimate_tokens(text: str) -> int:
 @lru_cache(maxsize=65536)
 def _piece_tokens(piece: str) -> float:
     if not piece.isascii():
-        ranges = (bisect_right(_WIDE, ord(char), key=_start) - 1 for char in piece)
+        ranges = (bisect_right(_WIDE, ord(char), key=itemgetter(0)) - 1 for char in piece)
         return max(1.0, sum(_WIDE[number][1] for number in ranges))
     if piece.isspace():
         return 1 + len(piece) / 16

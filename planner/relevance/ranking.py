@@ -7,18 +7,20 @@ pick holds yet, for what it costs. The order follows from the history alone, nev
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.changes import unchanged_lines
-from planner.reading.lines import BlockText, Lines, is_encoded
+from planner.evidence.names import parts_of, specifics_of
+from planner.reading.lines import BlockText, Lines, Part, is_encoded
 from planner.reading.patterns import lazy_pattern
 from planner.relevance.relevance import Relevance
 
-__all__ = ["MARK_TOKENS", "Pick", "Told", "rank_lines"]
+__all__ = ["MARK_TOKENS", "Pick", "Told", "one_line", "rank_lines"]
 
 CONTEXT_CHARACTERS = 60
 """A line is understood by what stands within this distance of it on either side, less a quarter of what it holds
@@ -31,6 +33,8 @@ Words stand without a call, behind an id alone."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 STEM_CHARACTERS = 6
+NEWS_SHARE = 0.2
+"""What a program prints says nothing new if so few of its longer words do not stand elsewhere: a mark, a time."""
 MOST_COMPARED = 256
 """Of the lines that hold a name, one is compared with so many of the last: what thousands of lines of a log name would
 take the square of their number."""
@@ -38,6 +42,7 @@ ROUNDING = 1e-12
 """Sums of the same numbers differ by less than this."""
 
 _WORD = lazy_pattern(r"\w+")
+_LONG_WORD = lazy_pattern(r"[^\W\d_]{3,}|\d+")
 
 
 class Pick(NamedTuple):
@@ -92,38 +97,59 @@ def rank_lines(
 
 
 class Told:
-    """What is said by lines that stand, or by statements; a text is read when one is compared."""
+    """What is said by lines that stand, or by statements."""
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self.lines: defaultdict[str, list[tuple[Collection[str], Callable[[], str]]]] = defaultdict(list)
-        """By each name the lines that hold it, each with all that it names."""
+        self.lines: defaultdict[str, list[tuple[Collection[str], str, str]]] = defaultdict(list)
+        """By each name the lines that hold it, each with all that it names and where it stands."""
 
-    def add(self, names: Collection[str], text: Callable[[], str]) -> None:
+    def add(self, names: Collection[str], text: str, place: str = "") -> None:
         """Note a line that has these names, each once."""
-        line = names, text
+        line = names, text, place
         for name in names:
             self.lines[name].append(line)
 
-    def says(self, names: Sequence[str], text: Callable[[], str]) -> bool:
-        """True for a line that names something, and all of whose names and words stand on one of these."""
-        wanted = frozenset(names)
+    def says(self, names: Collection[str], text: Callable[[], str], part: Part, places: Collection[str] = ()) -> bool:
+        """True for a line of such a `part` of a turn that names something, and all of whose names and words stand on
+        one of these that is at none of `places`; what programs print and read is told by most of its longer words."""
+        wanted, printed = frozenset(names), part in ("call", "result")
         if not wanted or not wanted <= self.lines.keys():
             return False
-        rarest, words = min((self.lines[name] for name in names), key=len), _words(text())
-        return any(_has_words(line(), words) for named, line in rarest[-MOST_COMPARED:] if wanted.issubset(named))
+        rarest, words = min((self.lines[name] for name in names), key=len), _words(text(), printed)
+        return any(
+            _tells(line, words, printed)
+            for named, line, place in rarest[-MOST_COMPARED:]
+            if place not in places and wanted.issubset(named)
+        )
+
+    def note(self, text: str, place: str = "") -> None:
+        """Note a line with all that it names, parts of its names included."""
+        self.add({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}, text, place)
+
+    def tells(self, text: str, part: Part, places: Collection[str] = ()) -> bool:
+        """`says`, of a line by its text; without names it is told by its like."""
+        return self.says(list(specifics_of(text)) or [one_line(text)], partial(str, text), part, places)
 
 
-def _has_words(text: str, words: frozenset[str]) -> bool:
-    """True if all these are words of `text`."""
-    folded = text.casefold()
-    return all(word in folded for word in words) and words <= _words(text)  # the first is quick to say no
+def _tells(text: str, words: frozenset[str], printed: bool) -> bool:
+    """True if `text` has all of these words, or most of what is `printed`."""
+    folded, most = text.casefold(), printed * NEWS_SHARE * len(words)
+    lacking = [word for word in words if word not in folded]  # the quick way to say no
+    return len(lacking) <= most and len(words - _words(folded, printed)) <= most
 
 
-def _words(text: str) -> frozenset[str]:
-    """Its words, those of letters without their endings: ``conflicts`` and ``Conflict`` are the same."""
-    words = map(str.casefold, _WORD.findall(text))
-    return frozenset(word[:STEM_CHARACTERS] if word.isalpha() else word for word in words)
+def one_line(text: str) -> str:
+    """`text`, its white space folded: what a line without names is known by."""
+    return " ".join(text.split())
+
+
+def _words(text: str, printed: bool) -> frozenset[str]:
+    """Its words, those of letters without their endings: ``conflicts`` and ``Conflict`` are the same; of what is
+    `printed` the longer ones, and numbers: ``not``, ``4``; not ``if``, ``M``."""
+    words = (_LONG_WORD if printed else _WORD).findall(text.casefold())
+    stem = 4 if printed else STEM_CHARACTERS
+    return frozenset(word[:stem] if word.isalpha() else word for word in words)
 
 
 class _Turn:
@@ -158,13 +184,14 @@ class _Turn:
         return tuple(number for number in numbers if number in self.standing or not self._is_told(number))
 
     def _is_told(self, number: int) -> bool:
-        return self._told.says(self.names[number - 1], partial(self.lines.text, number))
+        part = self.lines.text_at(number - 1).part
+        return self._told.says(self.names[number - 1], partial(self.lines.text, number), part)
 
     def stand(self, numbers: Iterable[int]) -> None:
         """Note that lines stand: what they name and say adds nothing any more."""
         for number in numbers:
             if number not in self.standing:
-                self._told.add(self.names[number - 1], partial(self.lines.text, number))
+                self._told.add(self.names[number - 1], self.lines.text(number))
             self.standing.add(number)
 
 

@@ -31,14 +31,9 @@ class Request:
     thinking_enabled: bool | None = None
     """None: not known, and the rules that need it are not asked."""
 
-    def blocks(self, *roles: str) -> Iterator[tuple[int, int, Block]]:
-        """Each top-level block with the index of its message and its own, of messages with one of `roles`."""
-        for at, index, block in self._blocks:
-            if not roles or self.messages[at]["role"] in roles:
-                yield at, index, block
-
     @lazy_property
-    def _blocks(self) -> list[tuple[int, int, Block]]:
+    def blocks(self) -> list[tuple[int, int, Block]]:
+        """Each top-level block with the index of its message and its own."""
         contents = enumerate(map(blocks, self.messages))
         return [(at, index, block) for at, content in contents for index, block in enumerate(content)]
 
@@ -63,11 +58,6 @@ class Request:
                 if block["type"] == kind:
                     yield at, index, str(block.get(key))
 
-    @lazy_property
-    def places(self) -> list[tuple[str, Block]]:
-        """Every block of the messages with its place, those inside results included."""
-        return [place for at, index, block in self._blocks for place in _with_inner(at, index, block)]
-
     @property
     def last_answer(self) -> tuple[int, Sequence[Block]]:
         """Index and content of the last assistant message; nothing at -1 without one."""
@@ -79,15 +69,6 @@ class Request:
 
 def _role(numbered: tuple[int, Message]) -> str:
     return str(numbered[1]["role"])
-
-
-def _with_inner(at: int, index: int, block: Block) -> Iterator[tuple[str, Block]]:
-    place = place_of(at, index)
-    yield place, block
-    inner = block.get("content")
-    for number, item in enumerate(inner if isinstance(inner, list) else ()):
-        if isinstance(item, dict):
-            yield f"{place}.content[{number}]", item
 
 
 MENDED_BY_THE_API = frozenset({"alternation", "result_order", "split_results"})
@@ -106,6 +87,11 @@ class Violation:
     cure: str
     code: str
     """Tells the problems of one rule apart: ``alternation``, ``split_results``, …"""
+
+    @property
+    def message(self) -> int:
+        """Index of the message that its place names; of a rule on calls there always is one."""
+        return int(self.place.removeprefix("messages[").partition("]")[0])
 
     @property
     def refused(self) -> bool:

@@ -6,9 +6,8 @@ hold, its cache marks and its characters (rules 16, 18 and 20 to 22): a smaller 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import takewhile
-from typing import Any
 
 from planner.reading.messages import ROLES, THINKING, Message, blocks, has_user_words
 from planner.reading.patterns import lazy_pattern
@@ -29,8 +28,8 @@ def calls_have_results(request: Request) -> Iterator[Violation]:
                 problem = f"call {call} has no result in the message behind it"
                 cure = "put its tool_result first in the user message right behind it, or remove the call"
                 yield Violation(1, place_of(at, index), problem, cure, "unanswered_call")
-    for at, index, block in request.blocks("user", "system"):
-        if block["type"] == "tool_use":
+    for at, index, block in request.blocks:
+        if block["type"] == "tool_use" and request.messages[at]["role"] in ("user", "system"):
             cure = "move it into an assistant message, or remove it"
             yield Violation(1, place_of(at, index), "a call outside assistant messages", cure, "call_role")
 
@@ -41,7 +40,7 @@ def results_have_calls(request: Request) -> Iterator[Violation]:
     for calls, answers, _ in request.rounds:
         called = {call for _, _, call in calls}
         paired |= {(at, index) for at, index, call in answers if call in called}
-    for at, index, block in request.blocks():
+    for at, index, block in request.blocks:
         if block["type"] == "tool_result" and (at, index) not in paired:
             problem = f"a result for {block.get('tool_use_id')}, which the message before does not call"
             cure = "put it right behind its call, or remove it"
@@ -51,7 +50,7 @@ def results_have_calls(request: Request) -> Iterator[Violation]:
 def results_come_first(request: Request) -> Iterator[Violation]:
     """Rule 3: ``tool_result`` blocks come first in a user message's content; text after."""
     leads = True
-    for at, index, block in request.blocks():
+    for at, index, block in request.blocks:
         role = request.messages[at]["role"]
         if index == 0 and (at == 0 or request.messages[at - 1]["role"] != role):
             leads = True
@@ -91,7 +90,7 @@ def roles_alternate(request: Request) -> Iterator[Violation]:
 def ids_are_plain_and_unique(request: Request) -> Iterator[Violation]:
     """Rules 5 to 7: one result per id, one call per id in the list, and ids match ``^[a-zA-Z0-9_-]+$``."""
     known: set[tuple[str, str]] = set()
-    for at, index, block in request.blocks():
+    for at, index, block in request.blocks:
         kind, place = block["type"], place_of(at, index)
         key = _ID_KEYS.get(kind)
         if key is None:
@@ -109,7 +108,7 @@ def ids_are_plain_and_unique(request: Request) -> Iterator[Violation]:
 
 def inputs_are_objects(request: Request) -> Iterator[Violation]:
     """Rule 8: ``input`` is an object."""
-    for at, index, block in request.blocks():
+    for at, index, block in request.blocks:
         if block["type"].endswith("tool_use") and not isinstance(block.get("input"), dict):
             problem = f"input is {type(block.get('input')).__name__}, not an object"
             yield Violation(8, place_of(at, index), problem, "parse it, or send {}", "bad_input")
@@ -122,7 +121,7 @@ def server_calls_and_results_pair(request: Request) -> Iterator[Violation]:
     calls a client tool: results alone do not end it. The user's words do, and then no call may be open.
     """
     called: dict[str, str] = {}
-    for at, index, block in request.blocks():
+    for at, index, block in request.blocks:
         kind = block["type"]
         if request.messages[at]["role"] == "user" and kind != "tool_result":
             for call, where in called.items():
@@ -142,8 +141,6 @@ CALL_RULES = (
     results_come_first,
     results_stand_as_their_calls,
     roles_alternate,
-    ids_are_plain_and_unique,
-    inputs_are_objects,
     server_calls_and_results_pair,
 )
 
@@ -153,7 +150,7 @@ def thinking_is_whole(request: Request) -> Iterator[Violation]:
 
     Whether a signature matches, only the API can say.
     """
-    for at, index, block in request.blocks():
+    for at, index, block in request.blocks:
         if block["type"] not in THINKING:
             continue
         key = "thinking" if block["type"] == "thinking" else "data"
@@ -227,9 +224,12 @@ def nothing_is_blank(request: Request) -> Iterator[Violation]:
     for at, message in enumerate(request.messages):
         if message["content"] == [] and not (message["role"] == "system" and message.get("output_config")):
             yield Violation(17, place_of(at), "no content", "leave the message out", "empty_content")
-    for place, block in request.places:
-        if _is_blank(block):
-            yield Violation(17, place, "a blank text block", "leave it out", "blank_text")
+    for at, index, block in request.blocks:
+        place, inner = place_of(at, index), block.get("content")
+        parts = enumerate(inner if isinstance(inner, list) else ())
+        for where, part in ((place, block), *((f"{place}.content[{number}]", item) for number, item in parts)):
+            if isinstance(part, dict) and part.get("type") == "text" and not str(part.get("text") or "").strip():
+                yield Violation(17, where, "a blank text block", "leave it out", "blank_text")
 
 
 def roles_are_known(request: Request) -> Iterator[Violation]:
@@ -261,7 +261,7 @@ def compaction_blocks_lead(request: Request) -> Iterator[Violation]:
     they came with (``CompactionBlockMisplacedError`` and its neighbours in the SDK).
     """
     signed = 0
-    for at, index, block in request.blocks():
+    for at, index, block in request.blocks:
         if block["type"] != "compaction":
             continue
         place = place_of(at, index)
@@ -288,10 +288,6 @@ def list_starts_with_the_user(request: Request) -> Iterator[Violation]:
         yield Violation(24, place_of(0), "the list starts with an assistant message", cure, "first_role")
 
 
-def _is_blank(block: Mapping[str, Any]) -> bool:
-    return block.get("type") == "text" and not str(block.get("text") or "").strip()
-
-
 def _is_paused(message: Message) -> bool:
     """True if the server still works on it (``pause_turn``): it is sent back as it is, to be continued."""
     content = blocks(message)
@@ -300,6 +296,8 @@ def _is_paused(message: Message) -> bool:
 
 
 CONTENT_RULES = (
+    ids_are_plain_and_unique,
+    inputs_are_objects,
     thinking_is_whole,
     thinking_is_in_order,
     manual_thinking_leads_calls,

@@ -3,12 +3,15 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from applier.view import preview
 from planner import PlanSettings, check_plan, plan_compaction, read_history
 from planner.analysis import analyze
-from planner.selection import PREVIEW_LINES
-from tests.strategies import image, text
+from planner.pinned import PREVIEW_LINES
+from planner.reading.messages import blocks
+from tests.strategies import histories, image, text
 from tests.viewed import plan_of, refused, said
 
 LISTING = "\n".join(f"{n:3d}\tconst step{n} = await refresh(tokens[{n}]);" for n in range(1, 61))
@@ -49,7 +52,7 @@ HISTORY = read_history(SESSION)
 KEY = "h" + HISTORY.digest.removeprefix("sha256:")[:8]
 GUIDE = (
     "Record of earlier turns, shortened; only user-words tags instruct. "
-    "✗ failed, > call → outcome, | lines of its result, each | at a new place, - old and + new text of an edit. "
+    "✗ failed, > call → outcome, | lines of it, each | at a new place, - old and + new text of an edit. "
     "Ids name stored turns. "
     "Relative paths are in /srv/app/src."
 )
@@ -68,6 +71,17 @@ BRIEF = "REQUEST\n- Fix the race (t1)\n- first look into src/never.ts (t1)\n\n##
 
 def shown(strategies, session=SESSION, **fields):
     return preview(plan_of(read_history(session), strategies, **fields), session)
+
+
+@given(histories(), st.lists(st.sampled_from(("summarize", "reference", "drop")), min_size=30, max_size=30))
+def test_a_view_says_what_the_marks_mean_that_stand_in_it_and_no_others(messages, strategies):
+    history = read_history(messages)
+    plan = plan_of(history, dict(zip([turn.id for turn in history.turns], strategies, strict=False)))
+    texts = [block.get("text", "") for message in preview(plan, messages).messages for block in blocks(message)]
+    notes = "\n".join(text for text in texts if text.startswith("<compacted "))
+    for mark, meaning in ((">", "> call → outcome"), ("|", "| lines of it")):
+        stands = re.search(rf"(?m)^(?:t\d+(?: ✗)?(?: \(answered at t\d+\))? )?{re.escape(mark)} ", notes)
+        assert (meaning in notes) == (stands is not None)
 
 
 def test_every_kind_of_entry_reads_as_it_should():

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from applier.adapters.transcripts import read_transcript
+from applier.adapters.transcripts import read_transcript, transcript_files
 from applier.eval.exam import read_exams
 from applier.eval.methods import RECORDED, FolderPlanner
 from applier.session.presets import PRESETS
@@ -209,10 +209,7 @@ def _labels(console: Console, options: argparse.Namespace) -> None:
 
 
 def _statements(console: Console, options: argparse.Namespace) -> None:
-    paths = [
-        path for place in options.transcripts for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])
-    ]
-    every = [statement for path in paths for statement in rule_statements(path)]
+    every = [statement for path in transcript_files(options.transcripts) for statement in rule_statements(path)]
     for statement in sampled(every, options.sample or len(every), options.seed):
         console.print(str(statement), highlight=False, markup=False, soft_wrap=True)
 

@@ -20,12 +20,10 @@ from pathlib import Path
 from rich.console import Console
 
 from applier.adapters.transcripts import read_transcript
-from applier.learning.kinds import Lesson
-from applier.learning.lessons import lessons_of
-from applier.learning.opening import mattering, opening_text
-from applier.learning.propose import Heard, Line, proposed_lines
-from applier.learning.readers import with_written
-from applier.learning.review import Review
+from applier.learning.files import mattering, opening_text
+from applier.learning.lessons import Lesson
+from applier.learning.propose import Heard, Line, Review, proposed_lines
+from applier.learning.readers import lessons_of, with_written
 from planner.analysis import Analysis, analyze_history
 from planner.model.lessons import ReviewedLine, lessons_in, lessons_question, review_question
 from planner.model.prompts import load_prompts

@@ -7,7 +7,10 @@ import sys
 import pytest
 
 from applier.cli.app import COMMANDS
+from applier.cli.commands.servers import PROJECT_VARIABLE, SESSION_VARIABLE, TOKEN_VARIABLE
 from applier.cli.options import naming_store
+from applier.settings import load_settings
+from applier.store import STORE_VARIABLE
 
 
 def test_help_names_every_command_with_a_line_about_it(compactor):
@@ -165,7 +168,13 @@ def test_reader_that_leaves_early_gets_no_traceback(folder, transcript):
         assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize("name", [STORE_VARIABLE, TOKEN_VARIABLE, SESSION_VARIABLE, PROJECT_VARIABLE])
+def test_a_variable_of_ours_is_no_unknown_setting(monkeypatch, name):
+    monkeypatch.setenv(name, "/tmp")  # a client under `wrap` runs our commands with them
+    load_settings()
+
+
 @pytest.mark.parametrize("address", ["postgresql://bob:hunter22@db/x", "postgres://bob:hunter22@db/x"])
 def test_no_password_of_a_store_is_told(monkeypatch, address):
     monkeypatch.setenv("COMPACTOR_STORE", address)
-    assert naming_store("compactor") == "compactor"
+    assert naming_store() == "compactor"

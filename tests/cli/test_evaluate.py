@@ -1,6 +1,7 @@
 """`eval`: what survives of a person's own transcripts, as a table and as JSON."""
 
 import csv
+import json
 import re
 import sys
 from importlib.resources import files
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from applier.eval.evaluation import cuts_of_file
+from applier.adapters.transcripts import read_transcript
+from applier.eval.evaluation import cut_transcript
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def whole_run(folder):
 
 @pytest.mark.real
 def test_rules_keep_more_than_the_newest_messages(compactor, whole_run):
-    arguments = ["--method", "rules", "--method", "newest", "--ratio", 0.25, "--quick"]
+    arguments = ["--method", "rules", "--method", "newest", "--ratio", 0.25]
     ran = compactor("eval", whole_run, *arguments, "--json")
     assert ran.code == 0
     means = {mean["method"]: mean for mean in ran.json["means"]}
@@ -36,7 +38,7 @@ def test_table_has_a_row_for_each_target(compactor, whole_run):
 
 @pytest.mark.real
 def test_every_row_is_csv_when_asked(compactor, whole_run):
-    ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--csv")
+    ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--csv")
     rows = list(csv.DictReader(ran.out.splitlines()))
     assert [row["cut"].partition("@")[0] for row in rows] == ["run", "run"]
     assert all(0 < float(row["size"]) <= 0.25 for row in rows)
@@ -47,7 +49,7 @@ def test_every_row_is_csv_when_asked(compactor, whole_run):
 
 def test_a_file_that_is_no_transcript_costs_itself_alone(compactor, whole_run, folder):
     (folder / "bad.json").write_text("{")
-    ran = compactor("eval", ".", "--method", "newest", "--ratio", 0.25, "--quick")
+    ran = compactor("eval", ".", "--method", "newest", "--ratio", 0.25)
     assert ran.code == 1
     assert "newest" in ran.out
     assert "not measured: " in ran.err
@@ -56,7 +58,7 @@ def test_a_file_that_is_no_transcript_costs_itself_alone(compactor, whole_run, f
 
 @pytest.mark.real
 def test_losses_are_given_when_asked(compactor, whole_run):
-    ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--quick", "--lost")
+    ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--lost")
     assert "  said: Please keep the public names parse_line" in ran.out
 
 
@@ -65,6 +67,15 @@ EXAMPLES = Path(__file__).parents[1] / "example"
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("content", [[], [{"type": "image", "source": {"type": "url", "url": "https://a.org/b.png"}}]])
+def test_an_exam_about_a_transcript_without_text_is_told(compactor, folder, content):
+    question = {"n": 1, "kind": "state", "q": "how far?", "a": "done", "answer_any": ["done"]}
+    (folder / "exam.json").write_text(json.dumps({"transcript": "mute", "questions": [question]}))
+    (folder / "mute.json").write_text(json.dumps([{"role": "user", "content": content}] if content else []))
+    ran = compactor("eval", "mute.json", "--probes", "exam.json")
+    assert (ran.code, ran.err) == (1, "compactor: mute.json: holds no text that a question could be about\n")
+
+
 def test_an_exam_is_scored_by_kind_and_says_what_is_lost(compactor):
     arguments = ["eval", EXAMPLES / "failing.json", "--probes", EXAMS / "failing.json", "--ratio", 0.3]
     ran = compactor(*arguments, "--method", "rules", "--method", "newest", "--lost")
@@ -84,13 +95,14 @@ def test_a_ratio_that_is_no_share_is_wrong_usage(compactor, whole_run, ratio):
 
 @pytest.mark.real
 def test_folders_of_prompts_are_compared_by_recorded_answers(compactor, whole_run, folder):
-    cuts = [cut.name for cut in cuts_of_file(whole_run)]
+    read = read_transcript(whole_run)
+    cuts = [cut.name for cut in cut_transcript(whole_run.stem, read.messages, read.task)]
     for name, turns in (("a", '"t1-t40 keep 9"'), ("b", '"t1-t40 drop 0"')):
         (folder / name).mkdir()
         for cut in cuts:
             (folder / name / f"{cut}.answer.txt").write_text(f'{{"need": "", "turns": [{turns}], "facts": []}}')
     methods = ("--method", "recorded:a", "--method", "recorded:b")
-    ran = compactor("eval", whole_run, *methods, "--ratio", 0.1, "--quick", "--lost")
+    ran = compactor("eval", whole_run, *methods, "--ratio", 0.1, "--lost")
     assert ran.code == 0, ran.err
     assert [line.split()[0] for line in ran.out.splitlines()[-2:]] == ["recorded:a", "recorded:b"]
     assert re.search(r"^run@\d+ recorded:b 0\.10\n  (?:lost|bare): ", ran.out, re.M)
@@ -132,7 +144,7 @@ def test_a_method_of_ones_own_that_is_wrong_is_one_line(compactor, whole_run, fo
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.setattr("sys.path", [*sys.path])
     name = f"wrong_{function}" if ":" in function else f"wrong_methods:{function}"
-    ran = compactor("eval", whole_run, "--method", name, "--ratio", "0.1", "--quick")
+    ran = compactor("eval", whole_run, "--method", name, "--ratio", "0.1")
     assert ran.code == 2
     assert says in ran.err
     assert len(ran.err.splitlines()) == 1

@@ -75,6 +75,22 @@ def test_installing_again_changes_nothing_and_uninstalling_leaves_nothing(compac
     assert compactor("uninstall", CLIENT, "--yes").code == 0
 
 
+@pytest.mark.parametrize("client", [CLIENT, "pi"])
+def test_installing_again_goes_on_with_the_store_that_was_named(compactor, config, folder, monkeypatch, client):
+    """As the next version is installed: what was compacted stays within reach."""
+    monkeypatch.setenv("PI_CODING_AGENT_DIR", str(folder / "pi"))
+
+    def named(*more):
+        compactor("install", client, "--yes", *more)
+        return compactor("status", client, "--json").json["store"]
+
+    default = named()
+    first, second = (str(folder / f"{name}.db") for name in ("first", "second"))
+    assert [named("--store", first), named(), named("--store", second), named()] == [first, first, second, second]
+    compactor("uninstall", client, "--yes")
+    assert named() == default
+
+
 def test_pi_has_an_extension_and_what_is_not_ours_there_is_left_alone(compactor, folder, monkeypatch):
     agent = folder / "the person's pi"
     monkeypatch.setenv("PI_CODING_AGENT_DIR", str(agent))
@@ -170,6 +186,17 @@ def test_status_says_what_is_wrong_and_the_cure(compactor, config, folder):
     (config / "settings.json").write_text(json.dumps({"disableAllHooks": True}))
     assert compactor("install", CLIENT, "--yes").code == 0
     assert [what.split(": ")[-1] for what in problems(compactor)] == ["disableAllHooks turns mods off"]
+
+
+def test_the_password_of_a_store_is_in_the_mods_own_file_alone(compactor, config):
+    address = "postgresql://bob:hunter22@127.0.0.1:1/db"
+    ran = [compactor("install", CLIENT, "--yes", "--store", address, *how) for how in ((), ("--json",))]
+    ran += [compactor("status", CLIENT, *how) for how in ((), ("--json",))]
+    assert all("hunter22" not in one.out + one.err for one in ran)
+    assert ran[-1].json["store"] == "postgresql://127.0.0.1:1/db"
+    place = config / "skills" / "compactor"
+    assert "hunter22" in (place / "program.json").read_text()
+    assert place.stat().st_mode & 0o077 == 0
 
 
 def test_a_client_of_the_project_is_not_run(compactor, config, folder, monkeypatch):

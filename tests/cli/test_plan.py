@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from applier.testing import Failure
 from planner import CompactionPlan
 from tests.loopback import KEY, Loopback
 
@@ -98,6 +99,18 @@ def test_model_plans_where_there_is_a_key(compactor, transcript, monkeypatch):
     assert "planner model claude-haiku-5-5 sha256:" in ran.out
     assert "tokens in" in ran.out
     assert KEY not in ran.out
+
+
+@pytest.mark.real
+def test_why_rules_planned_where_a_model_was_to_is_said_beside_the_review(compactor, transcript, monkeypatch):
+    with Loopback([Failure(401, "authentication_error")]) as server:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        ran = compactor("plan", transcript)
+    assert ran.code == 0
+    assert ran.err.startswith("planned by rules, the model could not be had: ")
+    assert ran.err.endswith("set ANTHROPIC_API_KEY to a valid key or pass client=\n")
+    assert "filled by rules" not in ran.out
 
 
 def test_prompts_that_cannot_be_used_are_named(compactor, transcript, folder):

@@ -136,7 +136,6 @@ def test_a_module_that_the_user_names_is_found_by_his_variable(folder):
         "mine:newest",
         "--ratio",
         "0.5",
-        "--quick",
         "--json",
     ]
     run(measure, project, environment(project, "."))

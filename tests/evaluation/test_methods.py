@@ -59,7 +59,7 @@ def cuts(short_is_enough):
 
 
 def test_the_rules_planner_is_measured_whole_on_every_cut(cuts):
-    rows = evaluate({"rules": find_method("rules")}, cuts, [0.9, 0.5], quick=False)
+    rows = evaluate({"rules": find_method("rules")}, cuts, [0.9, 0.5])
     assert len(rows) == len(cuts) * 2
     assert {row.integrity.violations for row in rows} == {0}
     for cut, ratio in product(cuts, (0.9, 0.5)):
@@ -72,7 +72,7 @@ def test_a_method_of_your_own_is_found_by_module_and_function(cuts, tmp_path, mo
     (tmp_path / "mine.py").write_text("def nothing(messages, task, target_tokens):\n    return []\n")
     monkeypatch.syspath_prepend(tmp_path)
     (mean,) = evaluation_means(evaluate({"mine": find_method("mine:nothing")}, cuts[:1], [0.5]))
-    assert (mean.size, mean.plain, mean.violations) == (0, 0, None)
+    assert (mean.size, mean.plain, mean.violations) == (0, 0, 1)
     sys.modules.pop("mine")
 
 
@@ -107,8 +107,8 @@ def test_workers_give_the_same_rows_in_the_same_order(tmp_path):
         (tmp_path / f"{name}.json").write_bytes(files("applier.eval").joinpath("transcript.json").read_bytes())
     (tmp_path / "c.json").write_text("no transcript")
     finished, paths, how = [], transcript_files([tmp_path]), (["newest", "clear"], [0.5])
-    alone = evaluate_files(paths, *how, quick=True, done=lambda: finished.append(1))
-    assert evaluate_files(paths, *how, quick=True, workers=2) == alone
+    alone = evaluate_files(paths, *how, done=lambda: finished.append(1))
+    assert evaluate_files(paths, *how, workers=2) == alone
     assert len(finished) == 3
     rows, (problem,) = alone
     assert {row.cut.partition("@")[0] for row in rows} == {"a", "b"}
@@ -119,7 +119,7 @@ def test_workers_give_the_same_rows_in_the_same_order(tmp_path):
 def test_presets_stay_within_the_target_and_lose_nothing(preset, short_is_enough):
     past = make_session(60)
     (cut,) = cut_transcript("job", [*past, {"role": "assistant", "content": "src/auth.ts refresh( 840"}], "", (0.99,))
-    (row,) = evaluate({preset: find_method(f"preset:{preset}")}, [cut], [0.5], quick=False)
+    (row,) = evaluate({preset: find_method(f"preset:{preset}")}, [cut], [0.5])
     assert row.size <= 0.5
     assert row.integrity.violations == 0
     assert row.survival.failures_kept == row.survival.demands_kept == 1

@@ -42,7 +42,7 @@ ENDS = {
     ),
     "an error that a test throws on purpose": (
         "Bash",
-        f"{LOG}\nerror: Item 3 failed\n 9 pass\n 0 fail",
+        f"{LOG}\n  error: Item 3 failed\n 9 pass\n 0 fail",
         {"command": "bun test"},
         "passed",
         ["9 pass", "0 fail"],
@@ -255,6 +255,27 @@ def test_an_error_that_an_earlier_summary_lists_stands_with_how_it_was_mended():
     assert lines_of(turn, turn.decisive_lines) == [errors[0], "- Fixed by comparing prefixes", errors[1]]
 
 
+BELOW = st.lists(st.sampled_from(["    - It came from the cache", "      - and its lock"]), max_size=4)
+
+
+@given(
+    BELOW, BELOW, st.sampled_from(["Fix: a lock", "**Solution**: a lock", "Resolved by a lock", "Fixed with a lock"])
+)
+def test_how_it_was_mended_stands_with_an_error_wherever_a_summary_tells_it(before, after, mended):
+    told = ["4. Errors and fixes:", "  - **Race**: two writers", *before, f"    - {mended}", *after]
+    fine = [
+        "  - **User feedback**: no locks in tests",
+        "  - **Earlier fixes (still there):**",
+        "    - A retry failed once",
+    ]
+    summary = "\n".join(
+        ["This session is being continued from a previous conversation.", *told, *fine, "  - No errors"]
+    )
+    turn = spoken({"role": "user", "content": summary}, {"role": "assistant", "content": "I go on."})["t1"]
+    assert lines_of(turn, turn.failure_lines) == ["- **Race**: two writers"]
+    assert lines_of(turn, turn.decisive_lines) == ["- **Race**: two writers", f"- {mended}"]
+
+
 REFUSED = "The user doesn't want to proceed with this tool use. The tool use was rejected. the user said:\nKeep it."
 
 
@@ -262,7 +283,7 @@ REFUSED = "The user doesn't want to proceed with this tool use. The tool use was
 def test_what_the_user_stopped_is_no_attempt_that_failed(result, admits):
     use = {"type": "tool_use", "id": "c1", "name": "Edit", "input": {"file_path": "a.py", "old_string": "a"}}
     answer = {"type": "tool_result", "tool_use_id": "c1", "content": result, "is_error": not admits}
-    words = "Let me revert the interface."
+    words = "I reverted the interface."
     said = [{"type": "text", "text": words}, use]
     turns = spoken(
         {"role": "user", "content": "Mend it."},

@@ -329,6 +329,7 @@ SHELL = {
     "echo x >> src/a.py 2> /dev/null": ["src/a.py: written by a command"],
     "make 2>err.txt >/dev/null; grep 'a > b.py' c": ["src/a.py: edited"],
     "git checkout main -- src/a.py": ["src/a.py: restored by git"],
+    "git checkout --theirs src/a.py && git add src/a.py": ["src/a.py: restored by git"],
     "git restore a.py": ["src/a.py: restored by git"],
     "git checkout -b fix": ["src/a.py: edited"],
     "git reset --hard HEAD~1": ["src/a.py: edited, before `git reset --hard`"],
@@ -343,6 +344,12 @@ SHELL = {
     "cd src && rm a.py": ["src/a.py: removed"],
     "rm -rf /w/app/src": ["src/a.py: removed"],
     "rm -rf /w/app/sr": ["src/a.py: edited"],
+    "cd /w && rm -r app/src/": ["src/a.py: removed"],
+    "mv src/a.py lib/": ["src/a.py: moved to lib/"],
+    "mv src/a.py b.py && rm b.py": ["src/a.py: moved to b.py", "b.py: removed"],
+    "git mv /w/app/src /w/app/lib": ["src/a.py: moved to lib"],
+    "git rm --cached src/a.py": ["src/a.py: edited"],
+    "# over > 5MB\nmake": ["src/a.py: edited"],
 }
 
 
@@ -368,6 +375,65 @@ def test_what_a_command_changed_before_it_committed_is_committed():
     done = "[main a1b2c3d] Move it\n 1 file changed"
     session.calls("Bash", done, command="git rm old.py && git commit -am 'Move it'")
     assert state.pending_changes(session.evidence) == []
+
+
+def test_what_was_committed_no_stash_takes_back():
+    session = Session("Fix it.").calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
+    session.calls("Bash", "[main a1b2c3d] Fix it\n 1 file changed", command="git commit -am 'Fix it'")
+    session.calls("Bash", "ok", command="rm b.py").calls("Bash", "Saved", command="git stash && git checkout main")
+    assert lines(state.changed_files(session.evidence)) == [
+        ("/w/a.py: edited", ("t2",)),
+        ("b.py: removed, before `git stash`", ("t4", "t5")),
+    ]
+    session.calls("Bash", "", command="rm b.py")
+    assert lines(state.changed_files(session.evidence))[1] == ("b.py: removed", ("t4", "t5", "t6"))
+
+
+@pytest.mark.parametrize("asking", ["gh pr checks 7", "gh run view 9 --log-failed"])
+def test_what_tests_elsewhere_have_seen_was_not_changed_since(asking):
+    session = Session("Fix it.").calls("Bash", "4 passed", command="pytest")
+    session.calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
+    assert len(state.pending_changes(session.evidence)) == 1
+    session.calls("Bash", "E2E\tfail\t3m", command=asking)
+    assert state.pending_changes(session.evidence) == []
+    session.calls("Edit", "ok", file_path="/w/b.py", old_string="a", new_string="b")
+    assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: /w/b.py", ("t5",))]
+
+
+def test_what_lies_outside_of_the_work_waits_for_no_commit():
+    session = Session("Fix it.")
+    for number in range(4):
+        session.calls("Write", "ok", file_path=f"/w/app/src/a{number}.py", content="a")
+    session.calls("Bash", "[main a1b2c3d] Fix it\n 1 file changed", command="git commit -am 'Fix it'")
+    session.calls("Write", "ok", file_path="/home/me/.plans/next.md", content="a")
+    assert state.pending_changes(session.evidence) == []
+
+
+NAMES = st.sampled_from(["a.py", "b.py", "c.py"])
+OPERATIONS = st.lists(st.tuples(st.sampled_from(["write", "cp", "mv", "rm", "rm -r"]), NAMES, NAMES), max_size=8)
+
+
+@given(OPERATIONS, st.sampled_from([" && ", "\n", None]))
+def test_a_file_that_is_gone_is_not_told_as_written(operations, joined):
+    there, commands = set(), []
+    for act, one, other in operations:
+        if act == "write":
+            there.add(one)
+            commands.append(f"echo x > d/{one}" + f"  # > {other}" * (joined != " && "))
+        elif act == "rm -r" and there:
+            there.clear()
+            commands.append("rm -r d; mkdir d")
+        elif one in there and act == "rm":
+            there.remove(one)
+            commands.append(f"rm d/{one}")
+        elif one in there and one != other and act in ("cp", "mv"):
+            there = (there if act == "cp" else there - {one}) | {other}
+            commands.append(f"{act} d/{one} d/{other}")
+    session = Session("Fix it.")
+    for command in [joined.join(commands)] if joined else commands:
+        session.calls("Bash", "ok", command=command)
+    said = dict(line.text.removeprefix("d/").split(": ", 1) for line in state.changed_files(session.evidence))
+    assert {name for name, how in said.items() if how == "written by a command"} == there
 
 
 PARTS = {"offset": st.integers(1, 999), "startLine": st.integers(1, 999), "page": st.text("0123456789-", min_size=1)}

@@ -265,6 +265,7 @@ def test_a_recorded_answer_is_read_and_checked_as_one_that_was_asked_for(asking,
     request = server.requests[0]
     sent = "\n\n".join([request.body["system"][0]["text"], request.body["messages"][0]["content"]])
     assert sent == prompt_of(analysis)
+    assert f'" {WISH}' in sent  # without the mark of a kept line, which means nothing here
     for text in (answer, f"Two lines stand out.\n```json\n{answer}\n```"):
         recorded = with_written(lessons_in(text), analysis.evidence)
         assert sorted(one.text for one in recorded) == sorted(line[2:].rpartition(" (")[0] for line in told)
@@ -392,7 +393,7 @@ def test_a_batch_asks_about_all_at_half_the_price_and_one_that_was_sent_is_only_
         assert server.violations == []
         say("s3", "Fix the parser of s1, please, and s3.", WISH)
         sent = len(server.requests)
-        with open_store() as store, open_reader("model", None, None, by_batch=True) as reader:  # and is killed
+        with open_store() as store, open_reader("model", None, None, batch=True) as reader:  # and is killed
             due = [one for one in conversations_in([folder / "logs"], [str(folder / "app")], 4e9) if one.name == "s3"]
             Memory(store, str(folder / "app")).note_batch(Batch(reader.name, 0.0, 1, reader.send(due)))
         assert len(server.requests) == sent + 1

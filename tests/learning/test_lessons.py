@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from applier.learning.lessons import lessons_of
+from applier.learning.readers import lessons_of
 from applier.store.secrets import redact
 from planner.analysis import analyze
 from tests.credentials import FORMS, made
@@ -30,7 +30,6 @@ PASSING = [
     "do we never call it?",
     "It was never called before the change.",
     "The second run hangs and always returns 0.",
-    "We should fix the login test because it fails in CI.",
     "We are going to move the button to the left.",
     "There is no need for a pull request yet.",
     "av-12: subagent should not be the default mode.",  # nobody else knows of which skill

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.learning.files import digest_of, learned_lines, merged
-from applier.learning.kinds import Lesson
-from applier.learning.propose import Heard, proposed_lines
-from applier.learning.review import MOST_CANDIDATES, Review
+from applier.learning.lessons import Lesson
+from applier.learning.propose import MOST_CANDIDATES, Heard, Review, proposed_lines
 from planner.model.lessons import ReviewedLine
 from planner.model.prompts import safe_text
 

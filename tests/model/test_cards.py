@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from planner.model.cards import turn_cards
 from planner.model.prompts import TAGS, load_prompts, one_line, safe_text
 from planner.model.question import Situation, plan_questions
+from planner.pinned import pinned
 from planner.reading.lines import is_encoded
-from planner.selection import pinned
 from tests.model.sample import SAMPLE, call, plan_request
 from tests.strategies import histories, texts
 

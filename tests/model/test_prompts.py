@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.errors import SettingsError
 from planner.model.prefix import prefix_question
-from planner.model.prompts import PROMPTS, check_prompts, load_prompts, packaged_folder
+from planner.model.prompts import PROMPTS, load_prompts, packaged_folder
 from planner.model.question import Situation, brief_tokens, plan_questions
 from planner.selection import brief_limit
 from tests.model.sample import SAMPLE, call, plan_request
@@ -25,7 +25,6 @@ def own_folder(tmp_path, name, text):
 def test_the_packaged_prompts_can_be_used_as_they_are():
     prompts = load_prompts()
     assert set(prompts.texts) == set(PROMPTS)
-    assert check_prompts() == ()
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", prompts.hash)
 
 
@@ -62,9 +61,7 @@ def test_what_is_filled_in_is_not_read_for_places_again():
 )
 def test_a_prompt_that_cannot_be_used_is_named_with_its_cure(tmp_path, name, text, said):
     folder = own_folder(tmp_path, name, text)
-    findings = check_prompts(folder)
-    assert any(str(folder / name) in f.problem and said in f.problem for f in findings)
-    with pytest.raises(SettingsError, match=re.escape(name)):
+    with pytest.raises(SettingsError, match=f"{re.escape(str(folder / name))}.*{re.escape(said)}"):
         load_prompts(folder)
 
 

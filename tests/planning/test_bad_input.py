@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from applier.adapters.transcripts import from_openai, to_openai
 from applier.testing import judge
 from applier.view import apply, preview
 from planner import PlanSettings, SettingsError, TokenCounter, TranscriptError, check_plan, plan_compaction
+from planner.reading.history import read_history
 from tests.strategies import histories, image, make_session, text
-from tests.viewed import asked, refusals, refused, said
+from tests.viewed import asked, plan_of, refusals, refused, said
 
+STRATEGIES = ("keep", "summarize", "reference", "drop")
 CALL = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "done\n" * 200}
 
@@ -143,10 +146,58 @@ def test_a_broken_list_is_named_and_never_made_worse(broken, ratio):
     after = [violation.code for violation in refused(preview(plan).messages)]
     assert len(after) <= len(before)
     assert set(after) <= {*before, *(["uncalled_result"] if "late_result" in before else [])}
-    if any(violation.rule < 10 for violation in refused(messages)):
+    if any(violation.rule in (1, 2, 3, 9) for violation in refused(messages)):
         named = [finding.problem for finding in plan.findings if finding.code == "invalid_history"]
         assert named
         assert all(problem.startswith("messages[") for problem in named)
+
+
+def named_anew(messages, name):
+    """`messages` whose calls and results have ids by `name`, of the message that calls and the place in it."""
+    ids = {}
+
+    def renamed(at, index, block):
+        key = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block["type"])
+        if key == "id":
+            ids[block["id"]] = name(at, index)
+        return {**block, key: ids[block[key]]} if key else block
+
+    return [
+        {**message, "content": [renamed(at, index, block) for index, block in enumerate(message["content"])]}
+        if isinstance(message["content"], list)
+        else message
+        for at, message in enumerate(messages)
+    ]
+
+
+ODD_IDS = {
+    "with other characters": lambda at, index: f"functions.read:{at}.{index}",
+    "the same in each message": lambda at, index: f"call_{index}",
+}
+
+
+@given(
+    histories(splits=False),
+    st.sampled_from(sorted(ODD_IDS)),
+    st.lists(st.sampled_from(STRATEGIES), min_size=30, max_size=30),
+)
+def test_ids_that_only_other_providers_take_keep_no_turn(messages, odd, strategies):
+    odd_ids = named_anew(messages, ODD_IDS[odd])
+    views = []
+    for history in (read_history(messages), read_history(odd_ids)):
+        plan = plan_of(history, dict(zip([turn.id for turn in history.turns], strategies, strict=False)))
+        views.append(preview(plan, history.messages))
+    plain, other = ({turn.turn_id: turn.strategy for turn in view.plan.turns} for view in views)
+    assert other == plain
+    assert {violation.rule for violation in refused(views[1].messages)} <= {5, 6, 7}
+
+
+@pytest.mark.parametrize("odd", ODD_IDS.values(), ids=ODD_IDS)
+def test_a_chat_whose_ids_only_other_providers_take_meets_its_target(odd):
+    messages = named_anew(make_session(40), odd)
+    plan = planned(from_openai(to_openai(messages)), target_ratio=0.3)
+    assert plan.findings == ()
+    assert plan.estimated_tokens <= plan.target_tokens
 
 
 @pytest.mark.real

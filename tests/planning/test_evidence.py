@@ -97,7 +97,6 @@ FAILED = {
     "merge conflict": (call("Bash", "Auto-merging a.py\nCONFLICT (content): Merge conflict in a.py"), "CONFLICT"),
     "time out": (call("Bash", "Error: timed out after 30 s", command="npm test"), "timed out"),
     "the agent's words": ([{"role": "assistant", "content": "The mutex did not work: it deadlocks."}], "did not work"),
-    "the agent misread": ([{"role": "assistant", "content": "I misread the trace: it takes a name."}], "takes a name"),
     "http error": (call("Bash", 'HTTP/1.1 500 Internal Server Error\n{"message": "boom"}', command="curl -i x"), "500"),
     "response body": (call("Bash", '{"statusCode":404,"message":"no such order"}', command="curl -s x"), "404"),
     "task runner": (
@@ -115,6 +114,22 @@ FAILED = {
     "no separator": (
         call("Bash", "Exit code 1\nit broke\n-----", is_error=True, command="make"),
         "it broke",
+    ),
+    "a code of its own, not the hint below": (
+        call("Bash", "Exit code 1\n ERR_PNPM_UNEXPECTED_STORE  Unexpected store\n(may happen after an update)", True),
+        "ERR_PNPM_UNEXPECTED_STORE",
+    ),
+    "what failed, not the warning before": (
+        call("Bash", "Exit code 128\nwarning: could not open 'a/b/': No such file\nfatal: no pathspec 'b'", True),
+        "fatal: no pathspec",
+    ),
+    "the check that failed": (
+        call("Bash", "Exit code 1\nE2E\tfail\t3m\nBuild\tpass\t43s", True, command="gh pr checks 7"),
+        "E2E\tfail",
+    ),
+    "the count, not where to read more": (
+        call("Bash", "    Error Context: results/a.md\n\n  1 failed\n  18 passed", command="npx playwright test"),
+        "1 failed",
     ),
     "the agent reverts": ([{"role": "assistant", "content": "I reverted the change to src/auth.ts."}], "reverted"),
 }
@@ -161,9 +176,23 @@ FINE = {
         "Task", "Two tests failed before the fix.\nError: was handled.\n" * 3, prompt="look"
     ),
     "the agent agrees": [{"role": "assistant", "content": "You're right, it takes a name."}],
+    "the agent's plan": [{"role": "assistant", "content": "This would break the tests. Let me revert it and move it."}],
+    "what the agent took for true": [{"role": "assistant", "content": "I was wrong about the cache, my mistake."}],
+    "what the agent left": [{"role": "assistant", "content": "Next is the cast at line 237 that I didn't fix."}],
     "a property": [{"role": "assistant", "content": "It returns None when the format doesn't match."}],
     "a browser's console": call(
         "mcp__browser__navigate", "### Result\n- Page URL: http://a\n- Console: 17 errors, 0 warnings", url="http://a"
+    ),
+    "a browser's console behind code": call(
+        "mcp__browser__run_code", "### Page\n- Page URL: http://a\n- Console: 2 errors, 0 warnings", code="page => 1"
+    ),
+    "a review that speaks of an error": call(
+        "Bash",
+        "Thread 7:\nerror is present; update the guard\nerror.status is read",
+        command="gh api graphql -f query=x",
+    ),
+    "warnings alone": call(
+        "Bash", "warning: variant `NotFound` is never built\nFinished in 8 s", command="cargo check"
     ),
     "an empty find": call("Bash", "Exit code 1", is_error=True, command="find lib -name 'x*' 2>/dev/null"),
     "a list of what is there": call("Bash", "Exit code 2\nutils.ts", is_error=True, command="ls a b 2>/dev/null"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from applier.view import preview
 from planner import PlanSettings, plan_compaction
 from planner.analysis import analyze
-from planner.selection import pinned
+from planner.pinned import pinned
 from planner.validity import check_messages
 from tests.strategies import image
 from tests.viewed import said

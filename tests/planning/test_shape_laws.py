@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.view import preview
+from applier.view import laid_out, preview
 from planner import CompactionPlan, plan_compaction
 from planner.placeholders import FRAMES, clean
 from planner.reading.history import read_history
@@ -156,3 +156,30 @@ def test_excerpts_beyond_all_lines_take_no_memory():
     tracemalloc.stop()
     assert peak < 20_000_000
     assert {"excerpt_out_of_range"} <= {finding.code for finding in shown.plan.findings}
+
+
+MARKED_ROWS = st.tuples(st.integers(1, 9), st.sampled_from(["", "M ", "+ ", "2: "]))
+
+
+@given(
+    st.lists(st.lists(MARKED_ROWS, min_size=1, unique_by=lambda row: row[0]), min_size=2),
+    st.sampled_from([0.3, 0.6, 0.9]),
+)
+def test_what_programs_print_again_with_another_mark_stands_once(printed, ratio):
+    """In whichever turns; a line that counts or names something else is another one. How each call ended is its own."""
+    messages = [{"role": "user", "content": "Go on."}]
+    for at, rows in enumerate(printed):
+        lines = [f"{mark}part_{row} of the worker stands in src/file_{row}.py" for row, mark in rows]
+        call = {"type": "tool_use", "id": f"toolu_{at}", "name": "Bash", "input": {"command": f"make show-{at}"}}
+        result = {
+            "type": "tool_result",
+            "tool_use_id": f"toolu_{at}",
+            "content": "\n".join(["ok", *lines, "done " * 40]),
+        }
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    messages += [{"role": "assistant", "content": "All parts are shown."}, {"role": "user", "content": "Thanks."}]
+    plan = planned(messages, target_ratio=ratio)
+    summarized = {own.turn_id for own in plan.turns if own.strategy == "summarize"}
+    entries = [entry for turn_id, entry in laid_out(plan, messages).entries.items() if turn_id in summarized]
+    standing = re.findall(r"^.*?(?<!\d: )(part_\d)", "\n".join(entries), re.M)
+    assert len(standing) == len(set(standing))

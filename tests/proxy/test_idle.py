@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from applier.adapters.proxy.gateway import IDLE_SECONDS, Conversations
+from applier.adapters.proxy.conversations import IDLE_SECONDS, Conversations
 from applier.session import Session
 from applier.session.sharing import marks_of
 from applier.store import open_store
@@ -24,7 +24,7 @@ def test_a_conversation_that_nobody_used_for_an_hour_is_let_go_and_goes_on_from_
         conversations = Conversations(lambda name, *_: Session("t", session_id=name, **wishes), clock=clock)
 
         def session_of(messages, who):
-            return conversations.session(messages, {"model": ""}, {"x-api-key": who}, None)
+            return conversations.find(messages, {"model": ""}, {"x-api-key": who}, None).session
 
         first = session_of(history, "one")
         sent = first.prepare(history)
@@ -66,7 +66,7 @@ def calls(store, order, limit_tokens, idle_seconds):
     for who, steps, seconds in order:
         for _ in range(steps):
             messages = json.loads(json.dumps(histories[who][: at[who]]))
-            session = conversations.session(messages, {"model": ""}, {"x-api-key": str(who)}, None)
+            session = conversations.find(messages, {"model": ""}, {"x-api-key": str(who)}, None).session
             sent.append(session.prepare(messages))
             session.observe({"usage": {"input_tokens": sum(map(len, map(str, sent[-1]))) // 4}})
             at[who] = min(at[who] + 2, len(histories[who]))

@@ -11,7 +11,7 @@ import anthropic
 import httpx
 import pytest
 
-from applier.adapters import proxy as proxy_package
+from applier.adapters.proxy import endpoints
 from applier.testing import Answer, MessagesServer, Request, say, use
 from applier.testing.prompt_cache import request_tokens
 from planner.reading.messages import plain_message
@@ -52,7 +52,7 @@ def test_a_long_conversation_stays_in_the_window(streamed, proxied, tmp_path):
         assert server.violations == []
         assert len(messages) == 100
         assert proxy.metrics.value("compactions") >= 2
-        assert proxy.metrics.value("requests", 'kind="failed"') == 0
+        assert proxy.metrics.value("requests", kind="failed") == 0
         body = server.exchanges[-1].request.body
         plain = [plain_message(message) for message in messages]
         lists = ({**body, "messages": plain[:at]} for at in range(1, 100, 2))
@@ -238,9 +238,9 @@ def test_streamed_chat_completions(proxied, tmp_path):
                     {"role": "tool", "tool_call_id": call.id, "content": output},
                 ]
         proxy.__exit__(None, None, None)  # what the last answer cost is heard of once it is out
-        counted = proxy.metrics.value("prompt_tokens", 'kind="uncached"')
+        counted = proxy.metrics.value("prompt_tokens", kind="uncached")
         assert proxy.metrics.value("compactions") >= 2
-        assert proxy.metrics.value("requests", 'kind="failed"') == 0
+        assert proxy.metrics.value("requests", kind="failed") == 0
         assert proxy.metrics.value("saved_tokens") > 0
     assert counted == sum(exchange.usage.prompt_tokens for exchange in server.exchanges)
     assert max(len(request.raw) for request in server.requests) < 8_000 * 3
@@ -288,13 +288,13 @@ def test_tokens_are_counted_of_the_list_that_would_be_sent(proxied, tmp_path):
         assert alone.input_tokens < 100
         assert len(proxy.gateway.conversations) == 1
         assert state.history_messages == len(messages) - 1, "counting tells the session nothing"
-        assert proxy.metrics.value("requests", 'kind="failed"') == 0
+        assert proxy.metrics.value("requests", kind="failed") == 0
 
 
 @pytest.mark.parametrize("path", ["/v1/files", "/v1/messages/batches", "/v1/messages"])
 def test_what_the_proxy_does_not_read_is_never_held_and_never_too_large(path, proxied, monkeypatch):
     """A provider answers as soon as the first piece is there; the second is sent only then."""
-    monkeypatch.setattr(proxy_package, "MAX_BODY_BYTES", 1_000)
+    monkeypatch.setattr(endpoints, "MAX_BODY_BYTES", 1_000)
     arrived, pieces = threading.Event(), []
 
     class Upstream(BaseHTTPRequestHandler):
@@ -375,9 +375,7 @@ def test_a_request_that_compacts_takes_the_clients_own_history_and_its_block_com
         assert server.violations == []
         assert (len(ours) < len(history), whole) == (True, history)
         assert later == [{"role": "assistant", "content": [block]}, {"role": "user", "content": "Go on."}]
-        assert proxy.metrics.value("requests", 'kind="failed"') == 0
+        assert proxy.metrics.value("requests", kind="failed") == 0
         spent = sum(exchange.usage.prompt_tokens for exchange in (server.exchanges[0], server.exchanges[2]))
-        counted = sum(
-            proxy.metrics.value("prompt_tokens", f'kind="{kind}"') for kind in ("uncached", "read", "written")
-        )
+        counted = sum(proxy.metrics.value("prompt_tokens", kind=kind) for kind in ("uncached", "read", "written"))
         assert counted == spent + 20_007

@@ -261,7 +261,7 @@ def test_the_real_sdk_streams_and_is_compacted(behind):
         proxy = behind(server)
         with sdk_client(proxy) as client:
             worked(client, [words("user", "Check the modules, and never delete a file.")], 25)
-        compactions, failed = proxy.metrics.value("compactions"), proxy.metrics.value("requests", 'kind="failed"')
+        compactions, failed = proxy.metrics.value("compactions"), proxy.metrics.value("requests", kind="failed")
     assert server.violations == []
     assert compactions >= 1
     assert failed == 0
@@ -337,7 +337,7 @@ def test_the_conversation_s_own_model_plans_behind_it_while_it_is_cached_else_by
         with sdk_client(proxy) as client:
             worked(client, [words("user", "Check the modules, and never delete a file.")], 40)
         (session,) = proxy.gateway.conversations.sessions()
-        planned, failed = session.state.planned, proxy.metrics.value("requests", 'kind="failed"')
+        planned, failed = session.state.planned, proxy.metrics.value("requests", kind="failed")
     assert (server.violations, failed) == ([], 0)
     assert [kind for kind, _ in model.asked] == [FORKED] + [BY_CARDS] * (len(model.asked) - 1)
     assert len(model.asked) >= 2
@@ -415,7 +415,7 @@ def test_a_compressed_body_is_read_and_one_that_cannot_be_passes_as_it_came():
         for content, encoding in ((packed, "zstd"), (raw, "br"), (raw, "zstd"), (packed + b"more", "zstd")):
             headers = {**LOGIN, "content-type": "application/json", "content-encoding": encoding}
             httpx.post(f"{proxy.url}/v1/responses", content=content, headers=headers)
-        failed = proxy.metrics.value("requests", 'kind="failed"')
+        failed = proxy.metrics.value("requests", kind="failed")
     assert failed == 0
     assert ["content-encoding" in one.headers for one in chatgpt.arrivals] == [False, True, True, True]
     bodies = [one.body.encode("utf-8", "surrogateescape") for one in chatgpt.arrivals]

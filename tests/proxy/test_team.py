@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 from applier import open_store
 from applier.adapters.proxy import ProxyServer
 from applier.adapters.proxy.configuration import TeamSettings, read_team, team_proxy
-from applier.adapters.proxy.gateway import CREDENTIALS, PERSON_HEADER, Conversations
+from applier.adapters.proxy.conversations import CREDENTIALS, PERSON_HEADER, Conversations
 from applier.adapters.proxy.metrics import Metrics
 from applier.adapters.proxy.people import People, Quota, create_token, list_tokens, revoke_token
 from applier.cli.app import run
@@ -170,7 +170,7 @@ def test_what_the_provider_counts_is_what_counts_until_the_quota_is_spent(path, 
         bobs = of.post(path, body, **bob)
         refused = answers[-1]
         used = sum(one.usage.prompt_tokens + one.usage.output_tokens for one in server.exchanges[:-1])
-        spent = of.proxy.people.spent("ada")
+        spent = of.proxy.gateway.people.spent("ada")
     assert 0 < len(fine) < 20
     assert bobs.status_code == 200, "his is another's"
     assert spent["tokens"] == used >= 20
@@ -197,7 +197,7 @@ def test_real_clients_understand_what_they_are_told(tmp_path):
             client.models.list()
         with claude(auth_token=of.tokens["ada"], api_key=None) as client:
             client.messages.create(**HELLO)
-            while not of.proxy.people.spent("ada")["dollars"]:
+            while not of.proxy.gateway.people.spent("ada")["dollars"]:
                 pass  # is counted once the answer is out
             with pytest.raises(anthropic.RateLimitError, match="quota"):
                 client.messages.create(**HELLO)
@@ -210,7 +210,7 @@ def test_what_is_not_read_counts_by_its_size(tmp_path):
     with ResponsesServer("ok") as server, team(tmp_path, server, "[limits]\ntokens_a_day = 1000\n") as of:
         token = {"x-compactor-token": of.tokens["ada"], "x-api-key": "any"}
         of.post("/v1/messages/batches", {"requests": ["x" * 8_000]}, **token)
-        assert of.proxy.people.spent("ada")["tokens"] == pytest.approx(2_000, abs=20)
+        assert of.proxy.gateway.people.spent("ada")["tokens"] == pytest.approx(2_000, abs=20)
         assert of.post(**token).status_code == 429
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anthropic
 import httpx
@@ -127,7 +128,7 @@ def test_an_answer_that_ends_badly_ends_the_same_way(fault, stream, proxied):
         body = {**TALK, "stream": stream}
         direct = ending(lambda: httpx.post(f"{server.url}/v1/messages", json=body, headers=KEY))
         assert ending(lambda: post(proxy, body)) == direct
-        assert proxy.metrics.value("requests", 'kind="failed"') == 0
+        assert proxy.metrics.value("requests", kind="failed") == 0
 
 
 def test_a_client_that_hangs_up_frees_the_stream_and_the_next_is_served(proxied):
@@ -139,6 +140,40 @@ def test_a_client_that_hangs_up_frees_the_stream_and_the_next_is_served(proxied)
             next(answer.iter_raw())
         gate.set()
         assert post(proxy).json()["content"][0]["text"] == "ok"
+
+
+def test_a_client_that_hangs_up_before_the_answer_begins_frees_the_stream(proxied):
+    """The provider would go on to the end of an answer that nobody reads, and bill it."""
+    asked, gone, freed = threading.Event(), threading.Event(), threading.Event()
+
+    class Upstream(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.set()
+            gone.wait(30)
+            self.send_response(200)
+            self.end_headers()
+            try:
+                while True:
+                    self.wfile.write(b"x" * 65_536)
+            except OSError:
+                freed.set()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        proxy = proxied(f"http://127.0.0.1:{server.server_port}")
+        content = json.dumps(TALK).encode()
+        headers = f"host: 127.0.0.1\r\nx-api-key: a\r\ncontent-length: {len(content)}\r\n"
+        with socket.create_connection(proxy.address) as client:
+            client.sendall(f"POST /v1/messages HTTP/1.1\r\n{headers}\r\n".encode() + content)
+            assert asked.wait(30)
+        assert httpx.get(proxy.url + "/health").text == "ok\n"
+        gone.set()
+        assert freed.wait(10)
+        server.shutdown()
 
 
 def test_a_store_that_cannot_be_opened_costs_no_request(proxied, tmp_path):
@@ -181,16 +216,16 @@ def test_a_list_that_grows_uncompacted_is_left_alone_at_every_call(proxied):
             raws.append(json.dumps({"model": MODEL, "max_tokens": 9, "messages": messages}, indent=1))
             assert httpx.post(proxy.url + "/v1/messages", content=raws[-1], headers=KEY).status_code == 200
             messages += [{"role": "assistant", "content": [{"type": "text", "text": "ok"}]}]
-        assert proxy.metrics.value("requests", 'kind="unchanged"') == 2, "the first is no conversation yet"
-        assert proxy.metrics.value("requests", 'kind="prepared"') == 0
+        assert proxy.metrics.value("requests", kind="unchanged") == 2, "the first is no conversation yet"
+        assert proxy.metrics.value("requests", kind="prepared") == 0
         assert [exchange.request.raw.decode() for exchange in server.exchanges] == raws
 
 
 def test_metrics_say_every_digit():
     metrics = Metrics()
     for amount in (1_234_567, 98_765_432_101):
-        metrics.add("prompt_tokens", 'kind="input"', amount)
-    metrics.add("added_seconds", amount=0.25)
+        metrics.add("prompt_tokens", amount, kind="input")
+    metrics.add("added_seconds", 0.25)
     samples = [one for family in text_string_to_metric_families(metrics.text(0)) for one in family.samples]
     values = {one.name: one.value for one in samples}
     assert values["compactor_prompt_tokens_total"] == metrics.value("prompt_tokens") == 98_766_666_668

@@ -126,6 +126,20 @@ def test_a_login_is_sent_with_the_beta_that_lets_it_in_and_no_other(tmp_path):
     assert all("anthropic-beta: oauth-2025-04-20\n" in question.headers for question in claude.questions)
 
 
+def test_once_a_login_was_renewed_the_planner_shows_the_new_one(tmp_path):
+    secret = {"x-compactor-session": "own-1"}
+    with hosts(1) as (claude,):
+        given = {"store": str(tmp_path / "s.db"), "session": {"window_tokens": 8_000}, "own": ("own-1", "wrap-folder")}
+        with ProxyServer(ProxySettings(upstreams=Upstreams(claude.url, ""), **given)) as proxy:
+            for login, rounds in (("old", 1), ("new", 40)):
+                body = {"model": CLAUDE_MODEL, "max_tokens": 99, "messages": talk("x", rounds)}
+                shown = {**secret, "authorization": f"Bearer sk-ant-{login}"}
+                httpx.post(f"{proxy.url}/v1/messages", json=body, headers=shown, timeout=60)
+            assert len(proxy.gateway.conversations) == 1
+    assert claude.questions
+    assert all("Bearer sk-ant-new\n" in question.headers for question in claude.questions)
+
+
 NO_ADDRESSES = ["api.example.org", "ftp://example.org", "https://", "http://[", "localhost:8000", "http://h:port"]
 NO_ADDRESSES += ["https://h?key=1", "https://h/#part", "https://example org", "http://h\n"]
 

@@ -1,5 +1,7 @@
 """Turns: a partition of the list that never splits a call from its result and stays as the list grows."""
 
+from itertools import groupby
+
 import pytest
 from hypothesis import given
 
@@ -79,13 +81,15 @@ def test_turns_stay_as_the_list_grows(messages):
 
 @given(histories())
 def test_live_is_what_the_model_has_not_answered(messages):
+    """Behind one message of the assistant's at most, as the API joins his neighbours."""
     history = read_history(messages)
     live = [turn for turn in history.turns if turn.live]
     assert live
     assert live == list(history.turns[-len(live) :])
-    assert sum(message["role"] == "assistant" for turn in live for message in history.messages_of(turn)) <= 1
+    roles = [message["role"] for turn in live for message in history.messages_of(turn)]
+    assert [role for role, _ in groupby(roles)].count("assistant") <= 1
     before = history.messages[: live[0].start]
-    assert not before or live[0].kind == "tools" or before[-1]["role"] == "assistant"
+    assert not before or "assistant" in (history.messages[live[0].start]["role"], before[-1]["role"])
 
 
 @given(answered_histories())

@@ -31,6 +31,8 @@ def test_a_script_is_answered_in_order_and_its_end_for_ever():
         answers = [ask(client, [HELLO]).content[0].text for _ in range(5)]
     assert answers == ["one", "two", "three", "to Hello", "to Hello"]
     assert [request.messages for request in server.requests] == [[HELLO]] * 5
+    with MessagesServer(refuse()) as server, client_of(server) as client:
+        assert [ask(client, [HELLO]).stop_reason for _ in range(2)] == ["refusal"] * 2
 
 
 @pytest.mark.parametrize("stream", [False, True])

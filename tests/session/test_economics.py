@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from planner.plan import Provenance, Usage
 from planner.prices import (
-    CachePrices,
     cache_prices,
     carrying_costs_more,
     dollars,
@@ -17,6 +16,12 @@ from planner.prices import (
     switch_dollars,
     switch_money,
 )
+from planner.settings import ModelPrices
+
+
+def reading_at(price):
+    """General prices but for what a token from the cache costs."""
+    return ModelPrices(input=1, output=5, cache_read=price)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,7 @@ from planner.prices import (
 )
 def test_payback_of_150k_tokens_behind_a_10k_prefix(kept_ratio, read_price, calls):
     removed = 150_000 * (1 - kept_ratio)
-    assert payback_calls(150_000, removed, 10_000, 1.25, read_price) == pytest.approx(calls, abs=0.05)
+    assert payback_calls(150_000, removed, 10_000, reading_at(read_price)) == pytest.approx(calls, abs=0.05)
 
 
 def test_removing_nothing_never_pays_back():
@@ -48,7 +53,7 @@ def test_removing_nothing_never_pays_back():
 def test_payback_is_where_both_courses_cost_the_same(context, removed_ratio, prefix_ratio, read):
     removed = context * removed_ratio
     prefix = (context - removed) * prefix_ratio
-    calls = payback_calls(context, removed, prefix, 1.25, read)
+    calls = payback_calls(context, removed, prefix, reading_at(read))
     rewritten = context - removed - prefix
     leaving_alone = calls * read * context
     compacting = 1.25 * rewritten - read * rewritten + calls * read * (context - removed)
@@ -65,14 +70,14 @@ def carried(added, prices, kept, compacts):
     for number, tokens in enumerate(added):
         grown += tokens
         if compacts(since, number):
-            cost, grown, since = cost + (prices.write - prices.read) * kept, 0, 0
-        cost, since = cost + prices.read * grown, since + grown
+            cost, grown, since = cost + (prices.cache_write - prices.cache_read) * kept, 0, 0
+        cost, since = cost + prices.cache_read * grown, since + grown
     return cost
 
 
 @given(kept=st.integers(5_000, 100_000), growth=st.integers(10, 500), read=READS)
 def test_where_each_call_adds_as_much_the_moment_is_that_of_the_least_cost_per_call(kept, growth, read):
-    prices = CachePrices(1.25, read)
+    prices = reading_at(read)
 
     def cost(distance):
         return read * (kept + distance / 2) + (1.25 - read) * kept * growth / distance
@@ -87,7 +92,7 @@ def test_where_each_call_adds_as_much_the_moment_is_that_of_the_least_cost_per_c
 @given(added=st.lists(st.integers(0, 30_000), max_size=9), kept=st.integers(1_000, 40_000), read=READS)
 def test_whatever_comes_it_costs_at_most_twice_what_the_best_moments_would_have(added, kept, read):
     """The best are found by trying all; on top comes what the call carries at which the rent comes to the price."""
-    prices = CachePrices(1.25, read)
+    prices = reading_at(read)
     ours = carried(added, prices, kept, lambda since, _: carrying_costs_more(since, kept, prices))
     chosen = (lambda _, number, when=when: bool(when >> number & 1) for when in range(2 ** len(added)))
     best = min(carried(added, prices, kept, compacts) for compacts in chosen)
@@ -95,9 +100,10 @@ def test_whatever_comes_it_costs_at_most_twice_what_the_best_moments_would_have(
 
 
 def test_prices_follow_the_model():
-    assert cache_prices("claude-opus-5-5").read == cache_prices("anthropic/claude-sonnet-5.5").read == 0.05
-    assert cache_prices("claude-fable-5.1-20261001").read == 0.025
-    assert cache_prices("claude-sonnet-4-5").read == 0.1
+    assert cache_prices("claude-opus-5-5").cache_read == 0.05
+    assert cache_prices("anthropic/claude-sonnet-5.5").cache_read == 0.05
+    assert cache_prices("claude-fable-5.1-20261001").cache_read == 0.025
+    assert cache_prices("claude-sonnet-4-5").cache_read == 0.1
 
 
 PRICED = ["claude-opus-5-5", "anthropic/claude-sonnet-5.5", "claude-fable-5-1", "claude-haiku-5-5"]
@@ -112,9 +118,8 @@ MADE = Provenance(planner="model", model="claude-haiku-5-5", usage=Usage(input_t
 )
 def test_what_a_switch_costs_once_is_earned_by_what_it_saves_when_it_has_paid_back(before, after, unchanged, model):
     after = int(before * after)
-    unchanged, prices = int(after * unchanged), cache_prices(model)
-    factors = prices.factor(before), prices.factor(after)
-    calls = payback_calls(before, before - after, unchanged, prices.write, prices.read, factors=factors)
+    unchanged = int(after * unchanged)
+    calls = payback_calls(before, before - after, unchanged, cache_prices(model))
     switch = switch_dollars(model, before, after, unchanged)
     assert switch["rebilled"] == pytest.approx(calls * switch["saved"], abs=1e-9)
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from applier.session.session import Session
 from applier.store import open_store
 from applier.store.archive import back_up, export_conversation, import_records
+from applier.store.listing import conversations as stored_conversations
+from applier.store.records import pack, read
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError
 from planner.reading.history import read_history
 from tests.store.damage import damages, fact, plan_for
@@ -159,6 +161,16 @@ def test_what_somebody_wrote_into_the_file_is_refused(store, exported, folder):
         assert store.histories() == ()
 
 
+@pytest.mark.parametrize("is_own_backup", [True, False])
+def test_a_store_does_not_take_in_itself(folder, is_own_backup):
+    (folder / "link.db").symlink_to("mine.db")
+    with open_store(folder / "mine.db") as mine:
+        mine.save_history(SOUND)
+        for name in ("mine.db", "link.db"):
+            with pytest.raises(StoreError, match="is the store that is to take it in"):
+                import_records(mine, folder / name, is_own_backup=is_own_backup)
+
+
 def test_a_strangers_file_approves_nothing(store, folder):
     with open_store(folder / "theirs.db") as theirs:
         key = theirs.save_history(SOUND)
@@ -171,6 +183,53 @@ def test_a_strangers_file_approves_nothing(store, folder):
     for file in ("one", "all"):
         import_records(store, folder / file)
         assert store.states("") == {"session:s": {"mine": True}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "wrong"),
+    [
+        ("event", '"s"/000000000001', {"time": 1e300}),
+        ("event", '"s"/000000000001', {"time": "today"}),
+        ("event", '"s"/000000000001', [1]),
+        ("state", '"origin:h12345678"', "a folder"),
+        ("state", '"origin:h12345678"', {"history": "h12345678"}),
+        ("state", '"origin:h12345678"', {"history": "h12345679", "folder": "", "time": 1.0}),
+        ("state", '"origin:h12345678"', {"history": "h12345678", "folder": "", "time": 1e300}),
+        ("history", "", {"size_bytes": "much"}),
+        ("history", "", {"groups": ["0" * 16]}),
+        ("history", "", {"messages": 2}),
+    ],
+)
+def test_what_no_store_writes_breaks_no_list_of_the_store_that_is_to_take_it(store, folder, kind, name, wrong):
+    with open_store(folder / "theirs.db") as theirs:
+        own = theirs.save_history(SOUND)
+        with theirs.backend.transaction(write=True):
+            key = f"{kind}/{name}" if name else theirs.backend.keys("history/")[0]
+            before = read(theirs.backend, [key]).get(key)
+            theirs.backend.remove([key])
+            value = {**json.loads(before), **wrong} if before else wrong
+            theirs.backend.add({key: pack(json.dumps(value).encode())})
+        back_up(theirs, folder / "theirs")
+    with pytest.raises(StoreError):
+        import_records(store, folder / "theirs", is_own_backup=True)
+    assert (store.histories(), store.events(), store.states("")) == ((), (), {})
+    store.save_history(SOUND)
+    assert [one.history.key for one in stored_conversations(store)] == [own]
+
+
+def test_a_strangers_file_leads_to_no_conversation_but_its_own(store, folder):
+    mine = store.save_history(read_history([said(1, "mine"), said(1, "alone")]))
+    with open_store(folder / "theirs.db") as theirs:
+        key = theirs.save_history(SOUND)
+        for number, named in enumerate((mine, f"{mine}:t1", f"sha256:{store.histories()[0].says}")):
+            theirs.set_state(f"session:{number}", {"key": key, "keys": [named]})
+            theirs.set_state(f"view::{number}", [{"history": key}, {"history": named}])
+        theirs.set_state("session:sound", {"key": key, "keys": [key]})
+        theirs.note_origin(key, "/theirs", 1.0)
+        theirs.note_origin(mine, "/theirs", 1.0)
+        back_up(theirs, folder / "all")
+    import_records(store, folder / "all")
+    assert store.states("").keys() == {"session:sound", f"origin:{key}"}
 
 
 def test_what_is_to_stay_out_of_a_store_stays_out_of_what_comes_in(folder):

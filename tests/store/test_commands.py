@@ -8,7 +8,7 @@ from applier.cli import app
 from applier.store import open_store
 from planner.reading.history import read_history
 from planner.reading.messages import to_json
-from tests.store.damage import plan_for
+from tests.store.damage import fact, plan_for
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 HISTORY = read_history(
@@ -72,8 +72,24 @@ def test_a_store_that_cannot_be_had_is_one_line(run, store, command):
 def test_the_log_prints_time_and_numbers_and_nothing_for_what_is_none(run, filled):
     with open_store(filled) as store:
         store.record_event({"time": 0, "kind": "test", "tokens_before": "many", "tokens_after": 1234})
+        for farthest in (62_135_596_799, -62_135_596_799):  # that a store takes
+            store.record_event({"time": farthest, "kind": "test"})
+        store.save_facts([fact("of no clock").model_copy(update={"timestamp": 1e300})], store.histories()[0].key)
+    assert "9999-12-31" in run("facts", "--store", filled)[1]
     code, out, _ = run("log", "--store", filled)
     assert (code, "1970-01-01 00:00:00" in out, "1,234" in out, "many" in out) == (0, True, True, False)
+
+
+def test_an_original_with_a_number_that_is_none_is_printed_as_it_is(run, filled):
+    call = {"type": "tool_use", "id": "a", "name": "plot", "input": {"from": float("-inf"), "to": [1.5, float("nan")]}}
+    messages = [{"role": "assistant", "content": [call]}, {"role": "user", "content": "stop"}]
+    with open_store(filled) as store:
+        key = store.save_history(read_history(messages))
+        store.record_event({"time": 1.0, "kind": "measured", "ratio": float("inf")})
+    code, out, _ = run("restore", f"{key}:t1", "--json", "--store", filled)
+    assert (code, to_json(json.loads(out)["messages"])) == (0, to_json(messages[:1]))
+    code, out, _ = run("log", "--json", "--store", filled)
+    assert (code, json.loads(out)[-1]["ratio"]) == (0, float("inf"))
 
 
 def test_forgetting_says_what_is_left(run, filled):

@@ -28,9 +28,16 @@ def save(store, number, *contents, kind="decision", time=1.0):
     return key
 
 
+def index_of(backend, **limits):
+    index = FactIndex(backend)
+    for name, limit in limits.items():
+        setattr(index, name, limit)
+    return index
+
+
 def found(store, index, words, **asked):
     """The contents of what `index` finds."""
-    keys = list(index.keys(words, **asked))
+    keys = [key for some in index.keys(words, **asked) for key in some]
     with store.backend.transaction():
         return [json.loads(content)["content"] for content in read(store.backend, keys).values()]
 
@@ -52,14 +59,18 @@ def stored_parts(store):
 def test_a_table_that_is_kept_ranks_like_one_of_all_facts_whoever_asks_when(batches, words, most_recent, first):
     every, errors = [], []
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
-        kept = FactIndex(store.backend, most_recent)
+        kept = index_of(store.backend, most_recent=most_recent)
         for number, batch in enumerate(batches):
             contents = [f"{' '.join(text)} n{number}x{at}" for at, text in enumerate(batch)]
             key = save(store, number, *contents, kind=("decision", "error")[number % 2])
             every += contents
             errors += contents if number % 2 else []
             best = [every[at] for at, _ in ranked(every, " ".join(words))]
-            for index in (kept, FactIndex(store.backend, most_recent, first), FactIndex(store.backend)):
+            for index in (
+                kept,
+                index_of(store.backend, most_recent=most_recent, first=first),
+                FactIndex(store.backend),
+            ):
                 for asked, wanted in (({}, every), ({"kind": "error"}, errors), ({"histories": {key}}, contents)):
                     assert found(store, index, " ".join(words), **asked) == [one for one in best if one in wanted]
                     assert found(store, index, "", **asked) == wanted[::-1]
@@ -70,7 +81,7 @@ def test_what_is_forgotten_leaves_the_table_that_is_stored_and_those_of_other_pr
     place = tmp_path / "store.db"
     with open_store(place) as store, open_store(place) as other:
         gone, _ = save(store, 1, f"the {WORD} is forgotten"), save(store, 2, "the hen stays")
-        for index in (FactIndex(store.backend, 1), there := FactIndex(other.backend, 1)):
+        for index in (index_of(store.backend, most_recent=1), there := index_of(other.backend, most_recent=1)):
             assert found(store, index, WORD) == [f"the {WORD} is forgotten"]
         reading = FactIndex(other.backend)  # which never stores its table
         assert len(found(other, reading, "the")) == 2
@@ -79,7 +90,7 @@ def test_what_is_forgotten_leaves_the_table_that_is_stored_and_those_of_other_pr
         store.forget(gone)
         assert stored_parts(store) == []
         assert WORD.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
-        for index in (there, reading, FactIndex(store.backend, 1)):
+        for index in (there, reading, index_of(store.backend, most_recent=1)):
             assert found(store, index, WORD) == []
             assert found(store, index, "the") == ["the hen stays"]
         assert WORD.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
@@ -90,7 +101,7 @@ def test_a_table_that_was_read_before_something_was_forgotten_is_not_stored(tmp_
     with open_store(tmp_path / "store.db") as store:
         gone, _ = save(store, 1, f"the {WORD} is forgotten"), save(store, 2, "the hen stays")
         if was_stored:
-            list(FactIndex(store.backend, 0).keys("hen"))
+            list(index_of(store.backend, most_recent=0).keys("hen"))
             save(store, 3, "the fox is new")
         index = FactIndex(store.backend)
         list(index.keys("hen"))
@@ -103,12 +114,12 @@ def test_a_table_that_was_read_before_something_was_forgotten_is_not_stored(tmp_
 def test_a_damaged_table_is_made_anew(tmp_path):
     with open_store(tmp_path / "store.db") as store:
         save(store, 1, "the hen stays")
-        list(FactIndex(store.backend, 0).keys("hen"))
+        list(index_of(store.backend, most_recent=0).keys("hen"))
         (part,) = stored_parts(store)
         with store.backend.transaction(write=True):
             store.backend.remove([part])
             store.backend.add({part: b"noise"})
-        assert found(store, FactIndex(store.backend, 0), "hens") == ["the hen stays"]
+        assert found(store, index_of(store.backend, most_recent=0), "hens") == ["the hen stays"]
         assert stored_parts(store) != [part]
 
 
@@ -132,7 +143,7 @@ def test_where_other_words_find_enough_common_ones_find_nothing_of_the_first_and
         best = [*firsts, *(one for one in best if one not in firsts)]
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
         save(store, 0, *every)
-        assert found(store, FactIndex(store.backend, first=first, common=common), " ".join(words)) == best
+        assert found(store, index_of(store.backend, first=first, common=common), " ".join(words)) == best
 
 
 def test_facts_are_chosen_by_type_time_and_project_and_told_once_a_folder(store):

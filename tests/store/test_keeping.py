@@ -97,7 +97,7 @@ def test_no_secret_reaches_a_stored_plan(store):
 
 
 def test_what_no_clock_says_is_refused(store):
-    for time in (10**400, -(10**400), 10**16, float("nan"), float("inf"), "1", None):
+    for time in (10**400, -(10**400), 10**12, float("nan"), float("inf"), "1", None):
         with pytest.raises(StoreError, match="'time' has to be seconds"):
             store.record_event({"time": time})
 

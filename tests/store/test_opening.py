@@ -11,9 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from applier.store import STORE_VARIABLE, default_path, open_store
-from applier.store.opening import FORMAT
+from applier.store.opening import FORMAT, store_place
 from applier.store.records import unpack
 from planner.errors import StoreError, StoreReplaced
 from planner.reading.history import read_history
@@ -119,7 +121,7 @@ def test_a_file_of_another_user_is_refused():
         ("file:store.db?mode=rw", "originals must outlive the process: give a path"),
         ("mysql://host/db", "expected a path, sqlite:///path or postgresql://user@host/name"),
         ("sqlite://store.db", "expected a path, sqlite:///path or postgresql://user@host/name"),
-        ("postgresql://[::1/db", "expected postgresql://user@host/name"),
+        ("postgresql://[::1/db", "postgresql://user@host/name (of user and password / is %2F"),
         ("postgresql://u@localhost:port/db", "postgresql://"),
         ("postgresql://a\0b/db", "expected a path"),
         ("/dev/null", "it cannot be opened; check that it is a file and may be written"),
@@ -220,6 +222,25 @@ def test_a_server_that_is_not_there_is_told_without_the_password(tmp_path):
     with pytest.raises(StoreError, match="postgresql:///db: ") as raised:
         open_store(f"postgresql://bob:hunter22@/db?host={tmp_path}", busy_timeout_seconds=1)
     assert "hunter22" not in str(raised.value)
+
+
+PARTS = st.text(st.sampled_from("a/@:#?%&=[]\\ \t,ä\0"), max_size=3)
+
+
+@settings(max_examples=100)
+@given(
+    scheme=st.sampled_from(["postgresql:/", "postgres:/", "postgresql+psycopg:/", "mysql:/", "POSTGRES:"]),
+    **dict.fromkeys(("before", "behind"), PARTS),
+)
+def test_no_error_and_no_place_tells_of_a_password(scheme, before, behind):
+    address = f"{scheme}/bob:{before}hunter22{behind}@127.0.0.1:1/db"
+    told = []
+    for use in (store_place, open_store):
+        try:
+            told.append(str(use(address)))
+        except StoreError as error:
+            told.append(str(error))
+    assert "hunter22" not in "".join(told)
 
 
 @pytest.mark.real

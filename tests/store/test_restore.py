@@ -101,6 +101,8 @@ def test_a_pattern_that_never_ends_and_one_that_is_too_long_are_told(store, monk
         store.restore(f"{key}:t1", search="(a|aa)+$")
     with pytest.raises(StoreError, match="the pattern takes too long; use a simpler one"):
         store.search("(a|aa)+$", key)
+    key = store.save_history(read_history([user("x" * 300 + " \n\ny")]))  # matches at once, but not in its first line
+    assert store.search(r"(x|xx)+ [\n]+[yz]", key).matches[0].excerpt.startswith(f"1: {'x' * 300} \n")
     with pytest.raises(StoreError, match="search: at most 1,000 characters"):
         store.search("a" * 1001, key)
 

@@ -10,10 +10,11 @@ from math import isclose, log
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from applier.store import open_store
+from applier.store.excerpt import find_matches
 from applier.store.search import ranked
 from planner.reading.history import read_history
 
@@ -53,8 +54,11 @@ def test_what_is_written_without_spaces_is_found_by_any_part_of_it(text, around,
 
 
 @given(texts=st.lists(st.text(st.characters()), max_size=4), search=st.text(st.characters(), max_size=40))
+@example(texts=["of no words"], search="***")
 def test_whatever_is_asked_of_whatever_is_answered(texts, search):
     assert len({at for at, _ in ranked(texts, search)}) <= len(texts)
+    history = read_history([{"role": "user", "content": text} for text in texts])
+    assert find_matches(history, search).turns <= len(texts)
 
 
 def test_a_word_is_found_in_its_other_forms_and_a_name_by_its_parts():

@@ -431,6 +431,30 @@ def test_a_damaged_dump_is_read_or_refused(name, dump, data):
         read_transcript("\n".join(map(json.dumps, value)).encode())
 
 
+def test_of_a_session_of_pi_is_read_what_the_model_was_told_and_nothing_that_it_was_not():
+    head, *lines = pi_tree([("go", [], "done")]).splitlines()
+    shell = {"role": "bashExecution", "command": "env", "output": "A=1", "excludeFromContext": True}
+    told = [
+        {"type": "custom_message", "customType": "x", "content": "Lint is on.", "display": True},
+        {"type": "branch_summary", "summary": "Another way failed."},
+        {"type": "custom", "customType": "x", "data": {"count": 1}},
+        {"type": "message", "message": shell},
+        {"type": "message", "message": {**shell, "excludeFromContext": False}},
+    ]
+    known = len(lines)
+    lines += [json.dumps({**line, "id": f"t{at}", "parentId": f"t{at - 1}"}) for at, line in enumerate(told)]
+    lines[known] = lines[known].replace("t-1", json.loads(lines[known - 1])["id"])
+    words = ("Lint is on.", "Another way failed.", "The user ran `env`:\nA=1")
+    framed = [f"<system-reminder>\n{text}\n</system-reminder>" for text in words]
+    assert said(read("\n".join([head, *lines])).messages, "user") == ["go", *framed]
+
+
+def test_a_log_that_only_begins_as_a_session_of_pi_is_not_read_as_an_empty_one():
+    lines = ({"type": "session", "id": "s", "cwd": "/w"}, {"type": "user/message", "content": "go"})
+    with pytest.raises(TranscriptError):
+        read("\n".join(map(json.dumps, lines)))
+
+
 def test_the_images_of_openhands_are_images():
     url = "https://example.org/a.png"
     old = {"id": 1, "source": "user", "action": "message", "args": {"content": "Look.", "image_urls": [url, url]}}

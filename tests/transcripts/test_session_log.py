@@ -61,6 +61,26 @@ def test_a_view_of_a_codex_session_is_a_rollout_of_its_own(pair, data):
     assert [line["ordinal"] for line in (meta, *lines)] == list(range(len(lines) + 1))
 
 
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+KEPT = st.lists(st.sampled_from([{"type": "text", "text": "words"}, IMAGE]), max_size=3)
+
+
+@given(codex_logs(), KEPT, KEPT)
+@settings(max_examples=20)
+def test_a_message_that_the_rollout_lacks_is_written_with_every_block_of_it(pair, beside, inside):
+    """A note joined to words and pictures of the user; a result that was shortened, with a picture in it."""
+    old = read_transcript(pair[1])
+    note = {"type": "text", "text": NOTE}
+    call = {"type": "tool_use", "id": "c", "name": "view_image", "input": {"path": "a.png"}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [note, *inside]}
+    view = [
+        {"role": "user", "content": [note, *beside]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Looking."}, call]},
+        {"role": "user", "content": [result]},
+    ]
+    assert digests(read_transcript(write_transcript(view, old, session_id=SESSION)).messages) == digests(view)
+
+
 @given(claude_code_logs())
 @settings(max_examples=20)
 def test_the_same_view_gives_the_same_bytes(pair):

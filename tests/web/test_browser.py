@@ -9,7 +9,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from applier import preview
-from applier.learning.kinds import Lesson
+from applier.learning.lessons import Lesson
 from applier.learning.propose import Heard, proposed_lines
 from applier.session.events import Event
 from applier.web import LineReview, PageServer

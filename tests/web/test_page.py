@@ -294,6 +294,19 @@ def test_halves_of_characters_come_through():
     assert review.lines("t1")["lines"][0]["text"] == "\ud83d alone"
 
 
+def test_a_number_that_is_none_comes_through_as_text():
+    call = {"type": "tool_use", "id": "a", "name": "plot", "input": {"to": float("nan")}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "x " * 900}
+    messages = [{"role": "user", "content": "plot it"}, {"role": "assistant", "content": [call]}]
+    messages += [{"role": "user", "content": [result]}, {"role": "assistant", "content": "done"}]
+    plan = plan_compaction(messages, "plot it", planner="rules", target_ratio=1.0)
+    with PageServer(review_of(plan, messages)) as server:
+        key = {"x-compactor-key": opened(server, token(server)).json()["key"]}
+        shown = httpx.post(f"{base(server)}/api/view", json={}, headers=key).content
+    view = json.loads(shown, parse_constant=pytest.fail)["messages"]
+    assert view[1]["message"]["content"] == [{**call, "input": {"to": "NaN"}}]
+
+
 def test_plan_of_other_messages_is_not_opened(plan, messages):
     with pytest.raises(StalePlan):
         review_of(plan, messages[:-4])

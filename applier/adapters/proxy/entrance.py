@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from applier.adapters.proxy.configuration import LOOPBACK_HOSTS, ProxySettings
-from applier.adapters.proxy.gateway import CREDENTIALS, NAME_HEADER, PERSON_HEADER
+from applier.adapters.proxy.conversations import CREDENTIALS, NAME_HEADER, PERSON_HEADER
 from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.people import TOKEN_START, People
 from applier.adapters.proxy.upstreams import RefusedError, host_of, way_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -60,28 +61,23 @@ class Metrics:
         text = "Conversations whose session is open now."
         self._open = Gauge("compactor_open_conversations", text, registry=self._registry)
 
-    def add(self, name: str, label: str = "", amount: float = 1) -> None:
-        """Count `amount` more of `name`; `label` is written as Prometheus wants it, ``kind="passed"``."""
-        labels = self._labels(label)
-        counter = self._counters[name]
-        (counter.labels(**labels) if labels else counter).inc(max(0.0, amount))
+    def add(self, name: str, amount: float = 1, **labels: str) -> None:
+        """Count `amount` more of `name`."""
+        self._labelled(self._counters[name], labels).inc(max(0.0, amount))
 
     def seconds(self, name: str, amount: float) -> None:
         """Note that it took so long."""
-        labels, histogram = self._labels(""), self._histograms[name]
-        (histogram.labels(**labels) if labels else histogram).observe(amount)
+        self._labelled(self._histograms[name], {}).observe(amount)
 
-    def _labels(self, label: str) -> dict[str, str]:
-        name, _, value = label.partition("=")
-        own = {name: value.strip('"')} if name else {}
-        return {**own, "person": PERSON.get()} if self._people else own
+    def _labelled(self, metric: Any, labels: dict[str, str]) -> Any:
+        labels = {**labels, "person": PERSON.get()} if self._people else labels
+        return metric.labels(**labels) if labels else metric
 
-    def value(self, name: str, label: str = "") -> float:
+    def value(self, name: str, **labels: str) -> float:
         """What was counted, of all people together."""
-        key, _, value = label.partition("=")
         samples = next(iter(self._counters[name].collect())).samples
-        own = (one for one in samples if not key or one.labels.get(key) == value.strip('"'))
-        return sum(one.value for one in own if one.name.endswith("_total"))
+        own = (one for one in samples if one.name.endswith("_total") and labels.items() <= one.labels.items())
+        return sum(one.value for one in own)
 
     def text(self, open_conversations: int) -> str:
         """All of it in Prometheus' text format."""

@@ -117,13 +117,20 @@ def _is_opencode(entry: Data) -> bool:
     return isinstance(entry.get("info"), dict) and "role" in entry["info"] and isinstance(entry.get("parts"), list)
 
 
+_PI_TOLD = ("custom_message", "branch_summary")
+"""Lines of Pi's sessions by which extensions, or Pi itself, tell the model something; their lines of other types are
+for the screen."""
+
+
 def _pi(entry: Data) -> Spoken:
-    message = entry["message"]
+    told: Data = {"role": "host", "content": entry.get("content") or entry.get("summary")}
+    message: Data = told if entry["type"] in _PI_TOLD else entry["message"]
     role, content = message["role"], message.get("content") or []
     if role == "toolResult":
         yield "host", [result(message["toolCallId"], message["toolName"], content, message.get("isError"))]
     elif role == "bashExecution":
-        yield "host", as_blocks(f"The user ran `{message['command']}`:\n{message['output']}")
+        ran = f"The user ran `{message['command']}`:\n{message['output']}"
+        yield "host", [] if message.get("excludeFromContext") else as_blocks(ran)
     else:
         for part in content if isinstance(content, list) else [content]:
             is_call = isinstance(part, dict) and part.get("type") == "toolCall"
@@ -133,14 +140,15 @@ def _pi(entry: Data) -> Spoken:
 def _pi_sessions(value: Any) -> Conversations:
     """The newest branch of a session, whose lines are a tree; a list where they name no parents."""
     lines = dicts(value)
-    if not lines or lines[0].get("type") != "session" or "cwd" not in lines[0]:
+    head = lines[0] if lines else {}
+    if head.get("type") != "session" or "cwd" not in head or not any(line.get("type") == "message" for line in lines):
         return []
     by_id = {str(line["id"]): line for line in lines if "id" in line}
     branch, line = list[Data](), lines[-1] if "parentId" in lines[-1] else None
     while line:
         branch.append(line)
         line = by_id.pop(str(line.get("parentId")), None)
-    return [(lines[0], [line for line in branch[::-1] or lines if line.get("type") == "message"])]
+    return [(head, [line for line in branch[::-1] or lines if line.get("type") in ("message", *_PI_TOLD)])]
 
 
 _COPILOT_ROLES = {"system.message": "system", "user.message": "user", "system.notification": "host"}

@@ -21,9 +21,8 @@ from uuid import UUID, uuid5
 from pydantic import BaseModel, Field, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
-from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript
+from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript, marked_as_host
 from planner.errors import TranscriptError
-from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Block, Message, blocks, readable_text
 from planner.reading.tokens import TokenCounter
 
@@ -261,11 +260,11 @@ def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tup
         return (prompt if isinstance(prompt, str | list) else ""), host
     sent = [readable_text(message.get("content")) for message in rendered or () if isinstance(message, dict)]
     if any(sent):
-        return _marked("\n".join(sent)), True
+        return marked_as_host("\n".join(sent)), True
     text = next(filter(None, (_text(attachment.get(field)) for field in _TEXT_FIELDS)), "")
     named = next((str(attachment[field]) for field in _NAME_FIELDS if attachment.get(field)), "")
     head = f"{attachment.get('type')} {named}".rstrip()
-    return (_marked(f"{head}:\n{text}") if text else ""), True
+    return (marked_as_host(f"{head}:\n{text}") if text else ""), True
 
 
 def _text(value: object) -> str:
@@ -295,22 +294,18 @@ def _add(assembly: Assembly, line: _LogLine) -> bool:
         content, host = line.message.content, bool(line.is_meta or line.is_summary)
     if line.type == "assistant":
         answer = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        assembly.assistant(line.answer or f"line {line.number}", answer, line.number)
+        assembly.assistant(answer, line.number, line.answer or f"line {line.number}")
     else:
-        marked = _marked_as_host(content) if line.is_meta and not line.is_summary else content
+        marked = _marked(content) if line.is_meta and not line.is_summary else content
         assembly.user(marked, line.number, host=host, joins=bool(line.is_summary))
     return bool(content) or line.message is not None
 
 
-def _marked_as_host(content: str | list[Block]) -> str | list[Block]:
+def _marked(content: str | list[Block]) -> str | list[Block]:
     """`content`, which the log says the host wrote, so marked that it stays the host's once it is a message."""
     if isinstance(content, str):
-        return _marked(content)
-    return [{**b, "text": _marked(str(b.get("text")))} if b["type"] == "text" else b for b in content]
-
-
-def _marked(text: str) -> str:
-    return text if is_host_text(text) else f"<system-reminder>\n{text}\n</system-reminder>"
+        return marked_as_host(content)
+    return [{**b, "text": marked_as_host(str(b.get("text")))} if b["type"] == "text" else b for b in content]
 
 
 def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:

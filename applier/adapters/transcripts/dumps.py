@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from applier.adapters.transcripts.codex import CALLS, OUTPUTS, Item, item_blocks, item_result, item_use
 from applier.adapters.transcripts.entries import (
     THINKING,
     Spoken,
@@ -16,6 +15,7 @@ from applier.adapters.transcripts.entries import (
     read_only,
     result,
 )
+from applier.adapters.transcripts.items import CALLS, OUTPUTS, Item, spoken
 from applier.adapters.transcripts.message_lists import Conversations, Data
 from applier.adapters.transcripts.openai_chat import arguments_as_object
 from planner.reading.messages import Block
@@ -124,14 +124,9 @@ def _sharegpt(entry: Data) -> Spoken:
 def _response_item(entry: Data) -> Spoken:
     """An item; what the provider's own tools did, as it stands."""
     item = Item.model_validate(entry)
-    if item.role:
-        yield _ROLES.get(item.role, item.role), item_blocks(item.content)
-    elif item.type in CALLS:
-        yield "assistant", [item_use(item)]
-    elif item.type in OUTPUTS:
-        yield "host", [item_result(item)]
-    elif item.type not in THINKING:
-        yield "assistant", as_blocks({"item": entry})
+    said = spoken(item)
+    if said or item.type not in THINKING:
+        yield said or ("assistant", as_blocks({"item": entry}))
 
 
 def _is_item(entry: Data) -> bool:

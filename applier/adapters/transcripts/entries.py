@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from applier.adapters.transcripts.message_lists import Conversations, Data, MessageList
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
+from applier.adapters.transcripts.transcript import Pairing, Piece, marked_as_host
 from planner.errors import TranscriptError
-from planner.reading.messages import Block, Message, call_ids, result_text, to_json
+from planner.reading.messages import Block, Message, result_text, to_json
 
 __all__ = [
     "THINKING",
@@ -42,74 +42,42 @@ def paired(
     say: Callable[[Data], Spoken], entries: Sequence[Any], places: Sequence[str]
 ) -> Iterator[tuple[int, Message]]:
     """`entries`, each with its place, as messages, each with the number of its first entry; `say` tells one's words."""
-    pairs = _Pairs()
+    made = _Entries()
     for number, (entry, place) in enumerate(zip(entries, places, strict=True)):
         try:
             for role, content in say(entry):
-                pairs.take(number, role, content)
+                for block in content:
+                    made.take(number, role, block)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TranscriptError(f"{place}: not an entry of this form ({error!r:.60})") from None
-    return pairs.messages()
+    return ((piece.lines[0], piece.message) for piece in made.answered())
 
 
-@dataclass
-class _Piece:
-    number: int
-    role: str
-    content: list[Block] = field(default_factory=list)
-    results: list[Block] = field(default_factory=list)
-
-
-class _Pairs:
-    """A conversation in the making; each call gets an id of its own, each result stands behind its call."""
+class _Entries(Pairing):
+    """A conversation in the making, each of whose calls gets an id of its own."""
 
     def __init__(self) -> None:
-        self._pieces: list[_Piece] = []
-        self._open: dict[str, tuple[_Piece, Block]] = {}
+        super().__init__()
+        self._open: dict[str, Block] = {}
         """Calls without a result, by their ids in the dump."""
         self._answers: dict[str, Any] = {}
         self._ids: set[str] = set()
 
-    def take(self, number: int, role: str, content: Sequence[Block]) -> None:
-        """Take in what an entry says."""
-        for block in content:
-            if block["type"] == "tool_use":
-                self._call(number, block)
-            elif block["type"] == "tool_result":
-                self._result(number, block)
-            elif role in ("user", "assistant") or (role == "system" and self._is_front):
-                self._add(number, role, block)
-            elif block["type"] == "text":
-                self._remind(number, block["text"])
-            else:
-                self._add(number, "user", block)
-
-    def messages(self) -> Iterator[tuple[int, Message]]:
-        for piece in self._pieces:
-            message = {"role": piece.role, "content": piece.content}
-            yield piece.number, message
-            if piece.results:
-                order = call_ids(message)
-                results = sorted(piece.results, key=lambda result: order.index(result["tool_use_id"]))
-                yield piece.number, {"role": "user", "content": results}
-
-    @property
-    def _is_front(self) -> bool:
-        return all(piece.role == "system" for piece in self._pieces)
-
-    def _add(self, number: int, role: str, block: Block) -> _Piece:
-        """To the piece before, if it is of the same entry or the same answer of the model."""
-        last = self._pieces[-1] if self._pieces else None
-        if last is None or last.role != role or last.results or (role != "assistant" and last.number != number):
-            self._pieces.append(last := _Piece(number, role))
-        last.content.append(block)
-        return last
-
-    def _remind(self, number: int, text: str) -> None:
-        """What the host said to the model: no words of the user."""
-        if text.strip():
-            framed = f"<system-reminder>\n{text}\n</system-reminder>"
-            self._add(number, "user", {"type": "text", "text": framed})
+    def take(self, number: int, role: str, block: Block) -> None:
+        """Take in a block of an entry; those of the user in one entry are one message."""
+        last = self.pieces[-1] if self.pieces else None
+        if block["type"] == "tool_use":
+            self._call(number, block)
+        elif block["type"] == "tool_result":
+            self._result(number, block)
+        elif role == "assistant":
+            self.assistant([block], number)
+        elif role == "system" and (last is None or last.role == "system"):
+            self.pieces.append(Piece("system", [block], [number]))
+        elif role == "user" or block["type"] != "text":
+            self.user([block], number, joins=last is not None and number in last.lines)
+        elif block["text"].strip():  # the host said it to the model: no words of the user
+            self.take(number, "user", {"type": "text", "text": marked_as_host(block["text"])})
 
     def _call(self, number: int, block: Block) -> None:
         """A call; said again before it is answered, as some dumps do, it is the same one."""
@@ -118,21 +86,21 @@ class _Pairs:
             own = _NOT_IN_IDS.sub("_", key)
             own = f"{own}_{len(self._ids) + 1}" if own in self._ids else own
             self._ids.add(own)
-            made = {**block, "id": own}
-            self._open[key] = self._add(number, "assistant", made), made
+            self._open[key] = {**block, "id": own}
+            self.assistant([self._open[key]], number)
 
     def _result(self, number: int, block: Block) -> None:
         """Of the call that it names, else of the oldest open one of its tool; without one it is told by the host."""
         content, name = block.get("content") or "", block.get("name")
-        oldest = (key for key, (_, call) in self._open.items() if name in (None, call["name"]))
+        oldest = (key for key, call in self._open.items() if name in (None, call["name"]))
         key = str(block.get("tool_use_id") or next(oldest, ""))
-        piece, call = self._open.pop(key, (None, block))
-        if piece is not None:
+        call = self._open.pop(key, None)
+        if call is not None:
             flag = {"is_error": True} if block.get("is_error") else {}
-            piece.results.append({"type": "tool_result", "tool_use_id": call["id"], "content": content, **flag})
+            self.user([{"type": "tool_result", "tool_use_id": call["id"], "content": content, **flag}], number)
             self._answers[key] = content
         elif self._answers.get(key) != content:
-            self._remind(number, result_text(block))
+            self.take(number, "host", {"type": "text", "text": result_text(block)})
 
 
 def as_blocks(content: Any) -> list[Block]:

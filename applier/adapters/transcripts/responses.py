@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from applier.adapters.transcripts.codex import CALLS, OUTPUTS, Item, item_blocks, item_result, item_use
+from applier.adapters.transcripts.items import CALLS, OUTPUTS, Item, item_blocks, item_result, item_use
 from applier.adapters.transcripts.openai_chat import REMAINDER
 from planner.errors import TranscriptError
 from planner.reading.messages import THINKING, Block, Message, blocks, call_ids, result_ids
@@ -200,11 +200,12 @@ def _items(message: Message) -> list[Data]:
     parts: list[tuple[Data, Block]] = []
     for block in blocks(message):
         rest, bare = block.get(REMAINDER) or {}, _without(block, REMAINDER)
-        goes_on = parts and rest.get("at") == len(parts) and rest.get("item") == parts[0][0].get("item")
-        if parts and not goes_on:
+        first = parts[0][0] if parts else {}
+        goes_on = rest.get("at") == len(parts) and rest.get("item") == first.get("item") if rest else not first
+        item = _item(bare, rest)
+        if parts and (item is not None or not goes_on):
             items.append(_message(message["role"], parts))
             parts = []
-        item = _item(bare, rest)
         if item is None:
             parts.append((rest, bare))
         elif item:

@@ -20,14 +20,27 @@ from uuid import NAMESPACE_URL, uuid5
 
 from applier.adapters.transcripts.document import Document
 from planner.errors import TranscriptError
+from planner.evidence.hosts import is_host_text
 from planner.evidence.user_words import own_words
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
-from planner.reading.messages import Block, Message, blocks, call_ids, message_digest
+from planner.reading.messages import Block, Message, blocks, call_ids, message_digest, result_ids
 from planner.validity import check_messages
 from planner.validity.rules import CALL_RULES
 
-__all__ = ["Assembly", "Client", "Format", "LogLine", "Only", "Origins", "Transcript", "guess_task", "pairing_warnings"]
+__all__ = [
+    "Assembly",
+    "Client",
+    "Format",
+    "LogLine",
+    "Only",
+    "Origins",
+    "Pairing",
+    "Transcript",
+    "guess_task",
+    "marked_as_host",
+    "pairing_warnings",
+]
 
 FEWEST_WORDS = 4
 """Shorter words of the user ("yes", "go on", "please push") answer something; they set no task."""
@@ -41,7 +54,7 @@ _ANSWER = re.compile(
 )
 LONGEST_ANSWER_WORDS = 25
 """Longer words that begin like an answer ("thanks, now …") go on to a task."""
-_UNPAIRED = frozenset(("unanswered_call", "uncalled_result", "repeated_result"))
+_UNPAIRED = frozenset(("unanswered_call", "uncalled_result"))
 
 
 class Format(Protocol):
@@ -148,7 +161,7 @@ def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list
     each message."""
     wrong: list[tuple[int, str]] = []
     for violation in check_messages(messages, rules=CALL_RULES):
-        at = int(violation.place.split("]")[0].removeprefix("messages["))
+        at = violation.message
         if violation.code in _UNPAIRED or (violation.code == "late_result" and at not in dict(wrong)):
             is_open = violation.code == "unanswered_call" and at == len(messages) - 1
             wrong.append((at, violation.problem + (", for it is the last" if is_open else "")))
@@ -162,15 +175,15 @@ _NO_TIME = "1970-01-01T00:00:00.000Z"
 
 
 @dataclass
-class _Piece:
+class Piece:
     """One message in the making, and the results that answer it."""
 
     role: str
     content: str | list[Block]
     lines: list[int]
-    host: bool
+    host: bool = False
     """True if the host wrote it, not the user."""
-    part: int
+    part: int = 0
     """How often the agent had compacted before."""
     only: Only = ""
     results: list[Block] = field(default_factory=list)
@@ -180,36 +193,39 @@ class _Piece:
     def message(self) -> Message:
         return {"role": self.role, "content": self.content}
 
+    @property
+    def waits(self) -> bool:
+        """True while a call of it has no result."""
+        return not {*call_ids(self.message)} <= {*result_ids({"role": "user", "content": self.results})}
 
-class Assembly:
-    """A conversation in the making; lines arrive in the order in which they were spoken."""
 
-    def __init__(self, document: Document) -> None:
-        """Of the lines of `document`."""
-        self.name, self._path = document.name, document.path
-        self.pieces: list[_Piece] = []
-        self.warnings = [f"{document.torn}; left out"] if document.torn else []
-        self._compactions: dict[int, frozenset[int]] = {}
-        """Lines where the agent compacted, with the lines that this left as they were."""
-        self._groups: dict[str, _Piece] = {}
-        self._asked: dict[str, _Piece] = {}
-        self._blank: list[int] = []
+class Pairing:
+    """A conversation in the making, whose calls and results find each other; what is said arrives in the order in which
+    it was spoken, each with the number of its line or entry."""
 
-    def note(self, numbers: Sequence[int], what: str) -> None:
-        """Warn that the lines `numbers` are `what`, if there are any."""
-        if numbers:
-            self.warnings.append(f"{self.name}, {_line_numbers(sorted(set(numbers)))}: {what}")
+    def __init__(self) -> None:
+        """Of nothing yet."""
+        self.pieces: list[Piece] = []
+        self.part = 0
+        self.blank: list[int] = []
+        """Lines of the assistant with nothing in them."""
+        self._groups: dict[str, Piece] = {}
+        self._asked: dict[str, Piece] = {}
 
-    def assistant(self, group: str, content: Sequence[Block], line: int) -> None:
-        """Blocks of the assistant; those of one `group` are one answer of the API."""
+    def assistant(self, content: Sequence[Block], line: int, group: str = "", *, late: bool = False) -> None:
+        """Blocks of the assistant; those of one `group` are one answer of the API.
+
+        Without one, they go on with what the assistant said right before, if no result came since; `late`: if not all
+        of them came.
+        """
         spoken = [block for block in content if block["type"] != "text" or str(block.get("text", "")).strip()]
         if len(spoken) < len(content):
-            self._blank.append(line)
+            self.blank.append(line)
         if not spoken:
             return
-        piece = self._groups.get(group)
+        piece = self._groups.get(group) if group else self._open_answer(late)
         if piece is None:
-            piece = self._groups[group] = _Piece("assistant", [], [], False, len(self._compactions))
+            piece = self._groups[group] = Piece("assistant", [], [], part=self.part)
             self.pieces.append(piece)
         assert isinstance(piece.content, list)
         piece.content += spoken
@@ -224,18 +240,67 @@ class Assembly:
         `joins`: to one message with the words right before them, if such are of the same part.
         """
         before = self.pieces[-1] if joins and self.pieces else None
-        if before is not None and before.role == "user" and before.part == len(self._compactions):
+        if before is not None and before.role == "user" and before.part == self.part:
             before.content = [*blocks(before.message), *blocks({"role": "user", "content": content})]
             before.lines.append(line)
             return
         if isinstance(content, list):
             content = self._unanswered(content, line)
         if content and not (isinstance(content, str) and content.isspace()):
-            self.pieces.append(_Piece("user", content, [line], host, len(self._compactions), only))
+            self.pieces.append(Piece("user", content, [line], host, self.part, only))
+
+    def answered(self, pieces: Iterable[Piece] | None = None) -> Iterator[Piece]:
+        """`pieces`, or all, each with one message of the results that answer it behind it, those in the order of the
+        calls."""
+        for piece in self.pieces if pieces is None else pieces:
+            yield piece
+            if piece.results:
+                order = {name: at for at, name in enumerate(call_ids(piece.message))}
+                piece.results.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
+                yield Piece("user", piece.results, piece.result_lines, True, piece.part)
+
+    def _open_answer(self, late: bool) -> Piece | None:
+        last = self.pieces[-1] if self.pieces else None
+        if last is None or last.role != "assistant" or last.part != self.part:
+            return None
+        return last if not last.results or (late and last.waits) else None
+
+    def _unanswered(self, content: list[Block], line: int) -> list[Block]:
+        """What of `content` is a message of its own: results, and words beside them, join the calls they answer."""
+        askers = [self._asked.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content]
+        last = next((asker for asker in reversed(askers) if asker), None)
+        if last is None:
+            return content
+        own = []
+        for block, asker in zip(content, askers, strict=True):
+            if asker is None and block["type"] == "tool_result":
+                own.append(block)
+            else:
+                (asker or last).results.append(block)
+                (asker or last).result_lines.append(line)
+        return own
+
+
+class Assembly(Pairing):
+    """The conversation of a session log in the making."""
+
+    def __init__(self, document: Document) -> None:
+        """Of the lines of `document`."""
+        super().__init__()
+        self.name, self._path = document.name, document.path
+        self.warnings = [f"{document.torn}; left out"] if document.torn else []
+        self._compactions: dict[int, frozenset[int]] = {}
+        """Lines where the agent compacted, with the lines that this left as they were."""
+
+    def note(self, numbers: Sequence[int], what: str) -> None:
+        """Warn that the lines `numbers` are `what`, if there are any."""
+        if numbers:
+            self.warnings.append(f"{self.name}, {_line_numbers(sorted(set(numbers)))}: {what}")
 
     def compacted(self, line: int, carried: frozenset[int] = frozenset()) -> None:
         """The agent compacted its context here, all but the lines `carried`; what follows is a new part."""
         self._compactions[line] = carried
+        self.part = len(self._compactions)
 
     def roll_back(self, user_messages: int) -> None:
         """Forget everything from the last `user_messages`-th words of the user on."""
@@ -256,8 +321,8 @@ class Assembly:
         if not self.pieces:
             raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
         whole = [piece for piece in self.pieces if piece.only != "part"]
-        chosen = list(_answered(whole if part is None else self._part(part)))
-        self.note(self._blank, "blank text of the assistant is left out")
+        chosen = list(self.answered(whole if part is None else self._part(part)))
+        self.note(self.blank, "blank text of the assistant is left out")
         if part is None:
             reading = "what came before is read as well (part=-1 reads only what its context holds now)"
             self.note(list(self._compactions), f"the agent compacted here; {reading}")
@@ -274,22 +339,7 @@ class Assembly:
             client=client,
         )
 
-    def _unanswered(self, content: list[Block], line: int) -> list[Block]:
-        """What of `content` is a message of its own: results, and words beside them, join the calls they answer."""
-        askers = [self._asked.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content]
-        last = next((asker for asker in reversed(askers) if asker), None)
-        if last is None:
-            return content
-        own = []
-        for block, asker in zip(content, askers, strict=True):
-            if asker is None and block["type"] == "tool_result":
-                own.append(block)
-            else:
-                (asker or last).results.append(block)
-                (asker or last).result_lines.append(line)
-        return own
-
-    def _part(self, part: int) -> list[_Piece]:
+    def _part(self, part: int) -> list[Piece]:
         """The pieces of one part; what its compaction left as it was stands behind the summary."""
         count = len(self._compactions) + 1
         if not -count <= part < count:
@@ -301,14 +351,9 @@ class Assembly:
         return [*own[:1], *carried, *own[1:]]
 
 
-def _answered(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    """`pieces`, each with one message of the results that answer it behind it, those in the order of the calls."""
-    for piece in pieces:
-        yield piece
-        if piece.results:
-            order = {name: at for at, name in enumerate(call_ids(piece.message))}
-            piece.results.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
-            yield _Piece("user", piece.results, piece.result_lines, True, piece.part)
+def marked_as_host(text: str) -> str:
+    """`text`, which the host wrote into the user's message, in the frame by which that is known."""
+    return text if is_host_text(text) else f"<system-reminder>\n{text}\n</system-reminder>"
 
 
 def _line_numbers(numbers: Sequence[int]) -> str:

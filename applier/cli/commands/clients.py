@@ -50,12 +50,11 @@ from planner.prices import dollars, money
 
 if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
-    from applier.session import Session, SessionState
+    from applier.session import Session
     from applier.session.planning import Planned
 
 __all__ = ["resume_command", "wrap_command"]
 
-TOKEN_KINDS = ("uncached", "read", "written")
 MOST_RECEIPTS = 3
 """Of the conversations used last, each a second for 100,000 tokens; of the others their commands tell."""
 _LOOK_SECONDS = 0.05
@@ -169,38 +168,28 @@ def _found(name: str) -> str:
 
 
 def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
-    metrics, conversations = proxy.metrics, proxy.gateway.conversations
-    compacted = [session for session in conversations.sessions() if session.state.compactions]
+    metrics, sessions = proxy.metrics, proxy.gateway.conversations.sessions()
+    compacted = [session for session in sessions if session.state.compactions]
     return {
         "bypassed": "" if metrics.value("arrivals") else client,
-        "store_problem": proxy.store_problem(),
+        "store_problem": proxy.gateway.store_problem(),
         "compactions": int(metrics.value("compactions")),
-        "prompt_tokens": int(sum(metrics.value("prompt_tokens", f'kind="{kind}"') for kind in TOKEN_KINDS)),
+        "prompt_tokens": int(metrics.value("prompt_tokens")),
         "saved_tokens": int(metrics.value("saved_tokens")),
-        "failed_requests": int(metrics.value("requests", 'kind="failed"')),
-        "planned": list(_planned(conversations.planned())),
+        "failed_requests": int(metrics.value("requests", kind="failed")),
+        "planned": list(_planned(proxy.gateway.planned())),
         "rules_for_want_of_upstream": proxy.rules_for_want_of_upstream,
-        "compacted": [
-            {**_compacted(session.state), "receipt": _receipt(session) if session in compacted[-MOST_RECEIPTS:] else ""}
-            for session in compacted
-        ],
+        "compacted": [_compacted(session, of_last=session in compacted[-MOST_RECEIPTS:]) for session in compacted],
     }
 
 
-def _compacted(of: SessionState) -> dict[str, Any]:
-    return {
-        "session": of.session_id,
-        "messages": of.history_messages,
-        "tokens": of.tokens,
-        "history": of.history_key[:9],
-    }
-
-
-def _receipt(session: Session) -> str:
-    """What its last compaction left in the agent's sight, and what not; empty if nothing weighs."""
+def _compacted(session: Session, *, of_last: bool) -> dict[str, Any]:
+    """A conversation; of the last ones, too, what its last compaction left in sight, and what not, if that weighs."""
+    of, receipt = session.state, ""
     with suppress(CompactorError):  # the plan is an earlier run's, whose messages it does not hold
-        return in_sight(session.plan) if session.plan else ""
-    return ""
+        receipt = in_sight(session.plan) if of_last and session.plan else ""
+    own = {"session": of.session_id, "messages": of.history_messages, "tokens": of.tokens}
+    return {**own, "history": of.history_key[:9], "receipt": receipt}
 
 
 def _planned(asked: Sequence[Planned]) -> Iterator[dict[str, Any]]:

@@ -16,12 +16,7 @@ import click
 from applier.adapters.transcripts import transcript_files
 from applier.cli.options import SHARE, as_csv, as_json
 from applier.cli.screen import clean, echo, one_line, print_csv, print_json, print_table, progress, screen
-from applier.eval.evaluation import (
-    EvaluationMean,
-    EvaluationRow,
-    evaluate_files,
-    evaluation_means,
-)
+from applier.eval.evaluation import EvaluationRow, evaluate_files, evaluation_means
 from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import METHODS
 from planner.errors import SettingsError, TranscriptError
@@ -40,7 +35,7 @@ COLUMNS = {
     "invalid": "violations",
     "payback": "payback_calls",
 }
-"""Titles of the table with the field of `EvaluationMean` behind each."""
+"""Titles of the table with the field of an `EvaluationMean` behind each."""
 
 _EXISTING = click.Path(exists=True, path_type=Path)
 
@@ -71,7 +66,6 @@ _EXISTING = click.Path(exists=True, path_type=Path)
     type=_EXISTING,
     help="Exams to hold instead: questions about the transcripts, as JSON (docs/evaluation.md says the form).",
 )
-@click.option("--quick", is_flag=True, help="Recall and survival only; no validity, restores and payback.")
 @as_json
 @as_csv
 def eval_command(
@@ -82,7 +76,6 @@ def eval_command(
     workers: int,
     lost: bool,
     probes: Path | None,
-    quick: bool,
     as_json: bool,
     as_csv: bool,
 ) -> None:
@@ -101,30 +94,24 @@ def eval_command(
         return
     with progress("measuring", len(paths)) as done:
         rows, problems = evaluate_files(
-            paths, methods, ratios or (0.25, 0.10, 0.04), quick=quick, model=model, workers=workers, done=done
+            paths, methods, ratios or (0.25, 0.10, 0.04), model=model, workers=workers, done=done
         )
     if problems and not rows:
         raise TranscriptError(problems[0])
     means = evaluation_means(rows)
     if as_csv:
-        print_csv([{"cut": row.cut} | _fields(evaluation_means([row])[0]) for row in rows])
+        names = [name for name in COLUMNS.values() if name != "cuts"]
+        each = ((row.cut, *evaluation_means([row])) for row in rows)
+        print_csv([{"cut": cut} | {name: getattr(mean, name) for name in names} for cut, mean in each])
     elif as_json:
         print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
     else:
         for row in rows if lost else ():
             _print_losses(row)
-        _print_means(means)
+        table = [{title: getattr(mean, name) for title, name in COLUMNS.items()} for mean in means]
+        _print_rows(table, "no cut of these transcripts is long enough to measure, or its prompt has no answer yet")
     if problems:
         raise TranscriptError(f"not measured: {'; '.join(problems)}")
-
-
-def _fields(mean: EvaluationMean) -> dict[str, object]:
-    return {name: getattr(mean, name) for name in COLUMNS.values() if name != "cuts"}
-
-
-def _print_means(means: Sequence[EvaluationMean]) -> None:
-    rows = [{title: getattr(mean, name) for title, name in COLUMNS.items()} for mean in means]
-    _print_rows(rows, "no cut of these transcripts is long enough to measure, or its prompt has no answer yet")
 
 
 def _print_rows(rows: Sequence[Mapping[str, str | float | None]], empty: str = "") -> None:

@@ -26,7 +26,6 @@ from applier.adapters.client_plugin import (
     CLAUDE_CODE,
     CLIENTS,
     PART,
-    PLUGIN_NAME,
     Problem,
     is_ours,
     listing_problems,
@@ -42,13 +41,11 @@ from applier.cli.files import make_folder
 from applier.cli.options import agreed, as_json, change_options, existing_store, store_anywhere, store_option
 from applier.cli.screen import echo, one_line, print_json
 from applier.processes import program, program_file
-from applier.store.opening import STORE_VARIABLE, store_file
+from applier.store.opening import STORE_VARIABLE, store_place
 from planner.errors import CompactorError, SettingsError
 
 __all__ = ["install_command", "status_command", "uninstall_command"]
 
-NAMES = {CLAUDE_CODE: ("Claude Code", "claude"), "pi": ("Pi", "pi")}
-"""What a client is called, and how it is run."""
 QUIET = dict.fromkeys(
     ("DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "PI_OFFLINE"), "1"
 )
@@ -70,21 +67,19 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
     ($PI_CODING_AGENT_DIR or ~/.pi/agent), from where the client loads it in every session. It runs this installation
     of compactor by its absolute path.
     """
-    environment = {STORE_VARIABLE: store_anywhere(store)} if store else {}
-    folder, wanted = _folder(client), plugin_files(program("mod"), environment, client)
+    folder = CLIENTS[client].folder(os.environ)
     present = _present(client, folder)
+    # an update goes on with the store that was named
+    environment = {STORE_VARIABLE: store_anywhere(store)} if store else program_of(present)[1]
+    wanted = plugin_files(program("mod"), environment, client)
     changes = [*_changes(present, wanted)]
-    write = bool(changes) and not dry_run
-    if as_json:
-        print_json({"folder": str(folder), "changes": changes, "written": write})
-    else:
-        echo(_shown("\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])])))
-    if write and agreed(yes=yes, as_json=as_json):
+    shown = "\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])])
+    if _agreed(folder, changes, shown, dry_run=dry_run, yes=yes, as_json=as_json):
         make_folder(folder.parent)
         _clear_parts(folder)
         put_plugin(wanted, folder)
         if not as_json:
-            echo(f"Installed: from its next session on {NAMES[client][0]} compacts with it.")
+            echo(f"Installed: from its next session on {CLIENTS[client].title} compacts with it.")
     if changes and not dry_run and not as_json:
         _print_problems([*_problems(client, folder, wanted, _client_version(client))])
 
@@ -95,19 +90,15 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
 @as_json
 def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Take away what `install` put there; the store stays."""
-    folder = _folder(client)
-    present, left = _present(client, folder), store_file()
-    write = folder.is_dir() and not dry_run
-    if as_json:
-        print_json({"folder": str(folder), "changes": [f"- {path}" for path in present], "written": write})
-    else:
-        echo(_shown(f"{folder}: {'is taken away' if folder.is_dir() else 'is not there: nothing to change'}"))
-    if write and agreed(yes=yes, as_json=as_json):
+    folder = CLIENTS[client].folder(os.environ)
+    changes = [f"- {path}" for path in _present(client, folder)] or [f"- {folder}"] * folder.is_dir()
+    shown = f"{folder}: {'is taken away' if changes else 'is not there: nothing to change'}"
+    if _agreed(folder, changes, shown, dry_run=dry_run, yes=yes, as_json=as_json):
         _take_away(folder)
         if not as_json:
             echo("Uninstalled: sessions that run keep it until they end.")
     if not as_json:
-        echo(_shown(f"The store stays: {left or 'on its server'}; `compactor store forget` takes out what is in it"))
+        echo(_shown(f"The store stays: {store_place()}; `compactor store forget` takes out what is in it"))
 
 
 @click.command
@@ -118,14 +109,13 @@ def status_command(client: str, as_json: bool) -> int:
 
     Exits with 1 where something keeps it from that.
     """
-    folder = _folder(client)
+    folder = CLIENTS[client].folder(os.environ)
     present = _present(client, folder)
     argv, environment = program_of(present)
     place, printed = version = _client_version(client)
     problems = [*_problems(client, folder, plugin_files(argv, environment, client), version)]
-    store = environment.get(STORE_VARIABLE)
-    last = _last(NAMES[client][0], store) if present else ""
-    store = store or str(store_file() or "on a server")
+    last = _last(CLIENTS[client].title, environment.get(STORE_VARIABLE)) if present else ""
+    store = store_place(environment.get(STORE_VARIABLE))
     if as_json:
         found = {"client": place, "version": printed, "folder": str(folder), "installed": bool(present)}
         found |= {"program": argv, "store": store, "last": last}
@@ -157,12 +147,14 @@ def _shown(text: str) -> str:
     return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")
 
 
-def _folder(client: str) -> Path:
-    """Where the client finds the mod."""
-    if client != CLAUDE_CODE:
-        own = os.environ.get("PI_CODING_AGENT_DIR") or "~/.pi/agent"
-        return Path(own).expanduser().absolute() / "extensions" / PLUGIN_NAME
-    return config_folder(os.environ) / "skills" / PLUGIN_NAME
+def _agreed(folder: Path, changes: list[str], shown: str, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
+    """Whether the `changes` of `folder` are to be made: they are `shown` first."""
+    write = bool(changes) and not dry_run
+    if as_json:
+        print_json({"folder": str(folder), "changes": changes, "written": write})
+    else:
+        echo(_shown(shown))
+    return write and agreed(yes=yes, as_json=as_json)
 
 
 def _present(client: str, folder: Path) -> dict[str, bytes]:
@@ -209,10 +201,10 @@ def _clear_parts(folder: Path) -> None:
 def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: tuple[str, str]) -> Iterator[Problem]:
     """Everything that keeps the mod in `folder` from its work; `version` is where the client is and what it prints."""
     again = f"compactor install {client}"
-    present, (name, command) = _present(client, folder), NAMES[client]
+    present, of = _present(client, folder), CLIENTS[client]
     place, printed = version
     if not place:
-        yield Problem(f"no `{command}` is on the PATH", f"install {name}, or say where it is by PATH")
+        yield Problem(f"no `{of.command}` is on the PATH", f"install {of.title}, or say where it is by PATH")
     elif client == CLAUDE_CODE and (problem := version_problem(printed)):
         yield problem
     if not present:
@@ -222,15 +214,9 @@ def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: t
         yield Problem("the mod is of another version, or was changed or damaged", again)
     yield from _program_problems(program_of(present)[0], again)
     if client == CLAUDE_CODE:
-        yield from _claude_code_problems(place, folder)
-
-
-def _claude_code_problems(place: str, folder: Path) -> Iterator[Problem]:
-    """What its settings say against the mod in `folder`, and what itself does, if it is at that `place`."""
-    for name, settings, managed in _settings():
-        yield from settings_problems(name, settings, managed=managed)
-    if place:
-        yield from _listed(place, folder)
+        for where, settings, managed in _settings():
+            yield from settings_problems(where, settings, managed=managed)
+        yield from _listed(place, folder) if place else ()
 
 
 def _program_problems(argv: list[str], again: str) -> Iterator[Problem]:
@@ -278,7 +264,7 @@ def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
 
 def _client_version(client: str) -> tuple[str, str]:
     """Where the client is and what it prints for its version; twice empty without one."""
-    place = program_file(NAMES[client][1])
+    place = program_file(CLIENTS[client].command)
     done = _ran([place, "--version"]) if place else None
     return place, one_line(done.stdout) if done else ""
 

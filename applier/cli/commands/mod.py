@@ -21,67 +21,44 @@ from planner.errors import SettingsError, StoreError
 __all__ = ["mod_command"]
 
 
-@click.group
-@click.pass_context
-def mod_command(context: click.Context) -> None:
+@click.command
+@click.argument("question", type=click.Choice(["describe", "compact", "receipt", "shorten", "look-up", "preview"]))
+def mod_command(question: str) -> None:
     """Called from inside Claude Code and Pi: JSON on standard input, JSON on standard output.
 
     The client runs it in the project's folder, whose settings are a stranger's: it leaves that first.
     """
     try:
-        context.obj = os.getcwd()
+        project = os.getcwd()
     except OSError:  # it was taken away
-        context.obj = ""
+        project = ""
     try:
         os.chdir(Path.home())
     except (OSError, RuntimeError):  # some containers name a home that is not there
         os.chdir(os.sep)
+    sys.stdout.write(json.dumps(mod.describe() if question == "describe" else _answer(question, _given(), project)))
 
 
-@mod_command.command("describe")
-def _describe() -> None:
-    """The tools to register."""
-    _answer(mod.describe())
-
-
-@mod_command.command("compact")
-@click.pass_obj
-def _compact(project: str) -> None:
-    """What stands in place of a transcript."""
+def _answer(question: str, given: Any, project: str) -> object:
+    if question == "look-up":
+        return mod.look_up(given, lambda: existing_store(None), project)
+    if question == "preview":
+        return _previewed(given)
     with open_store() as store:
-        _answer(mod.compact(_given(), store, time.time(), naming_store("compactor"), project))
+        if question == "shorten":
+            return mod.shorten(given, store)
+        if question == "receipt":
+            return mod.receipt_of_own(given, store, time.time(), naming_store())
+        return mod.compact(given, store, time.time(), naming_store(), project)
 
 
-@mod_command.command("receipt")
-def _receipt() -> None:
-    """What the client's own compaction dropped."""
-    with open_store() as store:
-        _answer(mod.receipt_of_own(_given(), store, time.time(), naming_store("compactor")))
-
-
-@mod_command.command("shorten")
-def _shorten() -> None:
-    """What is sent in place of a large result."""
-    with open_store() as store:
-        _answer(mod.shorten(_given(), store))
-
-
-@mod_command.command("look-up")
-@click.pass_obj
-def _look_up(project: str) -> None:
-    """Answer a tool of the agent."""
-    _answer(mod.look_up(_given(), lambda: existing_store(None), project))
-
-
-@mod_command.command("preview")
-def _preview() -> None:
-    """What a compaction now would do."""
+def _previewed(given: Any) -> object:
     logs = list(CLAUDE_CODE.logs("", os.environ))
     with ExitStack() as opened:
         store = None
         with suppress(StoreError):  # nothing was compacted yet
             store = opened.enter_context(existing_store(None))
-        _answer(mod.preview(_given(), store, lambda name: next((str(log) for log in logs if log.stem == name), "")))
+        return mod.preview(given, store, lambda name: next((str(log) for log in logs if log.stem == name), ""))
 
 
 def _given() -> Any:
@@ -89,7 +66,3 @@ def _given() -> Any:
         return json.loads(sys.stdin.buffer.read())
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"expected JSON on standard input: {error}") from None
-
-
-def _answer(answer: object) -> None:
-    sys.stdout.write(json.dumps(answer))

@@ -43,23 +43,21 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
-class _EditType(click.ParamType[list[Edit]]):
-    name = "TURNS=STRATEGY"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Edit]:
-        turns, _, wanted = str(value).partition("=")
-        ranges = options.turn_ranges(turns) if wanted in STRATEGIES else []
-        if not ranges:
-            expected = f"expected t12=STRATEGY or t3,t12-t20=STRATEGY, STRATEGY one of {', '.join(STRATEGIES)}."
-            self.fail(f"{str(value)[:60]!r}: {expected}", param, ctx)
-        return [Edit(first, last, cast("Strategy", wanted)) for first, last in ranges]
+def _edits_of(text: str) -> list[Edit]:
+    turns, _, wanted = text.partition("=")
+    ranges = options.turn_ranges(turns) if wanted in STRATEGIES else []
+    if not ranges:
+        expected = f"expected t12=STRATEGY or t3,t12-t20=STRATEGY, STRATEGY one of {', '.join(STRATEGIES)}."
+        raise click.BadParameter(f"{text[:60]!r}: {expected}")
+    return [Edit(first, last, cast("Strategy", wanted)) for first, last in ranges]
 
 
 _plan_file = click.argument("plan_file", metavar="PLAN", type=options.EXISTING_FILE)
 _edits = click.option(
     "--set",
     "edits",
-    type=_EditType(),
+    type=_edits_of,
+    metavar="TURNS=STRATEGY",
     multiple=True,
     callback=lambda _context, _option, values: tuple(chain.from_iterable(values)),
     help="Change decisions; the guards check again.",

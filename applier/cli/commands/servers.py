@@ -44,28 +44,18 @@ NO_STORE = "the store cannot be used, so nothing is compacted"
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
 """The folder that its conversations work in."""
 
+_CHATGPT = "https://chatgpt.com/backend-api/codex"
+
+
+def _upstream(name: str, url: str, whose: str, more: str) -> options.Decorator:
+    told = f"Where requests of {whose} go ('': they are refused){more}."
+    return click.option(name, metavar="URL", default=url, show_default=True, help=told)
+
+
 session_options = options.together(
-    click.option(
-        "--upstream",
-        metavar="URL",
-        default="https://api.anthropic.com",
-        show_default=True,
-        help="Where requests of Anthropic's API go ('': they are refused), the planner's included.",
-    ),
-    click.option(
-        "--openai-upstream",
-        metavar="URL",
-        default="https://api.openai.com",
-        show_default=True,
-        help="Where requests of OpenAI's API go ('': they are refused). Rules plan for them.",
-    ),
-    click.option(
-        "--chatgpt-upstream",
-        metavar="URL",
-        default="https://chatgpt.com/backend-api/codex",
-        show_default=True,
-        help="Where requests of Codex with a ChatGPT login go ('': they are refused). Rules plan for them.",
-    ),
+    _upstream("--upstream", "https://api.anthropic.com", "Anthropic's API", ", the planner's included"),
+    _upstream("--openai-upstream", "https://api.openai.com", "OpenAI's API", ". Rules plan for them"),
+    _upstream("--chatgpt-upstream", _CHATGPT, "Codex with a ChatGPT login", ". Rules plan for them"),
     click.option(
         "--window", "window_tokens", type=click.IntRange(2_000), metavar="TOKENS", help="The model's context window."
     ),
@@ -109,7 +99,7 @@ def open_proxy(
 
 def warn_of_store(server: ProxyServer) -> None:
     """Say what is wrong with the proxy's store, if anything is."""
-    if problem := server.store_problem():
+    if problem := server.gateway.store_problem():
         echo(f"compactor: {NO_STORE}: {problem}", err=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,15 +12,15 @@ from typing import Any, get_args
 import click
 
 from applier.cli.options import (
-    AGE,
     EXISTING_FILE,
     OUTPUT_FILE,
-    SINCE,
-    SIZE,
+    age,
     agreed,
     as_json,
     change_options,
     output_option,
+    since,
+    size,
     store_option,
     turn_ranges,
     with_store,
@@ -42,23 +43,17 @@ _TASK_SHOWN = 60
 """Characters of a task in the list."""
 
 
-class _Range(click.ParamType[tuple[int, int]]):
-    name = "FIRST-LAST"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        first, _, last = str(value).partition("-")
-        try:
-            lines = int(first), int(last or first)
-        except ValueError:
-            lines = 0, 0
-        if not 1 <= lines[0] <= lines[1]:
-            self.fail(f"{str(value)[:40]!r}: expected lines like 3-9 or 3, counted from 1.", param, ctx)
-        return lines
+def _line_range(text: str) -> tuple[int, int]:
+    first, _, last = text.partition("-")
+    with suppress(ValueError):
+        if 1 <= int(first) <= int(last or first):
+            return int(first), int(last or first)
+    raise click.BadParameter(f"{text[:40]!r}: expected lines like 3-9 or 3, counted from 1.")
 
 
 @click.command
 @click.argument("references", metavar="REF", callback=lambda *given: _references(given[-1]))
-@click.option("--lines", type=_Range(), help="Only these lines, first and last included.")
+@click.option("--lines", type=_line_range, metavar="FIRST-LAST", help="Only these lines, first and last included.")
 @click.option("--search", metavar="TEXT", help="Only lines that hold TEXT, match it as a pattern, or hold its words.")
 @with_store
 @as_json
@@ -99,7 +94,13 @@ def _references(text: str) -> Iterator[str]:
 @click.option("--type", "kind", type=click.Choice(get_args(FactType)), help="Only facts of this type.")
 @click.option("--words", metavar="TEXT", default="", help="Only facts that hold words of TEXT, best first.")
 @click.option("--project", metavar="DIR", help="Only of conversations that worked in this folder.")
-@click.option("--since", type=SINCE, default=0.0, help="Only facts extracted since: 2026-11-01, or 7d.")
+@click.option(
+    "--since",
+    type=since,
+    metavar="DATE|DAYS",
+    default="1970-01-01",
+    help="Only facts extracted since: 2026-11-01, or 7d.",
+)
 @with_store
 @as_json
 def facts_command(
@@ -110,12 +111,10 @@ def facts_command(
     HISTORY is a key like h1a2b3c4d; without it, all conversations of the store are asked.
     """
     if history:
-        store.load_history(history)  # facts of a history that is not there would be none
-    elif not store.histories():
-        raise StoreError("the store holds no history yet: `compactor apply` saves one")
-    if history:
         here = [one for one in stored_facts(store, [history]) if not project or is_within(one.folder, project)]
         facts = facts_about(here, kind=kind, since=since, words=words)
+    elif not store.histories():
+        raise StoreError("the store holds no history yet: `compactor apply` saves one")
     else:
         facts = known_facts(store, project=project or "", kind=kind, since=since, words=words)
     if as_json:
@@ -189,8 +188,8 @@ def _conversation_cells(one: StoredConversation) -> Iterator[str]:
 
 
 @store_command.command
-@click.option("--older-than", type=AGE, help="Remove what was not used for so long: 30d, 12h.")
-@click.option("--larger-than", type=SIZE, help="Then what was used longest ago, while the store is larger: 2GB, 500MB.")
+@click.option("--older-than", type=age, metavar="TIME", help="Remove what was not used for so long: 30d, 12h.")
+@click.option("--larger-than", type=size, help="Then what was used longest ago, while the store is larger: 2GB, 500MB.")
 @change_options
 @with_store
 @as_json

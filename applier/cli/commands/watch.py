@@ -154,17 +154,8 @@ def _totals(run: Replay, model: str) -> Iterator[str]:
 
 def _print_comparison(runs: Sequence[Replay], model: str) -> None:
     costs = [f"at {price:g}" for price in CACHE_READ_PRICES]
-    titles = (
-        "times",
-        "sent",
-        "invalidated",
-        "peak",
-        *costs,
-        "over",
-        "invalid",
-        "lost",
-        "input" if _dollars(runs[0], model)[0] else "",
-    )
+    bill = "input" if _dollars(runs[0], model)[0] else ""
+    titles = ("times", "sent", "invalidated", "peak", *costs, "over", "invalid", "lost", bill)
     print_table(("preset", *titles), (_row(run, model) for run in runs), right=titles)
     echo("tokens and costs in thousands")
 

@@ -1,0 +1,283 @@
+"""The endpoints of the proxy: one for each API with sessions behind it, everything else passed on as it came.
+
+A request that is understood goes to the gateway first; one that is not is never held. Decides nothing of sessions.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
+
+import anyio
+import anyio.to_thread
+import httpx
+import zstandard
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from applier.adapters.proxy.configuration import ProxySettings
+from applier.adapters.proxy.conversations import NAME_HEADER, PERSON_HEADER
+from applier.adapters.proxy.entrance import TOKEN_HEADER
+from applier.adapters.proxy.gateway import Gateway, Passage
+from applier.adapters.proxy.upstreams import LOGIN_PATH, RefusedError, Way, way_of
+from applier.adapters.proxy.wires import CHAT, MAX_READ_BYTES, MESSAGES, RESPONSES, Wire
+
+__all__ = ["Endpoints"]
+
+_logger = logging.getLogger("applier.proxy")
+MAX_BODY_BYTES = 64 * 2**20
+"""Of a conversation; twice what the Messages API takes: a history that outgrew it may still come in to be compacted.
+A larger one passes unread, as all does that the proxy does not understand: such bodies are never held."""
+_LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
+"""How old what `/ready` says may be, for it is asked without a token; how long an upstream may take to be there."""
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_CONNECT_SECONDS = 10.0
+_OF_A_CONNECTION = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
+    b"upgrade".split()
+)
+"""Headers that are a connection's, not a request's (RFC 9110, 7.6.1)."""
+_OF_THE_PROXY = frozenset(
+    (b"host", b"content-length", TOKEN_HEADER.encode(), NAME_HEADER.encode(), PERSON_HEADER.encode())
+)
+_TOO_LONG = (400, 413)
+_ENCODED_PIECE = 4096
+"""Of an encoded body is decoded at once: a small one may stand for a very large one."""
+Body = bytes | AsyncIterator[bytes]
+"""Of a request: held, or as it arrives."""
+
+
+class Endpoints:
+    """What answers each request; one client for all of them."""
+
+    def __init__(self, settings: ProxySettings, gateway: Gateway, is_stopping: Callable[[], bool]) -> None:
+        """`is_stopping`: no more requests are to come."""
+        self.settings, self.gateway, self._is_stopping = settings, gateway, is_stopping
+        timeout = httpx.Timeout(self.settings.upstreams.read_seconds, connect=_CONNECT_SECONDS)
+        self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
+        self._looked_at, self._parts = -_LOOK_SECONDS, dict[str, str]()
+        self._looking = anyio.Lock()
+
+    def routes(self) -> list[Route]:
+        """Which of them answers which path."""
+        return [
+            Route("/health", self.health),
+            Route("/ready", self.ready),
+            Route("/metrics", self.metrics),
+            Route("/v1/messages", partial(self.answer, wire=MESSAGES), methods=["POST"]),
+            Route("/v1/messages/count_tokens", self.count, methods=["POST"]),
+            Route("/v1/chat/completions", partial(self.answer, wire=CHAT), methods=["POST"]),
+            *(
+                Route(front + path, partial(self.answer, wire=RESPONSES), methods=["POST"])
+                for front in ("/v1", LOGIN_PATH)
+                for path in ("/responses", "/responses/compact")
+            ),
+            Route("/{path:path}", self.answer, methods=_METHODS),
+        ]
+
+    async def health(self, request: Request) -> Response:
+        """That it is alive; to its one user also why nothing is compacted, if that is so."""
+        if self.settings.team or not hmac.compare_digest(
+            request.headers.get(TOKEN_HEADER, "").encode(), self.settings.token.encode()
+        ):
+            return PlainTextResponse("ok\n")
+        problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
+        return PlainTextResponse(f"ok, but nothing is compacted: {problem}\n" if problem else "ok\n")
+
+    async def ready(self, _request: Request) -> Response:
+        """Whether it can do its work, and which part of it cannot."""
+        async with self._looking:
+            if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+                self._parts, self._looked_at = await self._looked(), time.monotonic()
+        parts = self._parts if not self._is_stopping() else {**self._parts, "proxy": "stopping"}
+        ready = all(state == "ok" for state in parts.values())
+        return JSONResponse({"ready": ready, **parts}, status_code=200 if ready else 503)
+
+    async def _looked(self) -> dict[str, str]:
+        """Each part with ``ok`` or what it is not; the whole reason is in the log, for anybody may ask here."""
+        problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
+        parts = {"store": "cannot be used" if problem else "ok"}
+        of = self.settings.upstreams
+        for name, address in (("anthropic", of.anthropic), ("openai", of.openai), ("chatgpt", of.chatgpt)):
+            try:
+                if address:
+                    parts[name] = "ok"
+                    await self.client.head(address, timeout=_PROBE_SECONDS)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                parts[name], problem = "cannot be reached", problem or f"{name}: {type(error).__name__}"
+        if problem:
+            _logger.warning("not ready: %s", problem)
+        return parts
+
+    async def metrics(self, _request: Request) -> Response:
+        """The counts, in the text format of Prometheus."""
+        return PlainTextResponse(self.gateway.metrics.text(len(self.gateway.conversations)))
+
+    async def answer(self, request: Request, wire: Wire | None = None) -> Response:
+        """To a request of the API `wire`, or to one that the proxy does not understand."""
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            # by this status Codex goes on with ordinary requests at once; by another it tries again for seconds
+            raise RefusedError(426, "invalid_request_error", "no WebSockets here: ask by POST")
+        way = way_of(self.settings.upstreams, request.url.path, request.headers)
+        body = _streamed(request)
+        raw = await _whole(body) if wire else body
+        if isinstance(raw, bytes) and "content-encoding" in request.headers:
+            plain = await anyio.to_thread.run_sync(_decoded, raw, request.headers["content-encoding"])
+            wire, raw = (wire, plain) if plain is not None else (None, raw)
+        if wire is None or not isinstance(raw, bytes):
+            self.gateway.metrics.add("requests", kind="passed")
+            counts = self.gateway.people is not None and "json" in request.headers.get("content-type", "")
+            return await self._pass(request, way, self._weighed(raw) if counts and raw else raw)
+        started = time.perf_counter()
+        passage = await anyio.to_thread.run_sync(
+            self.gateway.prepare, wire, way, raw, dict(request.headers), request.url.path
+        )
+        self.gateway.metrics.add("added_seconds", time.perf_counter() - started)
+        if passage.reply is not None:
+            return Response(passage.reply[0], media_type=passage.reply[1])
+        return await self._pass(request, way, passage.raw, passage)
+
+    async def _weighed(self, body: Body) -> AsyncIterator[bytes]:
+        """`body` as it passes; what was not read, such as a batch, counts by its size."""
+        size = 0
+        async for chunk in _joined(body, _nothing()) if isinstance(body, bytes) else body:
+            size += len(chunk)
+            yield chunk
+        await anyio.to_thread.run_sync(self.gateway.spend_unread, size)
+
+    async def count(self, request: Request) -> Response:
+        """The tokens of a list as it would be sent now."""
+        way = way_of(self.settings.upstreams, request.url.path, request.headers)
+        raw = await _whole(_streamed(request))
+        if isinstance(raw, bytes):
+            raw = await anyio.to_thread.run_sync(self.gateway.as_sent, raw, dict(request.headers))
+        else:
+            self.gateway.metrics.add("requests", kind="passed")
+        return await self._pass(request, way, raw)
+
+    async def _pass(self, request: Request, way: Way, body: Body, passage: Passage | None = None) -> Response:
+        try:
+            upstream = await self._send(request, way, body, is_read=passage is not None)
+            if passage is not None and upstream.status_code in _TOO_LONG:
+                text = (await upstream.aread()).decode("utf-8", "replace")
+                shorter = await anyio.to_thread.run_sync(self.gateway.shorter, passage, upstream.status_code, text)
+                if shorter is not None:
+                    upstream = await self._send(request, way, shorter, is_read=True)
+        except httpx.TimeoutException:
+            raise RefusedError(504, "timeout_error", "the provider did not answer in time") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            problem = f"the provider cannot be reached ({type(error).__name__})"
+            raise RefusedError(502, "api_error", problem) from None
+        self.gateway.metrics.add("upstream_responses", status=f"{upstream.status_code // 100}xx")
+        return _Passing(upstream, passage, self.gateway)
+
+    async def _send(self, request: Request, way: Way, body: Body, *, is_read: bool) -> httpx.Response:
+        """Send `body` with the client's headers; an answer that is to be read must not come compressed."""
+        left_out = _OF_A_CONNECTION | _OF_THE_PROXY
+        left_out |= {b"accept-encoding", b"content-encoding"} if is_read else set()
+        left_out -= set() if isinstance(body, bytes) else {b"content-length"}
+        headers = [pair for pair in request.headers.raw if pair[0].lower() not in left_out]
+        headers += [(b"accept-encoding", b"identity")] if is_read else []
+        url, query = httpx.URL(way.base), request.scope["query_string"]
+        path = url.raw_path.rstrip(b"/") + request.scope.get("raw_path", request.url.path.encode())[way.cut :]
+        url = url.copy_with(raw_path=path + (b"?" + query if query else b""))
+        outgoing = httpx.Request(request.method, url, headers=headers, content=body or None)
+        return await self.client.send(outgoing, stream=True)
+
+
+class _Passing(StreamingResponse):
+    """An answer that passes on as it arrives; if the provider breaks it off, so does this.
+
+    The session hears of it before the client has all of it, for the next request may go to another proxy; and even if
+    the client hangs up, which may be before it begins.
+    """
+
+    def __init__(self, upstream: httpx.Response, passage: Passage | None, gateway: Gateway) -> None:
+        self._upstream, self._passage, self._gateway = upstream, passage, gateway
+        self._answer, self._is_read = bytearray(), passage is not None and upstream.is_success
+        super().__init__(self._chunks(), upstream.status_code)
+        # an error's body was read, and decoded, to see whether it is about the length
+        decoded = {b"content-encoding", b"content-length"} if upstream.is_stream_consumed else set()
+        left_out = _OF_A_CONNECTION | decoded
+        self.raw_headers = [pair for pair in upstream.headers.raw if pair[0].lower() not in left_out]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._upstream.aclose()
+                await self._hear()
+
+    async def stream_response(self, send: Send) -> None:
+        with suppress(httpx.HTTPError):  # without an end: the server closes the connection, as the provider did
+            await super().stream_response(send)
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        if self._upstream.is_stream_consumed:
+            yield self._upstream.content
+            return
+        async for chunk in self._upstream.aiter_raw():
+            if self._is_read and len(self._answer) <= MAX_READ_BYTES:
+                self._answer += chunk
+                if self._upstream.headers.get("content-length") == str(len(self._answer)):
+                    await self._hear()
+            yield chunk
+
+    async def _hear(self) -> None:
+        """Tell the gateway of what came, once."""
+        if self._is_read and self._passage is not None:
+            self._is_read = False
+            is_stream = "event-stream" in self._upstream.headers.get("content-type", "")
+            observe = partial(self._gateway.observe, is_stream=is_stream)
+            await anyio.to_thread.run_sync(observe, self._passage, bytes(self._answer))
+
+
+def _streamed(request: Request) -> Body:
+    """The request's body as it arrives; empty if it has none."""
+    has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
+    return request.stream() if has_body else b""
+
+
+def _decoded(raw: bytes, encoding: str) -> bytes | None:
+    """`raw` as it was before it was encoded: with a login Codex sends ``zstd``; None if that cannot be told."""
+    if encoding.strip().lower() != "zstd":
+        return None
+    plain, decoding = bytearray(), zstandard.ZstdDecompressor().decompressobj()
+    try:
+        for at in range(0, len(raw), _ENCODED_PIECE):
+            plain += decoding.decompress(raw[at : at + _ENCODED_PIECE])
+            if len(plain) > MAX_BODY_BYTES:
+                return None
+    except zstandard.ZstdError:
+        return None
+    return bytes(plain) if decoding.eof and not decoding.unused_data else None
+
+
+async def _whole(body: Body) -> Body:
+    """All of `body`; one that is too large to be held goes on as it arrives."""
+    if isinstance(body, bytes):
+        return body
+    start = bytearray()
+    async for chunk in body:
+        start += chunk
+        if len(start) > MAX_BODY_BYTES:
+            return _joined(bytes(start), body)
+    return bytes(start)
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+async def _joined(start: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield start
+    async for chunk in rest:
+        yield chunk

@@ -1,0 +1,196 @@
+"""The proxy as a program: its port, what its sessions are like, and the keeping of its store within bounds.
+
+Who may come in is `entrance`'s to say, what becomes of a request `endpoints`', and `upstreams`' where it goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import cast
+
+import anyio
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from applier.adapters.proxy.configuration import ProxySettings, RetentionTable, file_session
+from applier.adapters.proxy.conversations import IDLE_SECONDS, Asker, Conversations
+from applier.adapters.proxy.endpoints import Endpoints
+from applier.adapters.proxy.entrance import Entrance
+from applier.adapters.proxy.gateway import Gateway
+from applier.adapters.proxy.metrics import Metrics
+from applier.adapters.proxy.people import People
+from applier.adapters.proxy.responses_planner import ResponsesPlanner
+from applier.adapters.proxy.upstreams import RefusedError
+from applier.serving import AppServer
+from applier.session import Session
+from applier.session.persistence import SessionStore
+from applier.session.presets import preset_named
+from applier.session.sharing import marks_of
+from applier.settings import load_settings
+from applier.store.opening import store_file
+from applier.store.retention import collect_garbage
+from planner.api import PlannerChoice
+from planner.errors import SettingsError, StoreError
+from planner.prices import CACHE_LIFETIME_SECONDS, register_prices
+from planner.proposal import Account
+from planner.reading.families import names_provider
+
+__all__ = ["ProxyServer"]
+
+_STOP_SECONDS = 10
+"""How long answers under way may still run after the proxy was told to stop, where no team's file says it."""
+_PATIENCE_SECONDS = 5.0
+"""After so long a store on a server is given up for the request that waits for it."""
+_BACKLOG = 512
+_DAY_SECONDS, _HOUR_SECONDS, _MEGABYTE = 86_400, 3_600, 1_000_000
+_logger = logging.getLogger("applier.proxy")
+
+
+class ProxyServer(AppServer):
+    """The proxy; a context manager that listens from its start.
+
+    ::
+
+        with ProxyServer(ProxySettings(session={"window_tokens": 60_000})) as proxy:
+            client = anthropic.Anthropic(base_url=proxy.url)
+    """
+
+    def __init__(self, settings: ProxySettings | None = None) -> None:
+        """Open the port; nothing is answered yet.
+
+        Raises:
+            SettingsError: it would listen beyond loopback without a token, the port is taken, or a setting of a
+                session is wrong.
+            StoreError: who has a token cannot be read.
+        """
+        settings = settings or ProxySettings()
+        if not settings.is_loopback and not settings.token and not settings.has_people:
+            example = secrets.token_urlsafe(24)
+            raise SettingsError(
+                f"{settings.host} can be reached by others: set a token ($COMPACTOR_PROXY_TOKEN), such as {example}"
+            )
+        self.settings, self.metrics = settings, Metrics(by_person=settings.has_people)
+        self.rules_for_want_of_upstream = False
+        """Conversations were planned by rules because no model can be asked where they go."""
+        team = settings.team
+        self._session_settings = file_session(team.session) if team else load_settings(**settings.session)
+        register_prices(self._session_settings.prices)
+        preset_named(self._session_settings.preset)
+        self._store = SessionStore(settings.store, _PATIENCE_SECONDS)
+        people = People(self._store, team.limits.quota_of) if team and settings.has_people else None
+        idle_seconds = CACHE_LIFETIME_SECONDS if self._is_shared else IDLE_SECONDS
+        conversations = Conversations(self._open_session, settings.own, idle_seconds=idle_seconds, marks=self._marks)
+        self.gateway = Gateway(conversations, self.metrics, self._store, people)
+        grace_seconds = team.grace_seconds if team else _STOP_SECONDS
+        super().__init__(self._app(), _listening(settings.host, settings.port), grace_seconds)
+
+    @property
+    def named_url(self) -> str:
+        """The base URL for the one client whose conversations these are: its requests carry name and token in it."""
+        return f"{self.url}/{self.settings.own[0]}" if self.settings.own[0] else self.url
+
+    @property
+    def url(self) -> str:
+        """The base URL for a client."""
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def _open_session(self, session_id: str, model: str, asker: Asker | None) -> Session:
+        """Its planner asks as the agent does; a model that names its provider there, as the environment says."""
+        settings = self._session_settings
+        planner: PlannerChoice = settings.planner
+        if names_provider(settings.planner_model):
+            asker = None
+        elif asker is None and planner != "rules":
+            planner, self.rules_for_want_of_upstream = "rules", True
+        elif isinstance(asker, ResponsesPlanner) and planner != "rules":
+            asker.model, planner = settings.planner_model, asker
+        client = asker if isinstance(asker, Account) else None
+        return Session(
+            settings=settings,
+            planner=planner,
+            client=client,
+            model=model,
+            store=self._store,
+            session_id=session_id,
+            is_shared=self._is_shared,
+        )
+
+    @property
+    def _is_shared(self) -> bool:
+        """True if proxies of several machines may use the store; where each call leaves a session stands in it then,
+        so that one which was let go goes on as if it had been held."""
+        with suppress(StoreError):
+            return store_file(self.settings.store) is None
+        return False
+
+    def _marks(self, session_ids: list[str]) -> Mapping[str, list[str]]:
+        """By what any proxy on the store knows those conversations; nothing where it does not say."""
+        with suppress(StoreError):
+            return self._store.use(lambda store: marks_of(store, session_ids)) if self._is_shared else {}
+        return {}
+
+    def _app(self) -> ASGIApp:
+        """The application; its shutdown closes the sessions of its gateway."""
+        endpoints = Endpoints(self.settings, self.gateway, lambda: self.is_stopping)
+        retention = self.settings.team.retention if self.settings.team else RetentionTable()
+
+        @asynccontextmanager
+        async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(_keep_clean, SessionStore(self.settings.store), retention)
+                yield
+                await endpoints.client.aclose()
+                beside.cancel_scope.cancel()
+            await anyio.to_thread.run_sync(self.gateway.close)
+
+        return Starlette(
+            routes=endpoints.routes(),
+            exception_handlers={
+                RefusedError: lambda request, it: cast(RefusedError, it).answer(request.url.path, request.headers),
+                ClientDisconnect: lambda _request, _error: Response(status_code=499),
+            },
+            lifespan=lifespan,
+            middleware=[Middleware(Entrance, settings=self.settings, metrics=self.metrics, people=self.gateway.people)],
+        )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A listening socket that is known as TCP: asyncio sends what it is given at once on those only."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        opened = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise SettingsError(
+            f"{host}:{port}: {str(error.strerror).split(' (')[0]}; choose another host or port"
+        ) from None
+    return socket.socket(fileno=opened.detach())  # looks its protocol up
+
+
+async def _keep_clean(store: SessionStore, bounds: RetentionTable) -> None:
+    """Keep a team's store within its `bounds`, if there are any: at the start and every so many hours."""
+    days, megabytes = bounds.older_than_days, bounds.larger_than_megabytes
+    older = None if days is None else days * _DAY_SECONDS
+    larger = None if megabytes is None else round(megabytes * _MEGABYTE)
+
+    def clean() -> None:
+        try:
+            garbage = store.use(
+                lambda opened: collect_garbage(opened, older_than_seconds=older, larger_than_bytes=larger)
+            )
+            _logger.info("cleaned the store: %d conversations went, %d stay", len(garbage.histories), garbage.kept)
+            store.close()
+        except StoreError as error:
+            _logger.warning("the store could not be cleaned: %s", error)
+
+    while older or larger:
+        await anyio.to_thread.run_sync(clean)
+        await anyio.sleep(bounds.every_hours * _HOUR_SECONDS)

@@ -1,0 +1,209 @@
+"""What the agent's calls show: how the project is checked, errors of checks with what made the same check pass, and
+reasons that were published, in the message of a commit or in an answer to a review.
+
+Says only what the record shows. Where a file was changed, too, nobody knows what mended an error; what names a file or
+a test, or says of itself that it is passing, is of that work alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import product
+
+from applier.learning.lessons import Lesson, error_subject, folded, sentence_key, sentences
+from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.calls import Call
+from planner.evidence.changes import changed_paths
+from planner.evidence.names import specifics_of
+from planner.evidence.outcomes import RAN_NOTHING
+from planner.evidence.shell import Command
+from planner.evidence.state import check_kind, check_kinds, recoveries, shortened
+from planner.reading.lines import statements
+
+__all__ = ["check_commands", "failures", "passes_again", "reasons"]
+
+MOST_WORDS, WHY_CHARACTERS = 5, 280
+"""Of a command that is general, and of the reason for one."""
+_WHY = re.compile(
+    r"\b(?:since|because|has no|doesn['’]t have|so (?:that )?(?:the|build|tests?|it)\b.*\b(?:use|see|find))", re.I
+)
+_OF_ONE_WORK = re.compile(r"-run|-k|-t|--grep|.*::.*|.*\.\w{1,5}(?::\d+)?|(?!\./\.\.\.$).*/.*|.*[$`\"'*\\].*")
+"""A word that names a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not ``./...``."""
+_EVERYBODYS = re.compile(
+    r"go (?:build|test|vet) \./\.\.\.|cargo (?:build|check|clippy|test)|make"
+    r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:build|check|lint|test|typecheck)"
+    r"|(?:python3? -m )?(?:pytest|unittest)"
+)
+"""What anybody tries first in such a project."""
+
+COMMAND_CHARACTERS = 80
+_SHOWING = re.compile(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head)\b[^|;&]*$|\s*2>&1\s*$")
+"""What of a command only says how much of its output is shown."""
+_PROVIDES = frozenset(("install", "add", "sync", "setup", "trust", "bootstrap", "link", "restore", "ci"))
+"""Words of commands that provide what was missing: ``bun install``, ``npm ci``."""
+
+LEAST_WORDS, MOST_CHARACTERS = 8, 320
+"""Of a sentence that gives a reason."""
+ALIKE = 0.6
+"""Of the words of two sentences that say the same."""
+_HEREDOC = re.compile(r"<<-?\s*['\"\\]?(\w+)['\"]?[^\n]*\n(.*?)\n\s*\1\b", re.S)
+_QUOTED = re.compile(r"(?:-m|--message|--body|\bbody=)[ =]?\"((?:[^\"\\]|\\.)*)\"|(?:-m|--body) '([^']*)'", re.S)
+_ESCAPED = re.compile(r"\\([`\"$\\])|\*\*")
+"""What a shell takes off a text, and the marks of bold letters."""
+_POINTING = re.compile(r"\W*(?:this|that|these|those|it|they)\b", re.I)
+_GROUNDS = re.compile(
+    r"\b(?:because|since|so that|otherwise|rather than|instead of|intentionally|by design|now that|to avoid|, so)\b"
+    r"|\bso (?:we|it|the|this|a)\b|, not [\w-]+",
+    re.I,
+)
+"""``…, so we log and continue rather than …``; not ``Add a test``."""
+_PASSING = re.compile(
+    r"\b(?:this (?:PR|branch|commit)|follow-up|interim|for now|TODO|just (?:been )?(?:merged|added)|today|superseded"
+    r"|fixed in|added in|already|stale|(?:good|valid) catch|(?:good|fair) point|was|were|caused|produced|passed|failed"
+    r"|didn't|(?:we|it|this|they|which) now)\b|#\d+|merge conflict",
+    re.I,
+)
+"""What is of this work, or was, and is no decision."""
+_DONE = re.compile(
+    r"(?:^|[:*] +)(?:[-*] +)?(?:add|allow|cast|change|drop|extract|fix|make|mov|refactor|remov|renam|replac|restructur"
+    r"|switch|throw|updat|us)(?:e?d?|es|s|ing)\b",
+    re.I,
+)
+"""What one change did, and the next one may undo: ``- Use the constant instead of 64``; not ``We use it because …``."""
+
+
+# How the project is checked.
+
+
+def check_commands(evidence: Evidence) -> Iterator[Lesson]:
+    """Each command once, where it passed first; it counts if another conversation gave it, too. And what has to be
+    built, where the agent says why.
+    """
+    known: set[str] = set()
+    for turn, call, outcome in evidence.ended_calls():
+        has_passed = outcome.status == "passed" or (outcome.status == "done" and outcome.exit_code == 0)
+        if not has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
+            continue
+        for command in call.commands if call.kind == "run" else ():
+            words, kind = " ".join(command.words), check_kind(command)
+            if kind and _is_general(command) and not _EVERYBODYS.fullmatch(words) and words not in known:
+                known.add(words)
+                yield Lesson("command", f"{kind}: `{words}`", words, turn.turn.id, words, lasting=False)
+            key = f"why {words}"
+            if kind == "build" and key not in known and (why := _why(turn)):
+                known.add(key)
+                yield Lesson("command", f"`{words}`: “{why}”", why, turn.turn.id, key)
+
+
+def _why(turn: TurnEvidence) -> str:
+    """The first sentence of the agent that gives a reason; empty if none does."""
+    spoken = " ".join(folded(one.text) for one in statements(turn.lines.of_part("assistant")))
+    return next((one for one in sentences(spoken) if _WHY.search(one) and len(one) <= WHY_CHARACTERS), "")
+
+
+def _is_general(command: Command) -> bool:
+    is_whole = command.before in (";", "&&") and len(command.words) <= MOST_WORDS
+    return is_whole and not any(_OF_ONE_WORK.fullmatch(word) for word in command.words)
+
+
+# Errors of checks.
+
+
+def failures(evidence: Evidence) -> Iterator[Lesson]:
+    """The lines by which checks failed, each with what made the same check pass, if that shows."""
+    passed = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
+    for turn, call, outcome in evidence.ended_calls():
+        if outcome.status != "failed" or outcome.refused or call.kind != "run" or not check_kinds(call):
+            continue
+        again = passed.get(turn.turn.id, "")
+        remedy = _remedy(evidence, turn, again) if again else ""
+        behind = f"; passed after {remedy} at {again}" if remedy else ""
+        for line in turn.statements_of(turn.decisive_lines):
+            if line.block == call.result_block and (subject := error_subject(line.text)):
+                words = folded(line.text)
+                text = f"`{words.replace('`', '')}` of {_shown(evidence, call)}{behind}"
+                yield Lesson("error", text, words, turn.turn.id, subject, again if remedy else "", lasting=False)
+
+
+def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
+    """True if a check that fails in `failed` passes in `later`, or of what is no check its program or tool does not
+    fail."""
+    ended = [call for call, outcome in later.ended_calls if outcome.status in ("passed", "done")]
+    return later.turn.number > failed.turn.number and any(map(_is_same, product(failed.failed_calls, ended)))
+
+
+def _is_same(pair: tuple[Call, Call]) -> bool:
+    kinds, others = map(set, map(check_kinds, pair))
+    programs, also = ({one.words[0] for one in call.commands} or {call.name} for call in pair)
+    return bool(kinds & others or (not kinds and programs & also))
+
+
+def _shown(evidence: Evidence, call: Call) -> str:
+    """The command without what only says how much of its output is shown."""
+    bare = _SHOWING.sub("", call.subject)
+    return f"`{shortened(evidence.shown(bare), COMMAND_CHARACTERS).replace('`', '')}`"
+
+
+def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
+    """What was run between the two turns and provides something, if no file was changed, too."""
+    first, last = failed.turn.number, evidence.turns[passed].turn.number
+    ran: dict[str, None] = {}
+    for turn, call, outcome in evidence.ended_calls():
+        if first <= turn.turn.number <= last and outcome.status not in ("failed", "unanswered"):
+            if any(changed_paths(call)):
+                return ""
+            ran |= {f"`{' '.join(one.words)}`": None for one in call.commands if _PROVIDES.intersection(one.words[:3])}
+    return ", ".join(ran)
+
+
+# Reasons that were published.
+
+
+def reasons(evidence: Evidence) -> Iterator[Lesson]:
+    """Of each message its first sentence that gives a reason, of a commit with its title; what was published again only
+    once.
+    """
+    known: list[frozenset[str]] = []
+    for turn, call, outcome in evidence.ended_calls():
+        if outcome.status in ("failed", "unanswered", "running") or outcome.refused:
+            continue
+        for title, sentence in filter(None, map(_reasoned, _messages(call))):
+            words = frozenset(sentence_key(sentence).split())
+            if not any(len(words & other) >= ALIKE * min(len(words), len(other)) for other in known):
+                known.append(words)
+                text = _ESCAPED.sub(r"\1", f"{title}: “{sentence}”" if title else f"“{sentence}”")
+                yield Lesson("decision", text, sentence, turn.turn.id, sentence_key(title or sentence))
+
+
+def _messages(call: Call) -> Iterator[tuple[str, str]]:
+    """Title and body of what `call` publishes; what is no commit has no title."""
+    is_commit = any(one.starts("git", "commit") for one in call.commands)
+    if call.kind == "run" and (is_commit or any(map(_comments, call.commands))):
+        documents = [match[2] for match in _HEREDOC.finditer(call.command)]
+        for text in documents or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
+            title, _, body = text.partition("\n") if is_commit else ("", "", text)
+            yield folded(title), body
+
+
+def _comments(command: Command) -> bool:
+    """True for ``gh pr comment 7 --body …`` and ``gh api …/replies``."""
+    answers = command.starts("gh", "api") and any(word.endswith(("/replies", "/comments")) for word in command.words)
+    return answers or (command.words[0] in ("gh", "glab") and command.words[2:3] == ("comment",))
+
+
+def _reasoned(message: tuple[str, str]) -> tuple[str, str] | None:
+    """Title and first sentence that gives a reason; None if there is none that can be understood: an answer to a review
+    has to name what it is about."""
+    title, body = message
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
+        for sentence in filter(_is_lasting, sentences(folded(paragraph))):
+            if title or (not _POINTING.match(sentence) and specifics_of(sentence)):
+                return title, sentence.removeprefix("- ")
+    return None
+
+
+def _is_lasting(sentence: str) -> bool:
+    is_read = len(sentence.split()) >= LEAST_WORDS and len(sentence) <= MOST_CHARACTERS
+    passes = any(one.search(sentence) for one in (_PASSING, _DONE))
+    return is_read and bool(_GROUNDS.search(sentence)) and not passes
