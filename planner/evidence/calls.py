@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal
 
-from planner.evidence.shell import Command, commands_of, is_looking, shell_changes
+from planner.evidence.shell import SAYING, Command, commands_of, is_looking, shell_changes
 from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
@@ -193,7 +193,7 @@ def _kind(name: str, command: str, commands: Sequence[Command]) -> CallKind:
     if _PROCESS_NAME.search(name):
         return "run"
     if commands and _RUN_NAME.search(name):
-        first = next((one for one in commands if one.words[0] != "cd"), commands[0])
+        first = next((one for one in commands if one.words[0] not in SAYING), commands[0])
         return "read" if is_looking(first) and not shell_changes(commands) else "run"
     kind: CallKind = next((own for pattern, own in _NAME_KINDS if pattern.search(name)), "other")
     return "read" if kind == "write" and command in _LOOKS else kind

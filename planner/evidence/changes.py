@@ -4,12 +4,13 @@ the new.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
 
 from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
 from planner.evidence.gather import Evidence, TurnEvidence
+from planner.evidence.names import is_absolute, plain_path
 from planner.evidence.shell import Command, shell_changes
 from planner.reading.lines import Line, call_parts
 
@@ -48,12 +49,12 @@ class FileChange:
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
     """The files that were written, in the order of their first change."""
-    changes: dict[str, FileChange] = {}
+    changes: dict[str, FileChange] = {}  # by `plain_path`
     for turn, call, outcome in evidence.ended_calls():
         if call.kind == "run" and outcome.status not in ("failed", "running", "unanswered"):
             _note_commands(changes, call, turn.turn.id, evidence.root)
         for path in () if turn.is_refused(call) else written_paths(call):
-            change = changes.setdefault(path, FileChange(path))
+            change = changes.setdefault(plain_path(path), FileChange(path))
             change.failed_last = outcome.status == "failed"
             if change.failed_last:
                 change.failed_turn = turn.turn.id
@@ -97,10 +98,11 @@ _STASHED = frozenset({"pop", "apply", "list", "show", "drop", "branch", "clear"}
 """What ``git stash`` does to what is put away already."""
 
 
-def known_path(path: str, known: Iterable[str]) -> str:
-    """The one of `known` that a relative `path` ends, else `path`."""
+def known_path(path: str, known: Collection[str]) -> str:
+    """The one of `known`, all plain, that `path` is or that it ends if it is relative; else it, plain."""
+    path = plain_path(path, known).replace("\\", "/")
     ending = f"/{path.removeprefix('./')}"
-    return next((one for one in known if one == path or (path[:1] != "/" and one.endswith(ending))), path)
+    return next((one for one in known if one == path or (not is_absolute(path) and one.endswith(ending))), path)
 
 
 def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str, root: str) -> None:
@@ -115,9 +117,10 @@ def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str, roo
             change.undone = taken_back
             change.turns.append(turn_id)
     for path, how in shell_changes(call.commands):
-        within = [one for one in changes if f"{one}/".startswith((path, join(root, path)))]
+        folders = plain_path(path, changes), join(root, path)
+        within = [one for one in changes if f"{one}/".startswith(folders)]
         for one in within if path[-1] == "/" else [known_path(path, changes)]:
-            change = changes.setdefault(one, FileChange(one))
+            change = changes.setdefault(one, FileChange(path))
             change.turns.append(turn_id)
             change.by_command, change.failed_last, change.undone, change.committed = how, False, "", commits
 

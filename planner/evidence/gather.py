@@ -6,6 +6,7 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
 from planner.evidence.names import LEAST_USES, common_root, file_paths, repository_root, without_root
 from planner.evidence.outcomes import Outcome, is_refusal, read_calls
-from planner.evidence.user_words import Choice, answered_option, constraints_of
+from planner.evidence.user_words import Choice, answered_option, constraints_of, typed_lines
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line, Lines, Statement, join_lines, statements, turn_lines
@@ -119,6 +120,11 @@ class TurnEvidence:
         """The lines that are the user's own words."""
         return self.once(_user_lines)
 
+    @property
+    def typed_lines(self) -> tuple[Line, ...]:
+        """Those that he typed; all of them if he did no more than paste."""
+        return self.once(_typed_lines)
+
     def lines_of(self, block: int | None) -> Sequence[Line]:
         """The lines of one block of the turn, by its index; none for None."""
         return self.lines.of_block(block)
@@ -160,6 +166,10 @@ def _passing_lines(turn: TurnEvidence) -> frozenset[int]:
 
 def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
     return tuple(line for line in turn.lines.of_sources("user") if line.text.strip())
+
+
+def _typed_lines(turn: TurnEvidence) -> tuple[Line, ...]:
+    return tuple(typed_lines(turn.user_lines, math.inf)) or turn.user_lines
 
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -342,6 +352,6 @@ def _latest_words(turns: Sequence[TurnEvidence]) -> dict[str, set[int]]:
     latest = next((turn for turn in reversed(turns) if turn.turn.kind == "user" and turn.user_lines), None)
     if latest is None:
         return {}
-    ends = accumulate(len(line.text) for line in latest.user_lines)
-    numbers = {line.number for line, end in zip(latest.user_lines, ends, strict=True) if end <= LATEST_CHARACTERS}
+    ends = accumulate(len(line.text) for line in latest.typed_lines)
+    numbers = {line.number for line, end in zip(latest.typed_lines, ends, strict=True) if end <= LATEST_CHARACTERS}
     return {latest.turn.id: numbers}

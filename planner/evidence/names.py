@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import accumulate, islice, repeat, takewhile
 from operator import itemgetter
@@ -22,7 +22,9 @@ __all__ = [
     "common_root",
     "defines",
     "file_paths",
+    "is_absolute",
     "parts_of",
+    "plain_path",
     "repository_root",
     "specifics_of",
     "without_root",
@@ -81,6 +83,12 @@ DEEPEST_FOLDER = 16
 _ABSOLUTE = lazy_pattern(r"/(?<![\w.:/~-]/)[\w.@+-]+(?:/[\w.@+-]+)+")
 """``/srv/app/src/a.py``; not the path in ``https://a/b/c`` or ``src/app/a.py``. Each part is told from the next by its
 slash, so nothing is tried twice; a pattern that begins with a letter is searched for as fast as that letter."""
+_ON_DRIVE = lazy_pattern(r"(?<!\w)[A-Za-z]:(?:\\+[\w.@+-]+){2,}|(?<!\w)[A-Za-z]:(?:/[\w.@+-]+){2,}")
+"""``C:\\app\\src\\a.py``, ``C:/app/src/a.py``, and as JSON in text has it with each ``\\`` twice."""
+_DRIVE = lazy_pattern(r"([A-Za-z]):(?=[\\/])|/([A-Za-z])(?=/)")
+"""What a path of Windows begins with; in Git's shell ``/c``."""
+_TEMPORARY = lazy_pattern(r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/")
+"""Where files lie that nobody means to keep."""
 _FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
 """The ending of a file's name: what has none may be the path of a page, ``/api/orders/7``."""
 
@@ -135,15 +143,42 @@ def _is_identifier(text: str) -> bool:
     return inner.isupper() and any(c.isdigit() for c in inner)
 
 
+def is_absolute(path: str) -> bool:
+    """True if it says where it begins: ``/a``, ``~/a``, ``C:\\a``; not ``a/b``."""
+    return path[:1] in ("/", "~", "\\") or path[1:2] == ":"
+
+
+def plain_path(path: str, beside: Iterable[str] = ()) -> str:
+    """The one spelling for the ways to write a path of Windows: ``C:\\a`` and ``c:/a`` are ``C:/a``, and `beside` such
+    paths Git's ``/c/a`` is."""
+    drive = _DRIVE.match(path)
+    if drive is None or (drive[2] and not any(one[1:2] == ":" for one in beside)):
+        return path
+    return f"{(drive[1] or drive[2]).upper()}:{_BACKSLASHES.sub('/', path[2:])}"
+
+
+_BACKSLASHES = lazy_pattern(r"\\+")
+
+
 def file_paths(text: str) -> tuple[str, ...]:
-    """The absolute paths of files that `text` names, as often as it does."""
-    return tuple(filter(_FILE_ENDING.search, _ABSOLUTE.findall(text))) if "/" in text else ()
+    """The absolute paths of files that `text` names, as often as it does; those of Windows with slashes."""
+    paths = _ABSOLUTE.findall(text) if "/" in text else []
+    paths += map(plain_path, _ON_DRIVE.findall(text)) if ":" in text else []
+    return tuple(filter(_FILE_ENDING.search, paths))
 
 
 def common_root(paths: Iterable[str]) -> str:
-    """The folder whose absence from `paths` saves the most characters, or empty."""
+    """The folder whose absence from `paths` saves the most characters, or empty; one of temporary files only if there
+    is no other."""
+    counted = Counter(paths)
+    lasting = {path: times for path, times in counted.items() if not _TEMPORARY.match(path)}
+    root = _common_root(lasting) or _common_root(counted)
+    return "" if _TEMPORARY.fullmatch(f"{root}/") else root
+
+
+def _common_root(paths: Mapping[str, int]) -> str:
     uses: Counter[str] = Counter()
-    for path, times in Counter(paths).items():
+    for path, times in paths.items():
         parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
         uses.update({"/".join(parts[:end]): times for end in range(2, len(parts))})
     worth = {folder: len(folder) * times for folder, times in uses.items() if times >= LEAST_USES}
@@ -174,9 +209,12 @@ def _parent(folder: str) -> str:
 
 @lru_cache(maxsize=64)
 def _below(root: str) -> re.Pattern[str]:
+    if root[1:2] == ":":
+        folders = "".join(rf"[\\/]+{re.escape(part)}" for part in root[3:].split("/"))
+        return re.compile(rf"(?<![\w.:/~\\-])(?i:{root[0]}:|/{root[0]}){folders}[\\/]+(?=[\w.@+-])")
     return re.compile(rf"(?<![\w.:/~-]){re.escape(root)}/(?=[\w.@+-])")
 
 
 def without_root(text: str, root: str) -> str:
     """`text` with paths below `root` made relative to it."""
-    return _below(root).sub("", text) if root and root in text else text
+    return _below(root).sub("", text) if root and root.rpartition("/")[2] in text else text

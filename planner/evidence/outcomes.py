@@ -73,7 +73,7 @@ _PASSED_RUN = lazy_pattern(
 )
 """How a run says that it passed: ``1290 pass``, ``OK``, ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``.
 """
-RAN_NOTHING = lazy_pattern(r"no tests? (?:to run|files|found|ran)|\b0 (?:tests?|pass|passed|files)\b", re.I)
+RAN_NOTHING = lazy_pattern(r"no tests? (?:to run|files|found|ran)|\b0 (?:tests?|runs|pass|passed|files)\b", re.I)
 """``ok app/a 0.3s [no tests to run]``: that is no success."""
 _DONE = lazy_pattern(
     r"\[[\w./-]+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] |\s*\d+ files? changed|.*(?:https?://\S|->|up to date\b)"

@@ -6,7 +6,7 @@ Each question about a command is asked here, of its words. Runs nothing, expands
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, dropwhile
 from posixpath import join
@@ -14,13 +14,15 @@ from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Command", "commands_of", "is_looking", "last_run", "shell_changes"]
+__all__ = ["SAYING", "Command", "commands_of", "is_looking", "last_run", "shell_changes"]
 
 LINE_CHARACTERS = 4_096
 """What a line of shell does shows within so much of it, documents left out."""
 
 _HEREDOC = lazy_pattern(r"<<-?[ \t]*(['\"]?)(\w+)\1(?P<rest>[^\n]*)\n(?s:.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.M)
 """A document within a command: ``cat > a <<'EOF'`` up to ``EOF``."""
+_HERE_STRING = lazy_pattern(r"@(['\"])[ \t]*\n(?s:.*?)\n\1@")
+"""The same in PowerShell: ``$body = @'`` up to ``'@``."""
 _TOKEN = lazy_pattern(
     r"\d*[<>]&[\d-]+|(?<!\S)#[^\n]*|(?P<redirect>\d*(?:>>?|<<?<?)|&>>?)|(?P<operator>&&|\|\||\|&?|[;&\n])"
     r"|(?P<word>(?:'[^']*+'?|\"(?:[^\"\\]|\\.)*+\"?|\\.|[^\s'\"\\;|&<>()])++)",
@@ -36,11 +38,14 @@ _LOOKING = frozenset(
     (
         *("cat", "head", "tail", "less", "ls", "rg", "grep", "egrep", "find", "fd", "tree", "wc", "nl", "bat", "jq"),
         *("awk", "stat", "file", "which", "sed -n", "gh api"),
+        *("Select-String", "Get-Content", "Get-ChildItem", "Get-Item", "Get-Command", "Test-Path", "findstr"),
         *(f"git {act}" for act in ("diff", "log", "show", "status", "blame", "grep", "ls-files", "branch", "remote")),
         *(f"gh {what} {act}" for what in ("pr", "issue", "run") for act in ("view", "list", "diff", "checks")),
     )
 )
 """Commands that only look, by their first words; as those that are to ``show``, ``list`` or ``capture`` something."""
+SAYING = frozenset({"cd", "echo", "printf", "Set-Location", "Push-Location", "Write-Host", "Write-Output"})
+"""What stands before the command that a line is about: it goes somewhere, or prints a heading."""
 _SENDING = frozenset({"-X", "--method", "-f", "-F"})
 """With these ``gh api`` changes something."""
 
@@ -52,8 +57,8 @@ class Command(NamedTuple):
     """As they are written, quotes included, the program first; at least one."""
     before: str
     """What chains it to the one before: ``&&``, ``||``, ``|``, ``;`` or a line break."""
-    writes: tuple[str, ...]
-    """The files that its output is sent to."""
+    writes: tuple[tuple[str, bool], ...]
+    """The files that its output is sent to, each with whether it is only added to them."""
 
     def starts(self, *words: str) -> bool:
         """True if it begins with these words."""
@@ -65,7 +70,8 @@ def commands_of(line: str) -> tuple[Command, ...]:
 
     Assignments before a program are left out, and words of the shell: ``if A=1 make`` is ``make``.
     """
-    bare = _HEREDOC.sub(r"<<_\g<rest>", line) if "<<" in line else line
+    bare = _HERE_STRING.sub("@", line) if "@" in line else line
+    bare = _HEREDOC.sub(r"<<_\g<rest>", bare) if "<<" in bare else bare
     return _commands(bare.replace("\\\n", " ").strip()[:LINE_CHARACTERS])
 
 
@@ -73,14 +79,14 @@ def commands_of(line: str) -> tuple[Command, ...]:
 def _commands(line: str) -> tuple[Command, ...]:
     commands: list[Command] = []
     words: list[str] = []
-    writes: list[str] = []
+    writes: list[tuple[str, bool]] = []
     before, redirect = ";", ""
     for token in chain(_TOKEN.finditer(line), _TOKEN.finditer("\n")):
         text = token.group()
         if token.lastgroup == "redirect":
             redirect = text
         elif token.lastgroup == "word" and redirect:
-            writes += [text] * (redirect in (">", ">>"))
+            writes += [(text.strip("\"'"), redirect == ">>")] * (redirect in (">", ">>"))
             redirect = ""
         elif token.lastgroup == "word":
             words.append(text)
@@ -123,10 +129,17 @@ def last_run(commands: Sequence[Command]) -> list[Command]:
     return last
 
 
-_NAME = lazy_pattern(r"(?!/dev/|/tmp/|/proc/)[\w./~@+-]*\w")
-"""``notes``, ``a/b.md``; not ``/dev/null``, ``$out``, nor what is in quotes."""
+_NAME = lazy_pattern(r"(?!/dev/|/tmp/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]*\w")
+"""``notes``, ``a/b.md``, ``C:\\a.md``; not ``/dev/null``, ``$out``, nor what is in quotes."""
 _FILE = lazy_pattern(rf"{_NAME.pattern}\.\w{{1,12}}")
+_SENT = ("written by a command", "appended to by a command")
 _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
+_FORMATTERS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("prettier", "gofmt", "goimports"), frozenset({"--write", "-w"})),
+    **dict.fromkeys(("black", "rustfmt", "oxfmt"), frozenset()),
+}
+"""Programs that write files in another form, and what asks them to; those without it do unless they only check."""
+_CHECKING = frozenset({"--check", "--diff", "-l", "--list-different"})
 
 
 def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
@@ -136,15 +149,19 @@ def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
     folder = ""
     for one in commands:
         if one.words[0] == "cd":
-            folder = join(folder, one.words[1].strip("\"'")) if len(one.words) == 2 else "$"
-        sent = [*one.writes, *(word for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-")]
-        changes += [(join(folder, path), "written by a command") for path in sent if _NAME.fullmatch(path)]
+            folder = _within(folder, one.words[1].strip("\"'")) if len(one.words) == 2 else "$"
+        sent = [*one.writes, *((word, False) for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-")]
+        changes += [(_within(folder, path), _SENT[adds]) for path, adds in sent if _NAME.fullmatch(path)]
         how, words = _way(one)
         named = (word if _FILE.fullmatch(word) else f"{word.rstrip('/')}/" for word in words)
-        changes += [(join(folder, path), how) for path in named]
+        changes += [(_within(folder, path), how) for path in named]
         if one.words[0] in ("cp", "mv") and _FILE.fullmatch(one.words[-1]):
-            changes.append((join(folder, one.words[-1]), "written by a command"))
+            changes.append((_within(folder, one.words[-1]), "written by a command"))
     return [(path, how) for path, how in changes if _NAME.fullmatch(path.removesuffix("/"))]
+
+
+def _within(folder: str, path: str) -> str:
+    return path if path[1:2] == ":" else join(folder, path.removeprefix("./"))
 
 
 def _way(one: Command) -> tuple[str, tuple[str, ...]]:
@@ -157,6 +174,10 @@ def _way(one: Command) -> tuple[str, tuple[str, ...]]:
         return "restored by git", words[2:]
     if one.starts("git", "checkout") and (taking := {"--", "--theirs", "--ours"}.intersection(words)):
         return "restored by git", words[min(map(words.index, taking)) + 1 :]
+    if formats := next((at for at, word in enumerate(words[:4]) if word in _FORMATTERS), -1) + 1:
+        asked = _FORMATTERS[words[formats - 1]]
+        writes = asked.intersection(words) if asked else _CHECKING.isdisjoint(words)
+        return ("formatted by a command", words[formats:]) if writes else ("", ())
     if words[0] == "mv" or one.starts("git", "mv"):
         return f"moved to {words[-1]}", words[1:-1]
     removes = words[0] == "rm" or (one.starts("git", "rm") and "--cached" not in words)

@@ -16,6 +16,7 @@ from planner.evidence.calls import Call
 from planner.evidence.changes import FileChange, changed_paths, file_changes, known_path
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.hosts import running_id, without_boilerplate
+from planner.evidence.names import is_absolute, plain_path
 from planner.evidence.outcomes import RAN_NOTHING, Outcome
 from planner.evidence.shell import Command, last_run
 from planner.evidence.tasks import task_lists
@@ -114,7 +115,7 @@ _LAUNCHER = lazy_pattern(
 )
 """What stands before the program that is run: ``timeout 60 npx``, ``uv run``, ``.venv/bin/python -m``."""
 _RUNNER = lazy_pattern(
-    r"npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo|composer|bazel|ruff"
+    r"npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|rails|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo|composer|bazel|ruff"
 )
 """Programs that run what is named behind them: ``bun --filter @a/core build``, ``make -C app test``."""
 _VALUED = frozenset({"-C", "--filter", "--cwd", "--prefix", "-w"})
@@ -171,8 +172,9 @@ def check_outcomes(evidence: Evidence) -> list[RecordLine]:
     for at in dict.fromkeys(last.values()):
         run, end = ended[at], _end_of(ended, at)
         if text := _check_outcome(evidence, run[1], *end):
-            kinds = ", ".join(kind for kind in last if last[kind] == at)
-            said.append(RecordLine(f"{kinds}: {text}", tuple(dict.fromkeys([run[0].turn.id, end[0].turn.id]))))
+            kinds = check_kinds(run[1])
+            which = "one of " * (len(kinds) > 1 and end[2].status == "failed") + ", ".join(kinds)
+            said.append(RecordLine(f"{which}: {text}", tuple(dict.fromkeys([run[0].turn.id, end[0].turn.id]))))
     return said
 
 
@@ -227,6 +229,8 @@ def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
 
 
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
+_IN_FILE = lazy_pattern(r":\d+:\d+$")
+"""Where a browser's trace says line and column of a program: ``http://localhost:3000/app.js:30815:13``."""
 _REVIEW = lazy_pattern(
     r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}"
 )
@@ -249,9 +253,8 @@ def _urls(turn: TurnEvidence) -> tuple[str, ...]:
     numbers = {number for outcome in turn.outcomes for number in outcome.lines}
     own = {*turn.lines.of_sources("user", "agent", "planner"), *(turn.lines[number - 1] for number in numbers)}
     matches = (url.rstrip(".,:;!?*") for line in sorted(own) for url in _URL.findall(line.text))
-    return tuple(
-        dict.fromkeys(review[0] if (review := _REVIEW.match(url)) else url for url in matches if "#" not in url)
-    )
+    pages = (url for url in matches if "#" not in url and not _IN_FILE.search(url))
+    return tuple(dict.fromkeys(review[0] if (review := _REVIEW.match(url)) else url for url in pages))
 
 
 def open_items(evidence: Evidence) -> list[RecordLine]:
@@ -276,6 +279,8 @@ def pending_changes(evidence: Evidence) -> list[RecordLine]:
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "unanswered" or outcome.refused:
             continue
+        if call.is_report:  # what another agent changed, tested and committed, its report alone may say
+            since.clear()
         elsewhere = any(one.starts(*asking) for one in call.commands for asking in _ASKING_CI)
         tests = "test" in check_kinds(call) or ("test" in since and elsewhere)
         ends = {what for what, is_end in (("test", tests), ("commit", _commits(call))) if is_end}
@@ -283,7 +288,7 @@ def pending_changes(evidence: Evidence) -> list[RecordLine]:
         if outcome.status in ("failed", "running"):
             continue
         for what in since.keys() - ends:  # `sed -i …; git commit`
-            own = [path for path in changed_paths(call) if not (evidence.root and evidence.shown(path)[0] in "/~")]
+            own = [path for path in changed_paths(call) if not (evidence.root and is_absolute(evidence.shown(path)))]
             since[what] |= {known_path(path, since[what]): turn.turn.id for path in own}
     told = {what: ", ".join(map(evidence.shown, changed)) for what, changed in since.items() if changed}
     return [
@@ -300,6 +305,8 @@ _CONFLICT = lazy_pattern(
     re.M,
 )
 """How git names a file in conflict: when it merges, in its status, and in its short status, ``UU src/a.py``."""
+_BACK = lazy_pattern(r"HEAD(?:~(\d{1,2})?|\^)")
+"""``HEAD~2``, ``HEAD^``; not ``HEAD``."""
 _GIVING_UP = frozenset({"--abort", "--quit"})
 _SETTLED = lazy_pattern(r"^Successfully rebased |^Merge made by |^All conflicts fixed ", re.M)
 _ON_BRANCH = lazy_pattern(
@@ -330,8 +337,8 @@ def _is_elsewhere(call: Call, root: str) -> bool:
     git status``, ``git -C ../other log``; not ``cd src``."""
     asked = [one.words[2] for one in call.commands if one.starts("git", "-C") and one.words[2:]]
     moved = [one.words[-1].strip("\"'") for one in call.commands if one.words[0] == "cd"]
-    gone = [*asked, *(folder for folder in moved if folder.startswith(("/", "~", "..")))] if root else []
-    paths = [f"{folder.rstrip('/')}/" for folder in gone]
+    gone = [*asked, *(folder for folder in moved if is_absolute(folder) or folder.startswith(".."))] if root else []
+    paths = [f"{plain_path(folder, [root]).rstrip('/')}/" for folder in gone]
     return any(not path.startswith(f"{root}/") and not f"{root}/".startswith(path) for path in paths)
 
 
@@ -341,14 +348,21 @@ def _commits(call: Call) -> list[tuple[str, str]]:
 
 
 def commits(evidence: Evidence) -> list[RecordLine]:
-    """Commits that were made and not amended since: hash and subject."""
+    """Commits that were made, and since neither amended nor taken back: hash and subject."""
     lines: list[RecordLine] = []
     for turn, call, asked in _git_calls(evidence):
         made = _commits(call)
-        if made and any("--amend" in one.words for one in asked):
-            lines = lines[:-1]
+        lines = lines[: len(lines) - sum(map(_taken_back, asked))] if not call.is_error else lines
         lines += [RecordLine(f"commit {of} {shortened(to, COMMAND_CHARACTERS)}", (turn.turn.id,)) for of, to in made]
     return lines
+
+
+def _taken_back(command: Command) -> int:
+    """How many of the newest commits a command takes away: ``git commit --amend``, ``git reset --soft HEAD~2``."""
+    if command.starts("git", "commit"):
+        return int("--amend" in command.words)
+    back = _BACK.fullmatch(command.words[-1]) if command.starts("git", "reset") else None
+    return int(back[1] or 1) if back else 0
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
@@ -372,6 +386,8 @@ def branches(evidence: Evidence) -> list[RecordLine]:
     """The branches that the work was on, the last one last."""
     naming: dict[str, list[str]] = {}
     for turn, call, asked in _git_calls(evidence):
+        if any(one.starts("git", "worktree") for one in asked):
+            continue  # what is printed may be another one's
         named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(call.text)]
         if any(one.words[1:] in _ASKING_BRANCH for one in asked):
             named += _BRANCH_ALONE.findall(call.text)[:1]

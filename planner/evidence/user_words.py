@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -90,21 +91,28 @@ DATA_CHARACTERS = 60
 """A shorter line is not judged by its letters; an ASCII word of twice the length is data."""
 _FENCE = lazy_pattern(r"\s*(?:```|~~~)")
 _MATERIAL = lazy_pattern(
-    r"\s*(?:[{\[<|>]|\d+[→|\t]|\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d:\d\d|at \S+ ?\(|File \"|Traceback \("
+    r"\s*(?:[{\[<|>]|\d+[→|\t]|\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d:\d\d|File \"|Traceback \("
+    r"|at (?:async )?\S+(?: ?\(|:\d+:\d+$)|\S+ @ \S+:\d+$"
     r"|[+-]{3} |@@ |\$ |[^\s,;]*(?:[,;][^\s,;]+){2,}$)"
 )
-"""How pasted lines begin: ``{"a": 1``, ``2026-01-05 10:00:01 INFO``, ``  File "a.py"``, ``| a | b |``, ``> quoted``,
-``$ make``, ``1,must,not``; not ``- a point``, ``12 of them``, ``2026 is late``."""
+"""How pasted lines begin: ``{"a": 1``, ``2026-01-05 10:00:01 INFO``, ``  File "a.py"``, ``at run (app.js:3:1)``,
+``beginWork @ app.js:17``, ``| a | b |``, ``> quoted``, ``$ make``, ``1,must,not``; not ``- a point``, ``12 of them``,
+``2026 is late``, ``at 5 pm``."""
+PASTED_TIMES = 3
+"""A line that stands so often in one message was not typed: nobody says a thing thrice to the letter, and a trace of
+300 lines that a browser printed six times had filled half of a planner's cards."""
 
 
 def typed_lines(lines: Iterable[Line], most_characters: float = TYPED_CHARACTERS) -> Iterator[Line]:
     """Those of a message's `lines` that the user typed himself, by their shape alone and in any language: no pasted
     log, file, table or JSON."""
     left, fenced = most_characters, False
+    lines = list(lines)
+    times = Counter(line.text.strip() for line in lines)
     for line in lines:
         if _FENCE.match(line.text):
             fenced = not fenced
-        elif not fenced and not _is_material(line.text):
+        elif not fenced and times[line.text.strip()] < PASTED_TIMES and not _is_material(line.text):
             left -= len(line.text)
             if left < 0:
                 return

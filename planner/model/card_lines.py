@@ -150,7 +150,7 @@ class _Choice:
         self._spent_by_turn: dict[str, float] = defaultdict(float)
         self._shown: set[tuple[str, int]] = set()
         self._texts: set[object] = set()
-        """Of the lines that are shown somewhere, alone and with their part."""
+        """Of the lines that are shown somewhere, alone, with their part and with their turn."""
 
     def shows(self, turn: TurnEvidence, line: Line) -> bool:
         """True if `line` stands on its card."""
@@ -175,15 +175,18 @@ class _Choice:
         self._spent_by_turn[turn_id] += cost
         self._shown.add((turn_id, line.number))
         text = _unmarked(self.text(turn, line))
-        self._texts |= {text, (line.part, text)}
+        self._texts |= {text, (line.part, text), (turn_id, text)}
         return True
 
     def _repeats(self, turn: TurnEvidence, line: Line) -> bool:
         """True for a line that says what its header or another card shows: one of a result whatever another says, any
-        other what one of its own part says, for that something was planned does not say that it was done."""
-        if line.source == "user" or line.number in turn.obligations or line.number in turn.once(_in_conflict):
+        other what one of its own part says, for that something was planned does not say that it was done; of the user's
+        what one of the same message says."""
+        if line.number in turn.obligations or line.number in turn.once(_in_conflict):
             return False
         text = _unmarked(self.text(turn, line))
+        if line.source == "user":
+            return (turn.turn.id, text) in self._texts
         if not text:
             return True
         if line.part == "call" and not _words(_KEYS.sub(" ", text)) - _words(self.headers[turn.turn.id]):
@@ -410,8 +413,9 @@ class _Kind(NamedTuple):
 
 _KINDS = (
     _Kind(_kept, 0.35),
-    _Kind(lambda turn: turn.user_lines, 0.35, in_rounds=False),
+    _Kind(lambda turn: turn.typed_lines, 0.35, in_rounds=False),
     _Kind(_recap, 0.5, own_share=0.2, in_rounds=False),
+    _Kind(lambda turn: turn.user_lines, 0.5, own_share=0.15, in_rounds=False),
     _Kind(_latest, 0.56, own_share=0.1, most_turns=LAST_TURNS),
     _Kind(_agent, 0.62, in_rounds=False),
     _Kind(_latest, 0.72, own_share=0.25, most_turns=LATEST_TURNS),

@@ -365,7 +365,7 @@ def _task(request: PlanRequest) -> str:
 
 
 def _words(turns: Sequence[TurnEvidence], shown: Collection[tuple[str, int]]) -> str:
-    """What users said beside the lines that are `shown`, the newest turns first, as far as it fits, in the order of
+    """What users typed beside the lines that are `shown`, the newest turns first, as far as it fits, in the order of
     the turns; and which turns show the rest.
 
     Of a long message what binds the agent comes first, and one message takes a quarter at most.
@@ -374,7 +374,7 @@ def _words(turns: Sequence[TurnEvidence], shown: Collection[tuple[str, int]]) ->
     on_cards = [turn.turn.id for turn in turns if any((turn.turn.id, line.number) in shown for line in turn.user_lines)]
     for turn in reversed(turns):
         room = min(WORDS_CHARACTERS - sum(map(len, chosen.values())), WORDS_CHARACTERS // 4)
-        for words in (*turn.statements_of(turn.constraint_lines), *statements(turn.user_lines)):
+        for words in (*turn.statements_of(turn.constraint_lines), *statements(turn.typed_lines)):
             place = turn.turn.number, words.numbers[0]
             text = f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}\n"
             if all((turn.turn.id, number) in shown for number in words.numbers):

@@ -189,6 +189,46 @@ def test_a_commit_that_was_amended_is_no_more():
     assert lines(state.commits(session.evidence)) == [("commit b2c3d4e Fix", ("t3",))]
 
 
+@pytest.mark.parametrize(
+    ("command", "left"),
+    {
+        "git commit --amend --no-edit | tail -1": ["commit a1b2c3d Fix"],
+        "git reset --soft HEAD~1": ["commit a1b2c3d Fix"],
+        "git reset HEAD~2": [],
+        "git reset HEAD a.py": ["commit a1b2c3d Fix", "commit b2c3d4e Test"],
+    }.items(),
+)
+def test_a_commit_that_was_taken_back_is_no_more(command, left):
+    session = Session("Fix it.").calls("Bash", "[main a1b2c3d] Fix", command="git commit -m Fix")
+    session.calls("Bash", "[main b2c3d4e] Test", command="git commit -m Test").calls("Bash", "ok", command=command)
+    assert [one.text for one in state.commits(session.evidence)] == left
+
+
+def test_a_worktree_beside_the_work_is_no_branch_of_it():
+    session = Session("Fix it.").calls("Bash", "On branch main", command="git status")
+    session.calls("Bash", "Switched to a new branch 'try'", command="git worktree add ../try -b try")
+    assert [one.text for one in state.branches(session.evidence)] == ["on branch main"]
+
+
+def test_a_file_of_windows_is_one_file_however_it_is_written():
+    home = "C:\\Users\\ana\\app"
+    session = Session("Fix it.")
+    for name in ("a.md", "b.md", "c.md", "d.md"):
+        session.calls("Edit", "ok", file_path=f"{home}\\docs\\{name}", old_string="a", new_string="b")
+    session.calls("Bash", "ok", command="cat >> 'C:/Users/ana/app/docs/a.md' <<'EOF'\nx\nEOF")
+    session.calls("Bash", "ok", command="rm /c/Users/ana/app/docs/b.md && echo x >> docs/c.md")
+    assert session.evidence.root == "C:/Users/ana/app/docs"
+    assert lines(state.changed_files(session.evidence)) == [
+        ("a.md: appended to by a command", ("t2", "t6")),
+        ("b.md: removed", ("t3", "t7")),
+        ("c.md: appended to by a command", ("t4", "t7")),
+        ("d.md: edited", ("t5",)),
+    ]
+    assert (
+        session.evidence.shown("see /c/Users/ana/app/docs/x.md, not D:\\docs\\x.md") == "see x.md, not D:\\docs\\x.md"
+    )
+
+
 RUNNING = "Chunk ID: a1\nWall time: 30.0 seconds\nProcess running with session ID 77\nOutput:\n"
 
 
@@ -270,6 +310,7 @@ CHECKS = {
     "pytest --version": [],
     "node build/make.js": [],
     "make clean": [],
+    "bin/rails test": ["test"],
     "cat > a.sh <<'EOF'\npytest -q\nEOF": [],
     "python tests/report.py": [],
 }
@@ -304,6 +345,12 @@ ENDS = {
         False,
         "test: `go test -run A ./...`: ok app/a 0.3s",
     ),
+    "which of several": (
+        "make lint && make test",
+        "Exit code 2\nboom",
+        True,
+        "one of lint, test: `make lint && make test` failed: Exit code 2 · boom",
+    ),
     "the flag": ("make test", "Exit code 2\nboom", True, "test: `make test` failed: Exit code 2 · boom"),
     "no end that shows": ("make test", "one\ntwo\nthree\nfour\nfive", False, None),
     "the exit code of what shows it": ("make test | tail -1", "Process exited with code 0\nOutput:\nfine", False, None),
@@ -326,7 +373,11 @@ SHELL = {
     "sed -i 's/a/b/' src/a.py": ["src/a.py: edited by a command"],
     "cd x && sed -n 1,9p src/a.py": ["src/a.py: edited"],
     "cat > notes.md <<'EOF'\nit's > b.py\nEOF": ["src/a.py: edited", "notes.md: written by a command"],
-    "echo x >> src/a.py 2> /dev/null": ["src/a.py: written by a command"],
+    "echo x >> src/a.py 2> /dev/null": ["src/a.py: appended to by a command"],
+    "echo x > 'notes.md'": ["src/a.py: edited", "notes.md: written by a command"],
+    "$body = @'\na > b.py\n'@\ngh issue create --body $body": ["src/a.py: edited"],
+    "cd src && npx prettier --write ./a.py": ["src/a.py: formatted by a command"],
+    "gofmt -l src/a.py; oxfmt --check src/a.py": ["src/a.py: edited"],
     "make 2>err.txt >/dev/null; grep 'a > b.py' c": ["src/a.py: edited"],
     "git checkout main -- src/a.py": ["src/a.py: restored by git"],
     "git checkout --theirs src/a.py && git add src/a.py": ["src/a.py: restored by git"],
@@ -360,6 +411,14 @@ def test_a_shell_command_that_changes_a_file_changes_it(command, changes):
     assert [line.text.replace("/w/app/", "") for line in state.changed_files(session.evidence)] == changes
     failed = Session("Fix it.").calls("Bash", "Exit code 1\nno", True, command=command)
     assert state.changed_files(failed.evidence) == []
+
+
+def test_what_stands_open_is_not_told_once_another_agent_has_worked():
+    session = Session("Fix it.").calls("Bash", "4 passed", command="pytest")
+    session.calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
+    assert len(state.pending_changes(session.evidence)) == 1
+    session.calls("Task", "All tests pass.", prompt="Simplify the code", description="Simplify")
+    assert state.pending_changes(session.evidence) == []
 
 
 def test_a_failed_test_is_a_test_and_a_command_that_edits_is_a_change_since():

@@ -367,6 +367,13 @@ def test_prose_and_the_users_words_stand_whole_before_long_machine_output():
     assert text_of(cards, "t4").splitlines()[1] == '1"* 1'
 
 
+def test_what_a_user_pasted_again_and_again_stands_once_on_its_card():
+    frames = [f"    at Part{row} (http://localhost:3000/app.js:{row}:9)" for row in range(40)]
+    pasted = "\n".join(["Many warnings in the console:", *(["Warning: two rows have one key", *frames] * 20)])
+    _, cards = cards_of([{"role": "user", "content": pasted}, *call(1, "Bash", {"command": "make"}, "built")])
+    assert len(cards[0].lines) == 2 + len(frames)
+
+
 def test_lines_that_later_turns_use_come_before_others_of_the_same_file():
     lines = [f"    value_{n} = load_part_{n}()  # part of the table" for n in range(400)]
     lines[217] = "    value_217 = seldom_named_loader()  # part of the table"

@@ -25,11 +25,19 @@ TYPED = (
     "スキーマには触らないで",
     "final answer: let's C",
 )
+TRACE = (
+    "Warning: rows must not have two keys, only one",
+    "    at div",
+    "    at Row (http://localhost:3000/app.js:31:5)",
+    "    at http://localhost:3000/app.js:35:9",
+    "reconcile @ app.js:17",
+)
 PASTED = (
     json.dumps({"rows": [{"must": "never", "only": at} for at in range(90)]}),
     "\n".join(f"2026-01-05 10:00:{at:02} ERROR must not happen, only once" for at in range(40)),
     "```\n" + "never do this\n" * 60 + "```",
     "\n".join(f"| must {at} | not | only |" for at in range(60)),
+    "\n".join(TRACE * 12),
 )
 
 
