@@ -251,13 +251,14 @@ class _Selecting:
         while picks:
             grown, behind = self._fitting(room, picks)
             before = {turn_id: self.chosen[turn_id] for turn_id in grown}
+            costs = {turn_id: self.costs[turn_id] for turn_id in grown}
             more = sum(self._grow(before[turn_id], lines) for turn_id, lines in grown.items())
             if more <= left:
                 left -= more + self._leave_told(told, before)
                 picks, room = behind, left
                 continue
-            for decision in before.values():
-                self._choose(decision)
+            self.chosen |= before
+            self.costs |= costs
             if len(behind) == len(picks) - 1:
                 break
             room *= ROUNDING
@@ -278,7 +279,8 @@ class _Selecting:
                 break
             left -= cost
             count += 1
-            standing[pick.turn_id] = lines | new
+            lines |= new
+            standing[pick.turn_id] = lines
         return standing, picks[count:]
 
     def _grow(self, before: TurnDecision, lines: set[int]) -> float:

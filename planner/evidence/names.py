@@ -83,8 +83,8 @@ DEEPEST_FOLDER = 16
 _ABSOLUTE = lazy_pattern(r"/(?<![\w.:/~-]/)[\w.@+-]+(?:/[\w.@+-]+)+")
 """``/srv/app/src/a.py``; not the path in ``https://a/b/c`` or ``src/app/a.py``. Each part is told from the next by its
 slash, so nothing is tried twice; a pattern that begins with a letter is searched for as fast as that letter."""
-_ON_DRIVE = lazy_pattern(r"(?<!\w)[A-Za-z]:(?:\\+[\w.@+-]+){2,}|(?<!\w)[A-Za-z]:(?:/[\w.@+-]+){2,}")
-"""``C:\\app\\src\\a.py``, ``C:/app/src/a.py``, and as JSON in text has it with each ``\\`` twice."""
+_ON_DRIVE = lazy_pattern(r":(?<=(?<!\w)([A-Za-z]):)((?:\\+[\w.@+-]+){2,}|(?:/[\w.@+-]+){2,})")
+"""``C:\\app\\src\\a.py``, ``C:/app/src/a.py``, and as JSON in text has it with each ``\\`` twice; found by the colon."""
 _DRIVE = lazy_pattern(r"([A-Za-z]):(?=[\\/])|/([A-Za-z])(?=/)")
 """What a path of Windows begins with; in Git's shell ``/c``."""
 _TEMPORARY = lazy_pattern(r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/")
@@ -163,7 +163,7 @@ _BACKSLASHES = lazy_pattern(r"\\+")
 def file_paths(text: str) -> tuple[str, ...]:
     """The absolute paths of files that `text` names, as often as it does; those of Windows with slashes."""
     paths = _ABSOLUTE.findall(text) if "/" in text else []
-    paths += map(plain_path, _ON_DRIVE.findall(text)) if ":" in text else []
+    paths += [plain_path(f"{drive}:{path}") for drive, path in _ON_DRIVE.findall(text)] if ":" in text else []
     return tuple(filter(_FILE_ENDING.search, paths))
 
 
