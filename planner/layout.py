@@ -55,7 +55,7 @@ ThinkingPolicy = Literal["strip", "leave"]
 
 _CALL_ALONE = lazy_pattern(
     rf"<{USER_FRAME}>.*?</{USER_FRAME}>"
-    r"|^(?P<mark>t\d+ (?:✗ )?)?> (?P<call>[^\n]{24,})(?=\n> |\Z)",
+    r"|^(?P<mark>(?:t\d+ )?(?:✗ )?)> (?P<call>[^\n]{24,})(?=\n> |\Z)",
     re.S | re.M,
 )
 """A line of an entry that says what was called, with none of its lines below; and the user's words, whatever lines they

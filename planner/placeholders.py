@@ -1,8 +1,9 @@
 """The text that stands in place of what a plan removes: one entry a turn, neighbouring entries in one note.
 
-An entry is the turn's id (``t12 ✗`` for a failed approach), what was said, and each call behind ``>`` with its outcome
-behind ``→``; under a call the lines of its result that stay. Where something is left out, a mark says so. The user's
-words stand in a frame of their own, byte for byte. Decides nothing: the same decision gives the same text.
+An entry is the turn's id (``t12 ✗`` for a failed approach; of several calls ``✗ >`` those that failed), what was said,
+and each call behind ``>`` with its outcome behind ``→``; under a call the lines of its result that stay. A mark says
+where something is left out. The user's words stand in a frame of their own, byte for byte. Decides nothing: the same
+decision gives the same text.
 """
 
 from __future__ import annotations
@@ -167,6 +168,10 @@ def _media_marks(turn: TurnEvidence, history: History) -> tuple[str, ...]:
     return tuple(mark for block in (*content, *inside) if (mark := media_mark(block)))
 
 
+def _failed_calls(turn: TurnEvidence) -> frozenset[int]:
+    return frozenset(call.number for call, outcome in turn.ended_calls if outcome.status == "failed")
+
+
 def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] = ()) -> str:
     """What stands for one turn in a note; empty for a dropped one. `media` are the marks of its images."""
     if decision.strategy == "drop":
@@ -180,7 +185,7 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
 
 def _written(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -> str:
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
-    mark = f"{decision.turn_id} ✗" if decision.failed_approach else decision.turn_id
+    mark = f"{decision.turn_id} ✗" if decision.failed_approach and not entry.failed_calls else decision.turn_id
     if answered := entry.turn.answered_at:
         mark += f" (answered at {answered})"
     parts = [*(entry.head() if decision.strategy == "reference" else entry.body()), clean(" ".join(media))]
@@ -192,6 +197,12 @@ class _Entry:
     evidence: Evidence
     turn: TurnEvidence
     decision: TurnDecision
+
+    @property
+    def failed_calls(self) -> frozenset[int]:
+        """The numbers of the calls that failed, if others of the turn did not; empty says nothing of any alone."""
+        failed = self.turn.once(_failed_calls) if self.decision.failed_approach else frozenset()
+        return failed if len(failed) < len(self.turn.calls) else frozenset()
 
     def head(self) -> Iterator[str]:
         """The calls of the turn with their outcomes, or its first words."""
@@ -221,7 +232,8 @@ class _Entry:
             below = (" ".join(line.text.split()) for line in result)
             stands = any(len(line) > OUTCOME_CHARACTERS and outcome.startswith(line) for line in below)
             outcome = "" if stands else outcome[:OUTCOME_CHARACTERS] + "…"
-        return clean(f"> {head} → {self.evidence.shown(outcome)}" if outcome else f"> {head}")
+        mark = "✗ > " if call.number in self.failed_calls else "> "
+        return clean(f"{mark}{head} → {self.evidence.shown(outcome)}" if outcome else f"{mark}{head}")
 
     def body(self) -> Iterator[str]:
         """The summary and the chosen lines: words first, then each call with the chosen lines of its result."""

@@ -65,7 +65,7 @@ EVERY_MARK = ("✗\n> \n| \n+ …",)
 KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
 """What is changed in a decision that keeps its turn."""
 
-_HEAD = lazy_pattern(r"(?:t\d+ (?:✗ )?)?> ")
+_HEAD = lazy_pattern(r"(?:t\d+ )?(?:✗ )?> ")
 """What an entry says of a call begins so."""
 _WORDS = lazy_pattern(r"<user-words>(.*?)</user-words>", re.S)
 _CHANGED = lazy_pattern(r"(?<=\S): (?:edited|written)$")

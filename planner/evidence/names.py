@@ -84,7 +84,7 @@ _ABSOLUTE = lazy_pattern(r"/(?<![\w.:/~-]/)[\w.@+-]+(?:/[\w.@+-]+)+")
 """``/srv/app/src/a.py``; not the path in ``https://a/b/c`` or ``src/app/a.py``. Each part is told from the next by its
 slash, so nothing is tried twice; a pattern that begins with a letter is searched for as fast as that letter."""
 _ON_DRIVE = lazy_pattern(r":(?<=(?<!\w)([A-Za-z]):)((?:\\+[\w.@+-]+){2,}|(?:/[\w.@+-]+){2,})")
-"""``C:\\app\\src\\a.py``, ``C:/app/src/a.py``, and as JSON in text has it with each ``\\`` twice; found by the colon."""
+"""``C:\\app\\src\\a.py``, ``C:/app/src/a.py``, and as JSON in text has it with each ``\\`` twice."""
 _DRIVE = lazy_pattern(r"([A-Za-z]):(?=[\\/])|/([A-Za-z])(?=/)")
 """What a path of Windows begins with; in Git's shell ``/c``."""
 _TEMPORARY = lazy_pattern(r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/")

@@ -92,12 +92,12 @@ DATA_CHARACTERS = 60
 _FENCE = lazy_pattern(r"\s*(?:```|~~~)")
 _MATERIAL = lazy_pattern(
     r"\s*(?:[{\[<|>]|\d+[→|\t]|\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d:\d\d|File \"|Traceback \("
-    r"|at (?:async )?\S+(?: ?\(|:\d+:\d+$)|\S+ @ \S+:\d+$"
+    r"|at (?:async )?\S+(?: ?\(|:\d+:\d+$)|\S+ @ \S+:\d+$|\S+:\d+ (?:Warning|Error|Uncaught)\b"
     r"|[+-]{3} |@@ |\$ |[^\s,;]*(?:[,;][^\s,;]+){2,}$)"
 )
 """How pasted lines begin: ``{"a": 1``, ``2026-01-05 10:00:01 INFO``, ``  File "a.py"``, ``at run (app.js:3:1)``,
-``beginWork @ app.js:17``, ``| a | b |``, ``> quoted``, ``$ make``, ``1,must,not``; not ``- a point``, ``12 of them``,
-``2026 is late``, ``at 5 pm``."""
+``beginWork @ app.js:17``, ``app.js:2 Warning: …``, ``| a | b |``, ``> quoted``, ``$ make``, ``1,must,not``; not
+``- a point``, ``12 of them``, ``2026 is late``, ``at 5 pm``."""
 PASTED_TIMES = 3
 """A line that stands so often in one message was not typed: nobody says a thing thrice to the letter, and a trace of
 300 lines that a browser printed six times had filled half of a planner's cards."""

@@ -80,7 +80,7 @@ def test_a_view_says_what_the_marks_mean_that_stand_in_it_and_no_others(messages
     texts = [block.get("text", "") for message in preview(plan, messages).messages for block in blocks(message)]
     notes = "\n".join(text for text in texts if text.startswith("<compacted "))
     for mark, meaning in ((">", "> call → outcome"), ("|", "| lines of it")):
-        stands = re.search(rf"(?m)^(?:t\d+(?: ✗)?(?: \(answered at t\d+\))? )?{re.escape(mark)} ", notes)
+        stands = re.search(rf"(?m)^(?:t\d+(?: ✗)?(?: \(answered at t\d+\))? |✗ )?{re.escape(mark)} ", notes)
         assert (meaning in notes) == (stands is not None)
 
 
@@ -116,6 +116,27 @@ def test_every_kind_of_entry_reads_as_it_should():
         "</compacted>",
     ]
     assert view[0]["content"][1] == text("Good. Go on.")
+
+
+def test_of_several_calls_in_one_message_the_mark_stands_at_those_that_failed():
+    uses = [
+        {"type": "tool_use", "id": f"toolu_{at}", "name": "Bash", "input": {"command": command}}
+        for at, command in enumerate(("cat a.py", "make test"))
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": "toolu_0", "content": "a = 1\n" + "b = 2\n" * 90},
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Error: boom", "is_error": True},
+    ]
+    session = [
+        {"role": "user", "content": "Fix it."},
+        {"role": "assistant", "content": uses},
+        {"role": "user", "content": results},
+        {"role": "assistant", "content": "It fails."},
+        {"role": "user", "content": "Go on."},
+    ]
+    failed = {"strategy": "summarize", "excerpts": ((2, 2), (93, 93)), "failed_approach": True}
+    notes = said(shown({"t2": failed, "t3": "drop"}, session).messages)
+    assert "t2 > Bash cat a.py\n| b = 2\n✗ > Bash make test → Error: boom" in notes
 
 
 def test_a_reference_is_one_line_that_says_what_the_turn_holds():

@@ -53,11 +53,11 @@ _ENTRY = re.compile(r"(?P<id>t\d+)(?: |$)")
 """The line that opens a turn's entry: ``t4 > Bash …``, ``t17 <user-words>…``; not ``test.py``."""
 _CITED = re.compile(r"\bt\d+\b")
 _WORDS = re.compile(r"<user-words>(.*?)</user-words>", re.S)
-_OWN = re.compile(r"> |t\d+(?: |$)")
+_OWN = re.compile(r"(?:✗ )?> |t\d+(?: |$)")
 """A line that the view itself writes of a turn: what was called, and how it ended."""
-_HOSTS = re.compile(r"^(?:t\d+ (?:✗ )?)?> (\S+)|(?<=[ {,])\"?\w+(?:=|\": )", re.M)
+_HOSTS = re.compile(r"^(?:t\d+ )?(?:✗ )?> (\S+)|(?<=[ {,])\"?\w+(?:=|\": )", re.M)
 """What the host's tools bring into a line of a call: ``> exec_command``, ``path=``, ``"payment_id": ``."""
-_MARK = re.compile(r"^(?:[|+=…>-] ?|t\d+ )")
+_MARK = re.compile(r"^(?:[|+=…>✗-] ?|t\d+ )")
 """What the view puts before a line: told twice is told twice with another mark, too."""
 
 
