@@ -18,7 +18,7 @@ from planner.evidence.calls import MOVING, Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
 from planner.evidence.names import LEAST_USES, common_root, file_paths, repository_root, without_root
-from planner.evidence.outcomes import Outcome, is_refusal, read_calls
+from planner.evidence.outcomes import Outcome, failure_rank, is_refusal, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of, typed_lines
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
@@ -297,20 +297,43 @@ def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
         for turn in turns
     }
     superseded, again, latest = superseded_turns(done), _said_again(turns), _latest_words(turns)
-    answers = dict(_answers(turns))
+    answers, quiet = dict(_answers(turns)), dict(_beside_noise(turns))
     beside = {}
     for before, turn in zip([None, *turns], turns, strict=False):
         own = turn.turn.id
+        decisive, outcomes = quiet.get(own, (turn.decisive_lines, turn.outcomes))
         pinned = {*turn.pinned_lines} - again[own] | latest.get(own, set())
         beside[own] = replace(
             turn,
             superseded_by=superseded.get(own, ""),
             answered_at=answers.get(own, ""),
+            decisive_lines=decisive,
+            outcomes=outcomes,
             constraint_lines=tuple(number for number in turn.constraint_lines if number not in again[own]),
             pinned_lines=tuple(sorted(pinned)),
             choice=_choice(before, turn),
         )
     return beside
+
+
+def _beside_noise(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, tuple[tuple[int, ...], tuple[Outcome, ...]]]]:
+    """The decisive lines and the outcomes of the turns in which such a line stands in a run that passed, too: what a
+    program always prints is no reason, so what else says that it failed stands for it, where anything does."""
+    decisive = {turn.lines.text(number).strip() for turn in turns for number in turn.decisive_lines}
+    ended = (one for turn in turns if decisive for one in turn.ended_calls)
+    passing = (call.text for call, outcome in ended if call.kind == "run" and outcome.has_passed)
+    noise = {line.strip() for text in passing for line in text.splitlines()} & decisive
+    for turn in turns if noise else ():
+        loud = {number for number in turn.failure_lines if turn.lines.text(number).strip() in noise}
+        others = sorted({*turn.failure_lines} - loud, key=lambda number: failure_rank(turn.lines.text(number)) or 0)
+        if others and loud.intersection(turn.decisive_lines):
+            told = tuple(number for number in turn.decisive_lines if number not in loud) or tuple(others[:1])
+            lines = (tuple(number for number in one.lines if number not in loud) or told for one in turn.outcomes)
+            outcomes = (
+                replace(one, lines=own) if one.status == "failed" else one
+                for one, own in zip(turn.outcomes, lines, strict=True)
+            )
+            yield turn.turn.id, (told, tuple(outcomes))
 
 
 def _answers(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from planner.evidence.shell import Command, is_looking, last_run
 from planner.reading.lines import Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["RAN_NOTHING", "Outcome", "Status", "is_refusal", "read_calls"]
+__all__ = ["RAN_NOTHING", "Outcome", "Status", "failure_rank", "is_refusal", "read_calls"]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
@@ -196,6 +196,11 @@ class Outcome:
     exit_code: int | None = None
     """As the host prints it at the start or end of the result."""
 
+    @property
+    def has_passed(self) -> bool:
+        """True if a run says that it passed, or the host that it exited with 0."""
+        return self.status == "passed" or (self.status == "done" and self.exit_code == 0)
+
 
 def read_calls(
     statements: Sequence[Statement], calls: Sequence[Call]
@@ -255,7 +260,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
         return True
     if call.kind in ("read", "search"):
         short = len(whole) <= OUTCOME_LINES
-        return _shell_complains(call, whole) or (short and any(_rank(one.text) == 2 for one in whole))
+        return _shell_complains(call, whole) or (short and any(failure_rank(one.text) == 2 for one in whole))
     if call.kind == "write" or call.is_report:
         return False
     near = whole[:RESPONSE_LINES] if call.kind == "other" else whole[-RESPONSE_LINES:] if code == 0 else whole
@@ -381,7 +386,7 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     """
     searched = call.kind in ("read", "search") and _shell_complains(call, result)
     distinct = {one.text.strip(): one for one in reversed(result) if not (searched and _LOCATED.match(one.text))}
-    ranks = [(rank, one) for one in reversed(distinct.values()) if (rank := _rank(one.text)) is not None]
+    ranks = [(rank, one) for one in reversed(distinct.values()) if (rank := failure_rank(one.text)) is not None]
     first, tests, *others = ([one for rank, one in ranks if rank == wanted] for wanted in range(len(_RANKS)))
     first.sort(key=_says_why, reverse=True)
     if tests:  # a program under test prints lines like a report's own: its name stands for it where none says why
@@ -407,7 +412,7 @@ def _distance(test: Statement, line: Statement) -> tuple[int, int]:
     return (0, 0) if below == 1 else (1, -below) if located else (2, line.numbers[0])
 
 
-def _rank(text: str) -> int | None:
+def failure_rank(text: str) -> int | None:
     """How much a line says of a failure, 0 the most; None if it says nothing of one."""
     if _NO_FAILURE.match(text):
         return None

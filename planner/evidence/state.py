@@ -257,13 +257,29 @@ def _urls(turn: TurnEvidence) -> tuple[str, ...]:
     return tuple(dict.fromkeys(review[0] if (review := _REVIEW.match(url)) else url for url in pages))
 
 
+LEFT_TURNS = 10
+"""So long after the answer to what a list of tasks was written for, it has not been taken up again."""
+
+
 def open_items(evidence: Evidence) -> list[RecordLine]:
-    """What the agent's lists of tasks leave open, with the state of each."""
+    """What the agent's lists of tasks leave open, with the state of each; not of one that it left as it was when it
+    answered the request, and went on to others."""
     tasks = (one for standing in task_lists(evidence) for one in standing if one.is_open)
     return [
         RecordLine(f"{f'Task #{one.number}: ' * bool(one.number)}{shortened(one.text)} ({one.status})", (one.turn_id,))
         for one in tasks
+        if not _is_left(evidence, one.turn_id)
     ]
+
+
+def _is_left(evidence: Evidence, turn_id: str) -> bool:
+    """True if the request that the agent worked on at this turn was answered long ago."""
+    at = evidence.turns[turn_id].turn.number
+    turns = list(evidence.turns.values())
+    asked = next((turn for turn in reversed(turns[: at - 1]) if turn.user_lines), None)
+    if asked is None or not asked.answered_at:
+        return False
+    return at <= evidence.turns[asked.answered_at].turn.number <= turns[-1].turn.number - LEFT_TURNS
 
 
 _ASKING_CI = (("gh", "pr", "checks"), ("gh", "run"), ("glab", "ci"))

@@ -115,6 +115,15 @@ def test_branch_commits_urls_and_open_items():
     assert lines(state.open_items(evidence)) == [("Open a PR (pending)", ("t4",))]
 
 
+@pytest.mark.parametrize(("asked", "calls", "left"), [("Now the docs.", 9, []), ("Go on.", 2, ["Test it (pending)"])])
+def test_a_list_that_nobody_took_up_again_is_not_open_for_ever(asked, calls, left):
+    session = Session("Fix it.").calls("TodoWrite", "ok", todos=[{"content": "Test it", "status": "pending"}])
+    session.says("All is done and tested.").asks(asked)
+    for at in range(calls):
+        session.calls("Read", "text", file_path=f"/w/{at}.md")
+    assert [one.text for one in state.open_items(session.evidence)] == left
+
+
 def test_an_empty_record_says_nothing():
     evidence = gather_evidence(read_history([]), TokenCounter.for_model(""))
     assert state.latest_request(evidence) is None
@@ -230,6 +239,19 @@ def test_a_file_of_windows_is_one_file_however_it_is_written():
 
 
 RUNNING = "Chunk ID: a1\nWall time: 30.0 seconds\nProcess running with session ID 77\nOutput:\n"
+
+
+def test_what_a_program_always_prints_is_no_reason_of_a_failure():
+    noise, counts = "ERROR: Failed parsing extensions", "3 passing\n1 failing"
+    session = Session("Fix it.").calls(
+        "Bash", f"{noise}\n{counts}\nAssertionError: 1 is not 2", True, command="npm test"
+    )
+    failed = session.evidence.turns["t2"]
+    assert [failed.lines.text(number) for number in failed.decisive_lines] == [noise]
+    session.calls("Bash", f"{noise}\n4 passing", command="npm test")
+    failed = session.evidence.turns["t2"]
+    assert [failed.lines.text(number) for number in failed.decisive_lines] == ["AssertionError: 1 is not 2"]
+    assert noise not in failed.outcome_of(failed.calls[0])
 
 
 def test_what_still_runs_has_not_passed():
