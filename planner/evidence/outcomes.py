@@ -33,6 +33,8 @@ RESPONSE_LINES = 4
 """A tool's own error, and the head of a response, stand within so many lines."""
 HEAD_LINES, TAIL_LINES = 6, 4
 """Hosts print an exit code within so many lines of the start or of the end of a result."""
+_INTERRUPT = "\x03"
+"""What is typed to stop a program: that it then ends is no failure."""
 NO_OF_SOME = 123
 """What ``xargs`` exits with if a command that it ran exited with 1 to 125 (GNU; BSD's exits 1)."""
 
@@ -247,6 +249,8 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
 def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None) -> bool:
     """True if `call`, whose run's last word is `verdict`, failed: by the host's flag, its exit code, or its report."""
     code = _exit_code(result)
+    if _INTERRUPT in call.input.values():
+        return False
     if code in (1, NO_OF_SOME) and _found_nothing(call, result, code):
         return False
     if code and call.kind == "read" and _QUIET.search(call.command):

@@ -212,7 +212,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
     lines: list[RecordLine] = []
     for turn, call, outcome in evidence.ended_calls():
         command = f"{call.name} {_SHOWING.sub('', call.command)}"
-        if call.kind != "run" or outcome.refused:
+        if call.kind != "run" or outcome.refused or not call.command:
             continue
         if outcome.status == "failed":
             failed.setdefault(command, []).append(turn.turn.id)
@@ -299,6 +299,7 @@ def pending_changes(evidence: Evidence) -> list[RecordLine]:
             since.clear()
         elsewhere = any(one.starts(*asking) for one in call.commands for asking in _ASKING_CI)
         tests = "test" in check_kinds(call) or ("test" in since and elsewhere)
+        tests = tests or (outcome.status == "passed" and bool(_git_commands(call)))  # in a hook
         ends = {what for what, is_end in (("test", tests), ("commit", _commits(call))) if is_end}
         since |= {what: {} for what in ends}
         if outcome.status in ("failed", "running"):

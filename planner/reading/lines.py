@@ -63,8 +63,8 @@ _ENCODED = lazy_pattern(r"[A-Za-z0-9+/=_-]{200,}")
 """A picture in base64 within a result; neither the longest of paths, nor words of any script."""
 _BREAK = lazy_pattern(r"[\s,;{}()\[\]|]")
 _LAST_BREAK = lazy_pattern(rf"(?s:.*){_BREAK.pattern}")
-_SENTENCE_END = lazy_pattern(r"[.!?:;] ")
-"""``it. The``; not ``3.11`` or ``a.py``."""
+_SENTENCE_END = lazy_pattern(r"(?<=\S)[.!?:;] ")
+"""``it. The``; not ``3.11`` or ``a.py``, nor ``find . -name``."""
 
 
 class Line(NamedTuple):

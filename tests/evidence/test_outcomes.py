@@ -191,6 +191,12 @@ def test_xargs_passes_on_that_its_command_said_no(command, printed, failed, flag
     assert (status == "failed") is failed
 
 
+def test_a_program_that_was_stopped_on_purpose_did_not_fail():
+    end = "Process exited with code 1\nOutput:\n^C"
+    assert outcome_of("write_stdin", end, session_id=7, chars="\x03")[0] == "done"
+    assert outcome_of("write_stdin", end, session_id=7, chars="")[0] == "failed"
+
+
 def test_a_call_without_a_result_is_unanswered():
     messages = [
         {"role": "user", "content": "Fix it."},

@@ -481,6 +481,13 @@ def test_what_tests_elsewhere_have_seen_was_not_changed_since(asking):
     assert lines(state.pending_changes(session.evidence)) == [("changed since the last test: /w/b.py", ("t5",))]
 
 
+def test_tests_of_a_commits_hook_are_tests():
+    session = Session("Fix it.").calls("Bash", "4 passed", command="pytest")
+    session.calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
+    session.calls("Bash", " 1274 pass\n 0 fail\n[main a1b2c3d] Fix", command="git add -A && git commit -m Fix")
+    assert state.pending_changes(session.evidence) == []
+
+
 def test_what_lies_outside_of_the_work_waits_for_no_commit():
     session = Session("Fix it.")
     for number in range(4):
