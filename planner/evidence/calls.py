@@ -43,10 +43,12 @@ _LOOKS = frozenset({"view", "read", "open", "show", "list"})
 _ASK_NAME = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 
-_PROCESS_NAME = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command)_?Output", re.I)
+_PROCESS_NAME = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command|Task)_?Output", re.I)
 """Tools that go on with a command that runs: ``write_stdin``, ``BashOutput``."""
-_SUBAGENT_NAME = lazy_pattern(r"^(?:Task|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
-"""Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``create_task``."""
+_SUBAGENT_NAME = lazy_pattern(r"^(?:Task(?:_?Output)?$|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
+"""Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``TaskUpdate``, ``create_task``."""
+_OF_A_COMMAND = "<task_type>local_bash</task_type>"
+"""How Claude Code says that what a ``TaskOutput`` brings is no report."""
 
 _NOTING_NAME = lazy_pattern(r"todo|plan|task|think|patch", re.I)
 """Tools by which an agent notes something for itself, or changes files that their text names."""
@@ -115,7 +117,7 @@ class Call:
     @property
     def is_report(self) -> bool:
         """True if the result is prose of another agent: words of success and failure in it say nothing of the call."""
-        return bool(_SUBAGENT_NAME.match(self.name))
+        return bool(_SUBAGENT_NAME.match(self.name)) and _OF_A_COMMAND not in self.text[:1_000]
 
     @property
     def part(self) -> str:

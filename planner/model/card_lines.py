@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice, zip_longest
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -48,6 +48,8 @@ MOST_DIFFERENT = 6
 """Of a test that failed so many lines show how what came differs from what was expected."""
 LAST_TURNS = 4
 """And so many of them before what the agent said: they decide what is next."""
+LONG_OUTPUT_LINES = 40
+"""Of what a command printed at most so many lines, from both ends: a build's noise had taken the room of the edits."""
 LONG_READING_LINES, LONG_EXCERPT_LINES = 40, 120
 """A longer file that was read, whole or in part, is shown by what matters of it."""
 LIVE_LINES = 16
@@ -60,6 +62,8 @@ column of data: ``4711<tab>user_0``."""
 LEAST_NUMBERED = 3
 """So many lines that count on are numbered, not one that begins with a number."""
 _KEYS = re.compile(r"\bdescription=.*|\w+=")
+_BETWEEN = re.compile(r"[;,]|\b\w+=")
+"""What stands between the words of a call in a header: ``TaskUpdate taskId=5, status=done; Read a.py``."""
 _TELLS = re.compile(r"(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
 """``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
 _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
@@ -197,7 +201,7 @@ class _Choice:
 
 
 def _words(text: str) -> set[str]:
-    return set(text.replace(";", " ").split())
+    return set(_BETWEEN.sub(" ", text).split())
 
 
 def _unmarked(text: str) -> str:
@@ -328,8 +332,11 @@ def _latest(turn: TurnEvidence) -> Sequence[Line]:
     """
     rest = [line for line in turn.lines if line.part != "result" and not _is_hidden(turn, line)]
     for call, result in _telling_results(turn):
-        if call.kind != "read" or len(result) <= _longest(call):
+        if call.kind != "read" and not call.is_report:
+            rest += _from_ends(result)[:LONG_OUTPUT_LINES]
+        elif len(result) <= _longest(call) or call.is_report:
             rest += result
+    rest.sort(key=attrgetter("number"))
     conflict = [turn.lines[number - 1] for number in sorted(turn.once(_in_conflict))]
     shown = [*_changes(turn), *conflict, *_from_ends(rest)]
     return shown[:LIVE_LINES] if turn.turn.live else shown

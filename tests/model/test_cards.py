@@ -332,9 +332,21 @@ def test_a_list_of_tasks_that_a_later_one_replaced_and_what_a_card_says_above_ar
     edited = call(23, "Edit", edit, "The file app/main.py has been updated successfully.")
     request = plan_request([*SAMPLE[:1], *lists[0], *update, *edited, *lists[1], *SAMPLE[1:]])
     cards = turn_cards(request, list(request.evidence.turns.values()), BUDGET)
-    assert [text_of(cards, turn_id).count("\n") for turn_id in ("t2", "t3")] == [0, 1]
+    assert [text_of(cards, turn_id).count("\n") for turn_id in ("t2", "t3")] == [0, 0]
     assert "completed" in text_of(cards, "t5")
     assert "updated successfully" not in text_of(cards, "t4")
+
+
+def test_what_a_command_printed_behind_its_call_is_no_report_and_leaves_the_edits_their_room():
+    rows = "\n".join(f"app build: Compiling crate_{row} v0.{row}.1 now" for row in range(400))
+    bodies = [f"    total_{row} = load_{row}(total_{row - 1})" for row in range(1, 60)]
+    edit = {"file_path": "app/main.py", "old_string": "pass", "new_string": "\n".join(bodies)}
+    between = [part for n in range(30, 46) for part in call(n, "Bash", {"command": f"date {n}"}, "ok")]
+    build = call(21, "TaskOutput", {"task_id": "b1"}, f"<task_type>local_bash</task_type>\n{rows}")
+    messages = [*SAMPLE[:1], *call(20, "Edit", edit, "updated"), *between, *build]
+    request = plan_request([*messages, {"role": "assistant", "content": "Built."}])
+    cards = turn_cards(request, list(request.evidence.turns.values()), 3_000)
+    assert all(body in text_of(cards, "t2") for body in bodies)
 
 
 def text_of(cards, turn_id):
