@@ -325,9 +325,10 @@ def _beside_noise(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, tuple[tu
     noise = {line.strip() for text in passing for line in text.splitlines()} & decisive
     for turn in turns if noise else ():
         loud = {number for number in turn.failure_lines if turn.lines.text(number).strip() in noise}
-        others = sorted({*turn.failure_lines} - loud, key=lambda number: failure_rank(turn.lines.text(number)) or 0)
+        ranks = {number: failure_rank(turn.lines.text(number)) for number in turn.failure_lines if number not in loud}
+        others = sorted((rank, number) for number, rank in ranks.items() if rank is not None)
         if others and loud.intersection(turn.decisive_lines):
-            told = tuple(number for number in turn.decisive_lines if number not in loud) or tuple(others[:1])
+            told = tuple(number for number in turn.decisive_lines if number not in loud) or (others[0][1],)
             lines = (tuple(number for number in one.lines if number not in loud) or told for one in turn.outcomes)
             outcomes = (
                 replace(one, lines=own) if one.status == "failed" else one
