@@ -136,12 +136,12 @@ _NAMED_TEST = lazy_pattern(
 """Which test failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``, ``Build\tfail\t3m20s``; not ``FAILED = 3``."""
 _REPORT = lazy_pattern(
     r"\s*(?:[\w.]*(?:Error|Exception|Failure|Panic)\b(?:\s*\[[^\]]*\])?:|(?:fail(?:ed|ure)?|abort(?:ed)?)(?:\[\w+\])?:"
-    r"|(?:(?-i:Error(?! Context:)|FAIL|FAILED|ERR_\w+)|Failed to)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed"
+    r"|(?:(?-i:Error(?! Context:)|FAIL|FAILED|\[?ERR_\w+)|Failed to)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed"
     r"|\d+ (?:fail|error))",
     re.I,
 )
-"""How a line begins that reports a failure: ``Failed to open``, ``ERR_MODULE_NOT_FOUND``, ``EXECUTION TIMED OUT``; not
-``failing``, ``Error Context: a.md``, ``error is set; update``."""
+"""How a line begins that reports a failure: ``Failed to open``, ``[ERR_MODULE_NOT_FOUND]``, ``EXECUTION TIMED OUT``;
+not ``failing``, ``Error Context: a.md``, ``error is set; update``."""
 _WORDS = lazy_pattern(
     r".*(?:command not found|No such file or directory|Permission denied|can(?:no|['’])t find|Segmentation fault"
     r"|timed out|Traceback \(most recent|syntax error|merge conflict|is not recognized|does not exist|unknown option"

@@ -376,9 +376,10 @@ def commits(evidence: Evidence) -> list[RecordLine]:
 
 def _taken_back(command: Command) -> int:
     """How many of the newest commits a command takes away: ``git commit --amend``, ``git reset --soft HEAD~2``."""
-    if command.starts("git", "commit"):
-        return int("--amend" in command.words)
-    back = _BACK.fullmatch(command.words[-1]) if command.starts("git", "reset") else None
+    words = command.words[3 if command.starts("git", "-C") else 1 :]
+    if words[:1] == ("commit",):
+        return int("--amend" in words)
+    back = _BACK.fullmatch(words[-1]) if words[:1] == ("reset",) else None
     return int(back[1] or 1) if back else 0
 
 

@@ -204,6 +204,7 @@ def test_a_commit_that_was_amended_is_no_more():
         "git commit --amend --no-edit | tail -1": ["commit a1b2c3d Fix"],
         "git reset --soft HEAD~1": ["commit a1b2c3d Fix"],
         "git reset HEAD~2": [],
+        "git -C /w/app reset --soft HEAD~1": ["commit a1b2c3d Fix"],
         "git reset HEAD a.py": ["commit a1b2c3d Fix", "commit b2c3d4e Test"],
     }.items(),
 )
