@@ -24,7 +24,7 @@ from planner.evidence.hosts import without_boilerplate
 from planner.evidence.names import without_root
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
-from planner.reading.lines import Line, dense, join_lines
+from planner.reading.lines import Line, dense, join_lines, without_escapes
 from planner.reading.messages import Message, blocks, media_mark, to_json
 from planner.reading.patterns import lazy_pattern
 
@@ -79,8 +79,6 @@ _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
 """What begins a frame, however it is spaced or cased: ``<compacted``, ``</ Restored>``; not ``<user>`` or ``<b>``."""
 _OPENING = lazy_pattern(r"[<＜﹤](?=([^<＜﹤>＞]{0,100}))")
 """Whatever looks like ``<``, with so much of what stands behind it as a frame's name may be stretched to."""
-_ESCAPE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
-"""What a terminal does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
 _UNSEEN = ("Cf", "Mn", "Me", "Cc")
 """Categories of characters that take no room: zero-width ones, marks on others, controls."""
 _HEADING = lazy_pattern(r"(?:old|new)_str(?:ing)?:")
@@ -110,7 +108,7 @@ def _looks_like_frame(opening: str, behind: str) -> bool:
     """True if a reader takes what stands `behind` an `opening` for a frame's name: ``／ｃｏｍｐａｃｔｅｄ``."""
     if opening == "<" and behind.isascii() and "\x1b" not in behind:
         return False  # it looks like what it is
-    shown = unicodedata.normalize("NFKD", _ESCAPE.sub("", behind))
+    shown = unicodedata.normalize("NFKD", without_escapes(behind))
     kinds = ((character, unicodedata.category(character)) for character in shown)
     plain = "".join("-" if kind == "Pd" else character for character, kind in kinds if kind not in _UNSEEN)
     return _FRAME.match(f"<{plain}") is not None

@@ -14,7 +14,7 @@ from itertools import chain, count, groupby, islice, pairwise
 from operator import attrgetter
 
 from planner.evidence.calls import Call
-from planner.reading.lines import Line, Lines, Source, join_lines
+from planner.reading.lines import Line, Lines, Source, join_lines, without_escapes
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
@@ -327,7 +327,9 @@ def _answer(call: Call, text: str) -> tuple[int, int]:
 
 
 def without_boilerplate(text: str) -> str:
-    """One line or statement without the sentences that a host always writes; empty if nothing else is in it."""
+    """One line or statement without colours and the sentences that a host always writes; empty if nothing else is in
+    it."""
+    text = without_escapes(text)
     if _SILENT.match(text):
         return ""
     return _SENTENCES.sub("", text).strip() if len(text) <= LONGEST_SENTENCE else text

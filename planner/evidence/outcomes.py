@@ -17,7 +17,7 @@ from typing import Literal
 from planner.evidence.calls import Call
 from planner.evidence.hosts import is_running, is_wrapping
 from planner.evidence.shell import Command, is_looking, last_run
-from planner.reading.lines import Statement, numbers_of
+from planner.reading.lines import Statement, numbers_of, without_escapes
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["RAN_NOTHING", "Outcome", "Status", "failure_rank", "is_refusal", "read_calls"]
@@ -209,6 +209,7 @@ def read_calls(
 ) -> tuple[tuple[Outcome, ...], tuple[int, ...], tuple[int, ...]]:
     """How each call of one turn ended, and the numbers of the lines that tell of failures, by reports in results and
     the agent's own admissions: all, and of each failure those that say most."""
+    statements = [one._replace(text=without_escapes(one.text)) for one in statements]
     by_block = {block: list(group) for block, group in groupby(statements, key=attrgetter("block"))}
     listed = list(_listed_before(statements))
     reports: list[list[Statement]] = []

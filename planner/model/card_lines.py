@@ -21,7 +21,7 @@ from planner.evidence.names import defines, specifics_of
 from planner.evidence.tasks import written_tasks
 from planner.placeholders import argument_lines, call_line
 from planner.proposal import PlanRequest
-from planner.reading.lines import Line, is_encoded
+from planner.reading.lines import Line, is_encoded, without_escapes
 
 __all__ = ["card_text", "lines_of_cards"]
 
@@ -80,10 +80,10 @@ _NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
 
 def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
     """`line` of `turn` as a card shows it: without the number of a viewer, for cards number lines themselves, and
-    without the root of paths."""
+    without the root of paths and without colours."""
     text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
     call = turn.once(argument_lines).get(line.number) if line.part == "call" else None
-    return evidence.shown(text if call is None else call_line(call, text, evidence.root))
+    return evidence.shown(without_escapes(text) if call is None else call_line(call, text, evidence.root))
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:

@@ -39,6 +39,7 @@ __all__ = [
     "read_block",
     "statements",
     "turn_lines",
+    "without_escapes",
     "without_numbers",
 ]
 
@@ -57,6 +58,8 @@ SENTENCE_CHARACTERS = 60
 STATEMENT_CHARACTERS = 160
 """Pieces of one physical line are read together up to this length."""
 
+_ESCAPE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
+"""What a terminal does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
 _GUTTER = lazy_pattern(r"^\s*(\d+)→")
 """The line number that file viewers print: ``   12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which are data."""
 _ENCODED = lazy_pattern(r"[A-Za-z0-9+/=_-]{200,}")
@@ -235,6 +238,11 @@ def turn_lines(history: History, turn: Turn) -> Lines:
             texts.append(BlockText(part, source, block, text, first, bounds))
             first = texts[-1].stop
     return Lines(tuple(texts))
+
+
+def without_escapes(text: str) -> str:
+    """`text` as a terminal prints it, but for its colours."""
+    return _ESCAPE.sub("", text) if "\x1b" in text else text
 
 
 def join_lines(lines: Sequence[Line]) -> str:

@@ -191,6 +191,15 @@ def test_xargs_passes_on_that_its_command_said_no(command, printed, failed, flag
     assert (status == "failed") is failed
 
 
+def test_colours_say_nothing_and_hide_nothing():
+    failed = "\x1b[41m\x1b[1m FAIL \x1b[22m\x1b[49m tests/a.ts\nbuilt\n\x1b[31mTypeError: boom\x1b[39m\nx\ny"
+    assert outcome_of("Bash", failed, command="npm test") == ("failed", failed.split("\n")[::2][:2])
+    passed = f"{LOG}\n\x1b[2m      Tests \x1b[22m \x1b[1m\x1b[32m36 passed\x1b[39m\x1b[22m (36)"
+    turn = turn_of("Bash", passed, command="npm test")
+    assert turn.outcomes[0].status == "passed"
+    assert turn.outcome_of(turn.calls[0]) == "Tests 36 passed (36)"
+
+
 def test_a_program_that_was_stopped_on_purpose_did_not_fail():
     end = "Process exited with code 1\nOutput:\n^C"
     assert outcome_of("write_stdin", end, session_id=7, chars="\x03")[0] == "done"
