@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from importlib.util import find_spec
@@ -278,11 +279,17 @@ def test_what_a_row_quotes_of_a_foreign_file_holds_no_secret(tmp_path):
     assert "AKIAIOSFODNN7" not in str(row)
 
 
+@pytest.fixture
+def place():
+    """A folder whose name stays short however often tests ran: the path of a socket has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 @pytest.mark.real
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
-def test_a_stage_of_ray_gives_the_same_rows(files, tmp_path_factory):
+def test_a_stage_of_ray_gives_the_same_rows(files, place):
     """The page's own code, and files that only Ray's workers read. What listens does so on this machine alone."""
-    place = tmp_path_factory.mktemp("r")
     environment = {**os.environ, "HOME": str(place), "RAY_USAGE_STATS_ENABLED": "0"}
     files.rename("logs")
     paths = sorted(str(path) for path in Path("logs").resolve().rglob("*.json*"))
