@@ -87,6 +87,7 @@ _ON_DRIVE = lazy_pattern(r":(?<=(?<!\w)([A-Za-z]):)((?:\\+[\w.@+-]+){2,}|(?:/[\w
 """``C:\\app\\src\\a.py``, ``C:/app/src/a.py``, and as JSON in text has it with each ``\\`` twice."""
 _DRIVE = lazy_pattern(r"([A-Za-z]):(?=[\\/])|/([A-Za-z])(?=/)")
 """What a path of Windows begins with; in Git's shell ``/c``."""
+_BACKSLASHES = lazy_pattern(r"\\+")
 _TEMPORARY = lazy_pattern(r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/")
 """Where files lie that nobody means to keep."""
 _FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
@@ -155,9 +156,6 @@ def plain_path(path: str, beside: Iterable[str] = ()) -> str:
     if drive is None or (drive[2] and not any(one[1:2] == ":" for one in beside)):
         return path
     return f"{(drive[1] or drive[2]).upper()}:{_BACKSLASHES.sub('/', path[2:])}"
-
-
-_BACKSLASHES = lazy_pattern(r"\\+")
 
 
 def file_paths(text: str) -> tuple[str, ...]:

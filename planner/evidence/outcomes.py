@@ -209,7 +209,8 @@ def read_calls(
 ) -> tuple[tuple[Outcome, ...], tuple[int, ...], tuple[int, ...]]:
     """How each call of one turn ended, and the numbers of the lines that tell of failures, by reports in results and
     the agent's own admissions: all, and of each failure those that say most."""
-    statements = [one._replace(text=without_escapes(one.text)) for one in statements]
+    if any("\x1b" in one.text for one in statements):
+        statements = [one._replace(text=without_escapes(one.text)) for one in statements]
     by_block = {block: list(group) for block, group in groupby(statements, key=attrgetter("block"))}
     listed = list(_listed_before(statements))
     reports: list[list[Statement]] = []

@@ -265,21 +265,21 @@ def open_items(evidence: Evidence) -> list[RecordLine]:
     """What the agent's lists of tasks leave open, with the state of each; not of one that it left as it was when it
     answered the request, and went on to others."""
     tasks = (one for standing in task_lists(evidence) for one in standing if one.is_open)
+    turns = list(evidence.turns.values())
     return [
         RecordLine(f"{f'Task #{one.number}: ' * bool(one.number)}{shortened(one.text)} ({one.status})", (one.turn_id,))
         for one in tasks
-        if not _is_left(evidence, one.turn_id)
+        if not _is_left(turns, evidence.turns[one.turn_id].turn.number)
     ]
 
 
-def _is_left(evidence: Evidence, turn_id: str) -> bool:
-    """True if the request that the agent worked on at this turn was answered long ago."""
-    at = evidence.turns[turn_id].turn.number
-    turns = list(evidence.turns.values())
-    asked = next((turn for turn in reversed(turns[: at - 1]) if turn.user_lines), None)
+def _is_left(turns: Sequence[TurnEvidence], at: int) -> bool:
+    """True if the request that the agent worked on at the turn of this number was answered long ago."""
+    asked = next((turns[before] for before in range(at - 2, -1, -1) if turns[before].user_lines), None)
     if asked is None or not asked.answered_at:
         return False
-    return at <= evidence.turns[asked.answered_at].turn.number <= turns[-1].turn.number - LEFT_TURNS
+    answered = next(turn.turn.number for turn in turns[asked.turn.number :] if turn.turn.id == asked.answered_at)
+    return at <= answered <= len(turns) - LEFT_TURNS
 
 
 _ASKING_CI = (("gh", "pr", "checks"), ("gh", "run"), ("glab", "ci"))
