@@ -72,7 +72,7 @@ _MARKS = {
 }
 """What each mark means; said of those that a view has."""
 
-_HEAD = lazy_pattern(r"\At\d+(?: ✗)?(?: \(answered at t\d+\))? ")
+_HEAD = lazy_pattern(r"\At\d+(?: ✗)?(?: \((?:answered at t\d+|earlier summary)\))* ")
 """What an entry begins with; behind it a mark stands as at the beginning of a line."""
 
 _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
@@ -183,7 +183,9 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
 
 def _written(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -> str:
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
-    mark = f"{decision.turn_id} ✗" if decision.failed_approach and not entry.failed_calls else decision.turn_id
+    is_summary = any(entry.turn.lines.of_sources("planner"))  # what failed before, it tells with how it was mended
+    failed = decision.failed_approach and not entry.failed_calls and not is_summary
+    mark = decision.turn_id + " ✗" * failed + " (earlier summary)" * is_summary
     if answered := entry.turn.answered_at:
         mark += f" (answered at {answered})"
     parts = [*(entry.head() if decision.strategy == "reference" else entry.body()), clean(" ".join(media))]

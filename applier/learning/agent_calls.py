@@ -151,7 +151,7 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
     ran: dict[str, None] = {}
     for turn, call, outcome in evidence.ended_calls():
         if first <= turn.turn.number <= last and outcome.status not in ("failed", "unanswered"):
-            if any(changed_paths(call)):
+            if any(changed_paths(call, outcome)):
                 return ""
             ran |= {f"`{' '.join(one.words)}`": None for one in call.commands if _PROVIDES.intersection(one.words[:3])}
     return ", ".join(ran)

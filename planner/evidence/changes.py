@@ -11,7 +11,8 @@ from posixpath import join
 from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import is_absolute, plain_path
-from planner.evidence.shell import Command, shell_changes
+from planner.evidence.outcomes import Outcome
+from planner.evidence.shell import Command, last_run, shell_changes
 from planner.reading.lines import Line, call_parts
 
 __all__ = [
@@ -51,8 +52,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     """The files that were written, in the order of their first change."""
     changes: dict[str, FileChange] = {}  # by `plain_path`
     for turn, call, outcome in evidence.ended_calls():
-        if call.kind == "run" and outcome.status not in ("failed", "running", "unanswered"):
-            _note_commands(changes, call, turn.turn.id, evidence.root)
+        _note_commands(changes, commands_done(call, outcome), turn.turn.id, evidence.root)
         for path in () if turn.is_refused(call) else written_paths(call):
             change = changes.setdefault(plain_path(path), FileChange(path))
             change.failed_last = outcome.status == "failed"
@@ -79,10 +79,21 @@ def _patch(call: Call) -> str:
     return next((value for value in call.input.values() if isinstance(value, str)), "")
 
 
-def changed_paths(call: Call) -> Iterator[str]:
-    """The files that a call changes."""
-    yield from written_paths(call)
-    yield from (path for path, _ in shell_changes(call.commands) if call.kind == "run" and path[-1] != "/")
+def changed_paths(call: Call, outcome: Outcome) -> Iterator[str]:
+    """The files that a call which ended so has changed."""
+    yield from written_paths(call) if outcome.status in ("passed", "done") else ()
+    yield from (path for path, _ in shell_changes(commands_done(call, outcome)) if path[-1] != "/")
+
+
+def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
+    """The commands of a call that ran to their end: of one that failed those before what may have failed.
+
+    ``cat > a.py <<EOF … EOF`` on lines before ``python a.py`` has written the file, however that ended.
+    """
+    if call.kind != "run" or outcome.refused or outcome.status in ("running", "unanswered"):
+        return ()
+    failed = last_run(call.commands) if outcome.status == "failed" else ()
+    return call.commands[: call.commands.index(failed[0])] if failed else call.commands
 
 
 def _taking_back(command: Command) -> str:
@@ -105,10 +116,10 @@ def known_path(path: str, known: Collection[str]) -> str:
     return next((one for one in known if one == path or (not is_absolute(path) and one.endswith(ending))), path)
 
 
-def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str, root: str) -> None:
-    brings_back = any(one.starts("git", "stash", act) for one in call.commands for act in ("pop", "apply"))
-    taken_back = next(filter(None, map(_taking_back, call.commands)), "")
-    commits = any(one.starts("git", "commit") for one in call.commands)
+def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], turn_id: str, root: str) -> None:
+    brings_back = any(one.starts("git", "stash", act) for one in commands for act in ("pop", "apply"))
+    taken_back = next(filter(None, map(_taking_back, commands)), "")
+    commits = any(one.starts("git", "commit") for one in commands)
     for change in changes.values():
         change.committed = change.committed or commits
         if brings_back:
@@ -116,7 +127,7 @@ def _note_commands(changes: dict[str, FileChange], call: Call, turn_id: str, roo
         elif taken_back and not (change.committed and "reset" not in taken_back):
             change.undone = taken_back
             change.turns.append(turn_id)
-    for path, how in shell_changes(call.commands):
+    for path, how in shell_changes(commands):
         folders = plain_path(path, changes), join(root, path)
         within = [one for one in changes if f"{one}/".startswith(folders)]
         for one in within if path[-1] == "/" else [known_path(path, changes)]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import Literal
 
@@ -29,6 +29,8 @@ OUTCOME_LINES = 3
 """A result of at most so many lines is its own outcome; of a longer one at most so many are told."""
 REPORT_LINES = 4
 """At most so many statements of one failed result stand for it; the first of them is decisive."""
+DIFFERENCE_LINES = 3
+"""Of so many below ``Expected values to be strictly equal:`` those that say how they differ belong to it."""
 RESPONSE_LINES = 4
 """A tool's own error, and the head of a response, stand within so many lines."""
 HEAD_LINES, TAIL_LINES = 6, 4
@@ -153,6 +155,8 @@ _WORDS = lazy_pattern(
 ``log.error(x)``, nor ``the error``."""
 _EXIT = lazy_pattern(r".*\bexit\w*(?: with)?(?: code| status)?\W{1,4}-?[1-9]", re.I)
 """An exit code other than 0, wherever it stands: ``make: exit 2``; not ``exit code 0``."""
+_DIFFERENCE = lazy_pattern(r"\s*[+-] ?['\"\w\[{]|.* !==? ")
+"""``+ 'Loading'``, ``- 'Ready'``, ``'a' !== 'b'``; not ``  at run (a.js:3:7)``, ``---``."""
 _RANKS = (
     (_RAISED, _LOCATED, _EXPECTED, _REJECTED, _TOOL_ERROR, _HTTP_ERROR),
     (_NAMED_TEST,),
@@ -227,7 +231,7 @@ def read_calls(
     # what the agent was about to do when the user stopped it did not happen
     admitted = [] if any(outcome.refused for outcome in outcomes) else [one for one in statements if _admits(one)]
     failures = chain(admitted, (failure for failure, _ in listed), *reports)
-    decisive = chain(admitted, *listed, *(_decisive(report) for report in reports))
+    decisive = chain(admitted, *listed, *(_decisive(report, by_block[report[0].block]) for report in reports))
     return tuple(outcomes), numbers_of(failures), numbers_of(one for one in decisive if one)
 
 
@@ -425,10 +429,13 @@ def failure_rank(text: str) -> int | None:
     return next((rank for rank, signs in enumerate(_RANKS) if any(sign.match(text) for sign in signs)), None)
 
 
-def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
-    """The first line of a report; if it does not say by itself that something failed, with the verdict behind it."""
+def _decisive(report: Sequence[Statement], result: Sequence[Statement]) -> Sequence[Statement]:
+    """The first line of a report; if it does not say by itself that something failed, with the verdict behind it, and
+    if it announces how what came differs from what was expected, with that."""
     alone = bool(_TELLING.search(report[0].text)) or len(report) < 2 or _verdict(report[1].text) != "failed"
-    return report[: 1 if alone else 2]
+    below = (one for one in result if one.numbers > report[0].numbers and one.text.strip())
+    announced = islice(below, DIFFERENCE_LINES if report[0].text.rstrip().endswith(":") else 0)
+    return [*report[: 1 if alone else 2], *(one for one in announced if _DIFFERENCE.match(one.text))]
 
 
 def _refusal(result: Sequence[Statement]) -> list[Statement]:

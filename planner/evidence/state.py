@@ -302,10 +302,9 @@ def pending_changes(evidence: Evidence) -> list[RecordLine]:
         tests = tests or (outcome.status == "passed" and bool(_git_commands(call)))  # in a hook
         ends = {what for what, is_end in (("test", tests), ("commit", _commits(call))) if is_end}
         since |= {what: {} for what in ends}
-        if outcome.status in ("failed", "running"):
-            continue
         for what in since.keys() - ends:  # `sed -i …; git commit`
-            own = [path for path in changed_paths(call) if not (evidence.root and is_absolute(evidence.shown(path)))]
+            shown = ((path, evidence.shown(path)) for path in changed_paths(call, outcome))
+            own = [path for path, short in shown if not (evidence.root and is_absolute(short))]
             since[what] |= {known_path(path, since[what]): turn.turn.id for path in own}
     told = {what: ", ".join(map(evidence.shown, changed)) for what, changed in since.items() if changed}
     return [
@@ -386,8 +385,8 @@ def _taken_back(command: Command) -> int:
 def conflicts(evidence: Evidence) -> list[RecordLine]:
     """The files that a merge left in conflict, that were not changed since and that no commit settled."""
     standing: dict[str, str] = {}
-    for turn, call, _ in evidence.ended_calls():
-        written = tuple(changed_paths(call))
+    for turn, call, outcome in evidence.ended_calls():
+        written = tuple(changed_paths(call, outcome))
         standing = {path: at for path, at in standing.items() if not any(one.endswith(path) for one in written)}
         asked = [] if _is_elsewhere(call, evidence.root) else _git_commands(call)
         if not asked:

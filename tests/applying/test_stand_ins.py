@@ -84,6 +84,15 @@ def test_a_view_says_what_the_marks_mean_that_stand_in_it_and_no_others(messages
         assert (meaning in notes) == (stands is not None)
 
 
+def test_what_failed_by_an_earlier_summary_is_told_as_its_words():
+    listed = "This session is being continued from a previous conversation.\n4. Errors and fixes:\n- Race: two writers"
+    view = shown(
+        {**ALL, "t1": {**ALL["t1"], "excerpts": ((3, 3),), "failed_approach": True}},
+        [{"role": "user", "content": listed}, *SESSION[1:]],
+    )
+    assert "\nt1 (earlier summary) (answered at t7) | - Race: two writers\n" in view.messages[0]["content"][0]["text"]
+
+
 def test_every_kind_of_entry_reads_as_it_should():
     view = shown(ALL, brief=BRIEF).messages
     assert len(view) == 1

@@ -62,7 +62,9 @@ def rule_statements(path: Path) -> list[RuleStatement]:
     evidence = analyze(read_transcript(path).messages).evidence
     stated = ((kind, line) for kind, read in _RECORDS.items() for line in read(evidence))
     said = [(kind, line.text, line.turn_ids) for kind, line in stated]
-    said += [("failed", text, (turn.turn.id,)) for turn in evidence.turns.values() for text in _decisive(turn)]
+    for turn in evidence.turns.values():
+        kind = "earlier summary" if any(turn.lines.of_sources("planner")) else "failed"
+        said += [(kind, text, (turn.turn.id,)) for text in _decisive(turn)]
     return [RuleStatement(path.stem, kind, ids, text, _record(evidence, ids)) for kind, text, ids in said]
 
 
@@ -82,7 +84,8 @@ def _decisive(turn: TurnEvidence) -> Iterator[str]:
         if one.source == "planner" and told and listed.isdisjoint(one.numbers):
             told[-1] += f" {one.text.strip()}"
         else:
-            told.append(f"✗ {'refused by the user, not done: ' * (one.block in refused)}{one.text.strip()}")
+            mark = "✗ " * (one.source != "planner") + "refused by the user, not done: " * (one.block in refused)
+            told.append(mark + one.text.strip())
     yield from told
 
 

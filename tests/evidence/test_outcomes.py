@@ -270,6 +270,12 @@ def test_an_error_that_an_earlier_summary_lists_stands_with_how_it_was_mended():
     assert lines_of(turn, turn.decisive_lines) == [errors[0], "- Fixed by comparing prefixes", errors[1]]
 
 
+def test_a_line_that_announces_what_failed_brings_what_it_announces():
+    told = ["AssertionError [ERR_ASSERTION]: Expected values to be strictly equal:", "+ 'Loading'", "- 'Ready'"]
+    turn = turn_of("Bash", "\n".join([LOG, told[0], "", *told[1:], "    at Context.run (a.js:3:7)", "1 failing"]), True)
+    assert lines_of(turn, turn.decisive_lines) == told
+
+
 BELOW = st.lists(st.sampled_from(["    - It came from the cache", "      - and its lock"]), max_size=4)
 
 

@@ -436,6 +436,14 @@ def test_a_shell_command_that_changes_a_file_changes_it(command, changes):
     assert state.changed_files(failed.evidence) == []
 
 
+def test_what_ran_before_the_command_that_failed_has_changed_its_file():
+    made = "cat > /w/a.py <<'EOF'\nprint(1\nEOF\n"
+    told = "Exit code 1\nSyntaxError: '(' was never closed"
+    for command, changes in {made + "python /w/a.py": ["/w/a.py: written by a command"], "make && rm a.py": []}.items():
+        session = Session("Fix it.").calls("Bash", told, True, command=command)
+        assert [line.text for line in state.changed_files(session.evidence)] == changes
+
+
 def test_what_stands_open_is_not_told_once_another_agent_has_worked():
     session = Session("Fix it.").calls("Bash", "4 passed", command="pytest")
     session.calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
