@@ -5,7 +5,8 @@ It is read once for a window, a target and a brief; the tail gives way to previe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -126,7 +127,7 @@ def _user_words(
         if cost > room:
             stored, cost, demanded = stored + 1, 0, frozenset()
         room -= cost
-        own = [line for line in turn.once(_typed) if line.text.strip() not in said]
+        own = [line for line in _first_typed(turn, most) if line.text.strip() not in said]
         typed = frozenset(line.number for line in own)
         cost = turn.tokens_of(typed - demanded)
         if is_long or turn.turn.live or cost > left:
@@ -145,8 +146,19 @@ def _last_lines(turn: TurnEvidence, most: float) -> frozenset[int]:
     return frozenset(number for number, end in zip(numbers, ends, strict=True) if end <= most)
 
 
+def _first_typed(turn: TurnEvidence, most: float) -> Sequence[Line]:
+    """The first of what the user typed in a message within so many raw tokens, or at least what a short one holds."""
+    every = turn.once(_all_typed)
+    ends = accumulate(turn.line_tokens[line.number - 1] for line in every)
+    return max(turn.once(_typed), [line for line, end in zip(every, ends, strict=True) if end <= most], key=len)
+
+
 def _typed(turn: TurnEvidence) -> list[Line]:
     return list(typed_lines(turn.user_lines))
+
+
+def _all_typed(turn: TurnEvidence) -> list[Line]:
+    return list(typed_lines(turn.user_lines, math.inf))
 
 
 def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -> dict[str, frozenset[int]]:

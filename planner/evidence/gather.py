@@ -18,11 +18,11 @@ from planner.evidence.calls import MOVING, Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
 from planner.evidence.names import LEAST_USES, common_root, file_paths, repository_root, without_root
-from planner.evidence.outcomes import Outcome, failure_rank, is_refusal, read_calls
+from planner.evidence.outcomes import Outcome, announced, failure_rank, is_passed_test, is_refusal, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of, typed_lines
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
-from planner.reading.lines import Line, Lines, Statement, join_lines, statements, turn_lines
+from planner.reading.lines import Line, Lines, Statement, join_lines, numbers_of, statements, turn_lines
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
@@ -32,6 +32,8 @@ HEAD_CHARACTERS = 60
 """How much of a call's subject stands in its one-line head."""
 LATEST_CHARACTERS = 1_500
 """Of the user's latest message so much stands verbatim at any target: it is what is asked now."""
+NEAR_LINES = 8
+"""What a line of a report announces stands so near below it."""
 FAILED_HEAD_CHARACTERS = 110
 """Of a call that failed: what was tried must be told from what is tried next."""
 _VALUE = lazy_pattern(
@@ -145,7 +147,8 @@ class TurnEvidence:
 
     @property
     def passing_lines(self) -> frozenset[int]:
-        """Numbers of what runs that passed gave back before they said so: ``=== RUN TestA``."""
+        """Numbers of what runs that passed gave back before they said so, ``=== RUN TestA``, and of what passed in
+        those that failed."""
         return self.once(_passing_lines)
 
     @property
@@ -159,9 +162,12 @@ def _name_index(turn: TurnEvidence) -> NameIndex:
 
 
 def _passing_lines(turn: TurnEvidence) -> frozenset[int]:
-    passed = [(call, outcome) for call, outcome in turn.ended_calls if (call.kind, outcome.status) == ("run", "passed")]
-    lines = {line.number for call, _ in passed for line in turn.lines_of(call.result_block)}
-    return frozenset(lines.difference(turn.obligations, *(outcome.lines for _, outcome in passed)))
+    runs = [(call, outcome) for call, outcome in turn.ended_calls if call.kind == "run"]
+    passed = [call for call, outcome in runs if outcome.status == "passed"]
+    lines = {line.number for call in passed for line in turn.lines_of(call.result_block)}
+    failed = (call for call, outcome in runs if outcome.status == "failed")
+    lines |= {line.number for call in failed for line in turn.lines_of(call.result_block) if is_passed_test(line.text)}
+    return frozenset(lines.difference(turn.obligations, *(outcome.lines for _, outcome in runs)))
 
 
 def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
@@ -328,13 +334,19 @@ def _beside_noise(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, tuple[tu
         ranks = {number: failure_rank(turn.lines.text(number)) for number in turn.failure_lines if number not in loud}
         others = sorted((rank, number) for number, rank in ranks.items() if rank is not None)
         if others and loud.intersection(turn.decisive_lines):
-            told = tuple(number for number in turn.decisive_lines if number not in loud) or (others[0][1],)
+            told = tuple(number for number in turn.decisive_lines if number not in loud)
+            told = told or _with_announced(turn, others[0][1])
             lines = (tuple(number for number in one.lines if number not in loud) or told for one in turn.outcomes)
             outcomes = (
                 replace(one, lines=own) if one.status == "failed" else one
                 for one, own in zip(turn.outcomes, lines, strict=True)
             )
             yield turn.turn.id, (told, tuple(outcomes))
+
+
+def _with_announced(turn: TurnEvidence, number: int) -> tuple[int, ...]:
+    below = turn.statements_of(line.number for line in turn.lines[number : number + NEAR_LINES])
+    return (number, *numbers_of(announced(turn.lines.text(number), below)))
 
 
 def _answers(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,16 @@ from planner.evidence.shell import Command, is_looking, last_run
 from planner.reading.lines import Statement, numbers_of, without_escapes
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["RAN_NOTHING", "Outcome", "Status", "failure_rank", "is_refusal", "read_calls"]
+__all__ = [
+    "RAN_NOTHING",
+    "Outcome",
+    "Status",
+    "announced",
+    "failure_rank",
+    "is_passed_test",
+    "is_refusal",
+    "read_calls",
+]
 
 Verdict = Literal["passed", "failed"]
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
@@ -68,6 +77,10 @@ _FAILED_RUN = lazy_pattern(
 )
 """How a run says that it failed: ``1 failed, 4 passed in 2s``, ``FAIL\\tpkg``, ``✖ 3 problems``; not ``0 failed``,
 ``FAILED = 3``, ``12 errors fixed``, ``error: Item 3 failed``, ``✖ 1 problem (0 errors, 1 warning)``."""
+_PASSED_TEST = lazy_pattern(
+    r"\s*(?:\(pass\) |[✓✔√] |PASS:? |--- PASS|ok \d+ |.*\bPASSED(?:\s+\[ *\d+%\])?$|test .* \.\.\. ok$)"
+)
+"""``✔ adds (3ms)``, ``tests/test_a.py::test_b PASSED [ 50%]``, ``test a::b ... ok``; not ``PASSED = 3``."""
 _PASSED_RUN = lazy_pattern(
     r"\s*(?:(?:=+ )?(?:Tests?:? +|Test Files +|✔ |✓ )?\d{1,10} (?:\w+ )?pass(?:ed|ing)?\b|0 fail(?:ed|ures?|ing)?\b"
     r"|\d{1,10} (?:examples?|runs|tests), .{0,80}\b0 failures|(?:PASS|OK)\s*$|OK \(|ok\s+\S+\s+(?:[\d.]+m?s|\(cached\))"
@@ -422,6 +435,11 @@ def _distance(test: Statement, line: Statement) -> tuple[int, int]:
     return (0, 0) if below == 1 else (1, -below) if located else (2, line.numbers[0])
 
 
+def is_passed_test(text: str) -> bool:
+    """True for a line by which a runner says that one test passed."""
+    return bool(_PASSED_TEST.match(without_escapes(text) if "\x1b" in text else text))
+
+
 def failure_rank(text: str) -> int | None:
     """How much a line says of a failure, 0 the most; None if it says nothing of one."""
     if _NO_FAILURE.match(text):
@@ -433,9 +451,14 @@ def _decisive(report: Sequence[Statement], result: Sequence[Statement]) -> Seque
     """The first line of a report; if it does not say by itself that something failed, with the verdict behind it, and
     if it announces how what came differs from what was expected, with that."""
     alone = bool(_TELLING.search(report[0].text)) or len(report) < 2 or _verdict(report[1].text) != "failed"
-    below = (one for one in result if one.numbers > report[0].numbers and one.text.strip())
-    announced = islice(below, DIFFERENCE_LINES if report[0].text.rstrip().endswith(":") else 0)
-    return [*report[: 1 if alone else 2], *(one for one in announced if _DIFFERENCE.match(one.text))]
+    below = (one for one in result if one.numbers > report[0].numbers)
+    return [*report[: 1 if alone else 2], *announced(report[0].text, below)]
+
+
+def announced(text: str, below: Iterable[Statement]) -> list[Statement]:
+    """What a line of a report announces of what stands `below` it: how what came differs from what was expected."""
+    near = islice((one for one in below if one.text.strip()), DIFFERENCE_LINES if text.rstrip().endswith(":") else 0)
+    return [one for one in near if _DIFFERENCE.match(one.text)]
 
 
 def _refusal(result: Sequence[Statement]) -> list[Statement]:

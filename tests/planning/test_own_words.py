@@ -63,6 +63,14 @@ def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(t
     assert [words for words in typed if words not in text] == []
 
 
+def test_a_long_message_stands_to_its_end_while_it_is_a_small_part_of_the_target():
+    typed = "\n".join(f"Step {n}: the part number {n} of the page says what its reader asks." for n in range(25))
+    messages = [{"role": "user", "content": typed}, *(part for at in range(12) for part in work(at))]
+    for target_tokens, is_small in ((8_000, True), (2_000, False)):
+        words = pinned(analyze(messages), 200_000, target_tokens, "", "").user_words["t1"]
+        assert (len(words) == len(typed.split("\n"))) == is_small
+
+
 @pytest.mark.real
 @settings(max_examples=10)
 @given(st.lists(st.integers(1, 11), min_size=1, max_size=3, unique=True), st.sampled_from((0.1, 0.25, 0.5)))
