@@ -264,7 +264,7 @@ def pi_list(talk):
 
 def pi_tree(talk):
     """A session whose first words were said anew: what hangs on the others is another branch."""
-    lines = [{"type": "session", "version": 3, "id": "s", "cwd": "/w"}]
+    lines = [{"type": "title", "v": 1, "title": "t"}, {"type": "session", "version": 3, "id": "s", "cwd": "/w"}]
     lines.append({"type": "model_change", "id": "l1", "parentId": None, "modelId": "m"})
     other = {"role": "user", "content": "taken back"}
     lines.append({"type": "message", "id": "other", "parentId": "l1", "message": other})
