@@ -52,7 +52,7 @@ __all__ = [
     "encode",
     "fields",
     "keep_history",
-    "missing_keys",
+    "missing_nodes",
     "next_order",
     "nodes_of",
     "order_of",
@@ -273,9 +273,9 @@ def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
     return nodes[1:]
 
 
-def missing_keys(backend: Backend, keys: Sequence[str]) -> Sequence[str]:
-    """Those at the end of a chain's `keys` that are not stored; what stands before a stored node is."""
-    return keys[bisect_left(keys, True, key=lambda key: not backend.get([key])) :]
+def missing_nodes(backend: Backend, chain: Sequence[Node]) -> Sequence[Node]:
+    """Those at the end of a `chain` that are not stored; what stands before a stored node is."""
+    return chain[bisect_left(chain, True, key=lambda node: not backend.get([node.key])) :]
 
 
 def nodes_of(keys: Sequence[str]) -> dict[str, Node]:

@@ -91,12 +91,11 @@ class Store:
         if saved and not self._is_due(saved):
             return saved.key
         with self.backend.transaction(write=True):
-            missing = records.missing_keys(self.backend, [node.key for node in nodes])
-            for position in range(len(nodes) - len(missing), len(nodes)):
-                _check_unchanged(history, position)
-            new = nodes[len(nodes) - len(missing) :]
+            new = records.missing_nodes(self.backend, nodes)
+            for node in new:
+                _check_unchanged(history, node.position - 1)
             self.backend.add({f"message/{node.message}": pack(contents[node.position - 1]) for node in new})
-            self.backend.add(dict.fromkeys(missing, b""))
+            self.backend.add({node.key: b"" for node in new})
             used, size = self.clock(), sum(map(len, contents))
             stored = StoredHistory("", "", last.says, tip, groups, last.position, last.turn, used, size)
             return records.keep_history(self.backend, stored).key
