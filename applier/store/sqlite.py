@@ -110,8 +110,7 @@ class SqliteBackend(SqlBackend):
 
     def damages(self) -> list[str]:
         """What SQLite's own check finds."""
-        problems = [str(row[0]) for row in self.rows("PRAGMA integrity_check")]
-        return [text for text in problems if text != "ok"]
+        return [str(found) for (found,) in self.rows("PRAGMA integrity_check") if found != "ok"]
 
     def flush(self) -> list[str]:
         """Write the file anew and empty its log: what is moved within a page leaves bytes behind that
