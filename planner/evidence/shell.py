@@ -19,8 +19,8 @@ __all__ = ["HEREDOC", "SAYING", "Command", "commands_of", "is_looking", "last_ru
 LINE_CHARACTERS = 4_096
 """What a line of shell does shows within so much of it, documents left out."""
 
-HEREDOC = lazy_pattern(r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n((?s:.*?))(?:^[ \t]*\2[ \t]*$|\Z)", re.M)
-"""A document within a command: ``cat > a <<'EOF'`` up to ``EOF``; its text is the last group."""
+HEREDOC = lazy_pattern(r"<<-?[ \t]*\\?(['\"]?)(\w+)\1([^\n]*)\n((?s:.*?))(?:^[ \t]*\2[ \t]*$|\Z)", re.M)
+"""A document within a command: ``cat > a <<'EOF'`` or ``<<\\EOF`` up to ``EOF``; its text is the last group."""
 _HERE_STRING = lazy_pattern(r"@(['\"])[ \t]*\n(?s:.*?)\n\1@")
 """The same in PowerShell: ``$body = @'`` up to ``'@``."""
 _TOKEN = lazy_pattern(
