@@ -26,8 +26,7 @@ from applier.settings import SessionSettings
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, PlannerUnavailable, SettingsError
-from planner.model.planners import ModelPlanner, rendered_prompts
-from planner.model.relay import RecordedPlanner
+from planner.model.planners import ModelPlanner, RecordedPlanner, rendered_prompts
 from planner.proposal import PlanRequest, Proposal
 from planner.reading.history import read_history
 from planner.reading.messages import Message, blocks

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 from planner.reading.lines import call_text
-from planner.reading.messages import Block, Message, blocks, result_text, to_json
+from planner.reading.messages import Block, Message, blocks, result_text, strings_in, to_json
 from planner.reading.tokens import TokenCounter
 
 __all__ = [
@@ -84,16 +83,8 @@ def agent_values(message: Message) -> Iterator[tuple[str, bool]]:
         if block["type"] == "text":
             yield str(block.get("text") or ""), False
         elif block["type"] in ("tool_use", "server_tool_use"):
-            for value in _strings(block.get("input")):
+            for value in strings_in(block.get("input")):
                 yield value, True
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _strings(inner)
 
 
 def one_space(text: str) -> str:

@@ -17,8 +17,8 @@ from planner.evidence.calls import Call
 from planner.evidence.changes import changed_paths
 from planner.evidence.names import specifics_of
 from planner.evidence.outcomes import RAN_NOTHING
-from planner.evidence.shell import Command
-from planner.evidence.state import check_kind, check_kinds, recoveries, shortened
+from planner.evidence.shell import HEREDOC, Command
+from planner.evidence.state import SHOWING, check_kind, check_kinds, recoveries, shortened
 from planner.reading.lines import statements
 
 __all__ = ["check_commands", "failures", "passes_again", "reasons"]
@@ -38,8 +38,6 @@ _EVERYBODYS = re.compile(
 """What anybody tries first in such a project."""
 
 COMMAND_CHARACTERS = 80
-_SHOWING = re.compile(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head)\b[^|;&]*$|\s*2>&1\s*$")
-"""What of a command only says how much of its output is shown."""
 _PROVIDES = frozenset(("install", "add", "sync", "setup", "trust", "bootstrap", "link", "restore", "ci"))
 """Words of commands that provide what was missing: ``bun install``, ``npm ci``."""
 
@@ -47,7 +45,6 @@ LEAST_WORDS, MOST_CHARACTERS = 8, 320
 """Of a sentence that gives a reason."""
 ALIKE = 0.6
 """Of the words of two sentences that say the same."""
-_HEREDOC = re.compile(r"<<-?\s*['\"\\]?(\w+)['\"]?[^\n]*\n(.*?)\n\s*\1\b", re.S)
 _QUOTED = re.compile(r"(?:-m|--message|--body|\bbody=)[ =]?\"((?:[^\"\\]|\\.)*)\"|(?:-m|--body) '([^']*)'", re.S)
 _ESCAPED = re.compile(r"\\([`\"$\\])|\*\*")
 """What a shell takes off a text, and the marks of bold letters."""
@@ -141,7 +138,7 @@ def _is_same(pair: tuple[Call, Call]) -> bool:
 
 def _shown(evidence: Evidence, call: Call) -> str:
     """The command without what only says how much of its output is shown."""
-    bare = _SHOWING.sub("", call.subject)
+    bare = SHOWING.sub("", call.subject)
     return f"`{shortened(evidence.shown(bare), COMMAND_CHARACTERS).replace('`', '')}`"
 
 
@@ -180,7 +177,7 @@ def _messages(call: Call) -> Iterator[tuple[str, str]]:
     """Title and body of what `call` publishes; what is no commit has no title."""
     is_commit = any(one.starts("git", "commit") for one in call.commands)
     if call.kind == "run" and (is_commit or any(map(_comments, call.commands))):
-        documents = [match[2] for match in _HEREDOC.finditer(call.command)]
+        documents = [match[4] for match in HEREDOC.finditer(call.command)]
         for text in documents or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
             title, _, body = text.partition("\n") if is_commit else ("", "", text)
             yield folded(title), body

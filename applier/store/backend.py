@@ -131,10 +131,6 @@ class SqlBackend(Backend):
     def create(self) -> None:
         """Make the table of the records."""
 
-    @abstractmethod
-    def emptied(self) -> list[str]:
-        """Take deleted content out of every file and log, outside of a transaction; what has to stay there."""
-
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[None]:
         """See `Backend.transaction`. Not to be nested."""
@@ -204,11 +200,6 @@ class SqlBackend(Backend):
     def file_bytes(self) -> int:
         """See `Backend.file_bytes`."""
         return int(self.rows(self.size_sql)[0][0])
-
-    def flush(self) -> list[str]:
-        """See `Backend.flush`."""
-        with self._connected():
-            return self.emptied()
 
     def close(self) -> None:
         """See `Backend.close`; a later transaction opens a new connection."""

@@ -318,12 +318,9 @@ def _filtered(history: History, turn: Turn, searched: Searched, part: Part | Non
     if part is None and tool is None:
         return searched.lines
     blocks = [block for _, block in history.blocks_of(turn)]
-
-    def wanted(line: Line) -> bool:
-        name = str(blocks[searched.calls[line.block]].get("name", "")) if line.block in searched.calls else ""
-        return (part is None or line.part == part) and (tool is None or name.lower() == tool.lower())
-
-    return [line for line in searched.lines if wanted(line)]
+    tools = {block: str(blocks[call].get("name", "")).lower() for block, call in searched.calls.items()}
+    of_part = (line for line in searched.lines if part in (None, line.part))
+    return [line for line in of_part if tool is None or tools.get(line.block, "") == tool.lower()]
 
 
 def _calls(history: History, turn: Turn) -> Mapping[int, int]:

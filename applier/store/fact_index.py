@@ -14,7 +14,7 @@ from hashlib import blake2b
 from threading import RLock
 
 from applier.store.backend import Backend
-from applier.store.records import fields, next_order, read
+from applier.store.records import fields, next_order, order_of, read
 from applier.store.search import asked_terms, spaced, word_table
 from planner.placeholders import history_key
 
@@ -123,7 +123,7 @@ class FactIndex:
             if parts != self._parts:
                 self._open(parts)
             kind = RECENT if self._is_stored else "fact/"
-            keys = {_order(key): key.replace(kind, "fact/", 1) for key in self._backend.keys(kind)}
+            keys = {order_of(key): key.replace(kind, "fact/", 1) for key in self._backend.keys(kind)}
             if not (self._is_stored or self._added <= keys.keys()):  # another process forgot some
                 self._open([])
             new = [key for order, key in keys.items() if order not in self._added]
@@ -152,16 +152,16 @@ class FactIndex:
 
     def _add(self, keys: Sequence[str]) -> None:
         facts = {key: json.loads(content) for key, content in read(self._backend, keys).items()}
-        self._added.update(map(_order, keys))
+        self._added.update(map(order_of, keys))
         places = {key: key.partition("/")[2].rpartition("/")[0] for key in facts}
         run = self._table.executemany
         self._table.execute("BEGIN")
         run("INSERT OR IGNORE INTO places (name) VALUES (?)", [(name,) for name in dict.fromkeys(places.values())])
         run(
             "INSERT INTO facts SELECT ?, id, ?, ? FROM places WHERE name = ?",
-            [(_order(key), one["type"], one["timestamp"], places[key]) for key, one in facts.items()],
+            [(order_of(key), one["type"], one["timestamp"], places[key]) for key, one in facts.items()],
         )
-        texts = ((_order(key), spaced(f"{one['content']}\n{one['quote']}")) for key, one in facts.items())
+        texts = ((order_of(key), spaced(f"{one['content']}\n{one['quote']}")) for key, one in facts.items())
         run("INSERT INTO texts (rowid, words) VALUES (?, ?)", texts)
         self._table.execute("COMMIT")
 
@@ -169,20 +169,16 @@ class FactIndex:
         """Store the table, unless something was forgotten, or another process stored its own, since it was read."""
         whole = self._table.serialize()
         with self._backend.transaction(write=True):
-            there = set() if self._is_stored else set(map(_order, self._backend.keys("fact/")))
+            there = set() if self._is_stored else set(map(order_of, self._backend.keys("fact/")))
             if self._backend.keys(INDEXED) != list(parts) or not (self._is_stored or self._added <= there):
                 return
-            read_now = [key for key in self._backend.keys(RECENT) if _order(key) in self._added]
+            read_now = [key for key in self._backend.keys(RECENT) if order_of(key) in self._added]
             self._backend.remove([*parts, *read_now])
             place = f"{INDEXED}{next_order(self._backend)}/{_digest(whole)}"
             starts = range(0, len(whole), PART_BYTES)
             records = {f"{place}/{start:012}": whole[start : start + PART_BYTES] for start in starts}
             self._backend.add(records)
         self._parts, self._added, self._is_stored = list(records), set(), True
-
-
-def _order(key: str) -> int:
-    return int(key.rpartition("/")[2])
 
 
 def _digest(whole: bytes) -> str:

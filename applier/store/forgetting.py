@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,24 +52,19 @@ class Family:
         self.states |= other.states
 
 
-@dataclass
 class Kin:
     """Who belongs to whom in a store; read within one transaction."""
 
-    backend: Backend
-    nodes: Mapping[str, Node] = field(init=False)
-    """By digest."""
-    histories: Mapping[str, StoredHistory] = field(init=False)
-    """By name, oldest first."""
-
-    def __post_init__(self) -> None:
-        """Read nodes, histories, and what the states name."""
-        self.nodes = nodes_of(self.backend.keys("node/"))
-        self.histories = {one.name: one for one in read_histories(self.backend)}
-        self._digests = sorted(
-            {(digest, one.name) for one in self.histories.values() for digest in (one.name, one.says)}
-        )
-        states = read(self.backend, self.backend.keys("state/"))
+    def __init__(self, backend: Backend) -> None:
+        """Read nodes by digest, histories by name, oldest first, and what the states name."""
+        self.backend = backend
+        self.nodes = nodes_of(backend.keys("node/"))
+        self.histories = {one.name: one for one in read_histories(backend)}
+        self._digests: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        for one in self.histories.values():
+            self._digests[one.name[:SHORT_DIGITS]].add((one.name, one.name))
+            self._digests[one.says[:SHORT_DIGITS]].add((one.says, one.name))
+        states = read(backend, backend.keys("state/"))
         self._names = {key: names for key, content in states.items() if (names := names_in(content))}
         self._states: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for key, names in self._names.items():
@@ -79,10 +73,8 @@ class Kin:
 
     def named(self, digits: str) -> Iterator[str]:
         """The names of the histories whose key or digest begins with `digits`."""
-        at = bisect_left(self._digests, (digits, ""))
-        while at < len(self._digests) and self._digests[at][0].startswith(digits):
-            yield self._digests[at][1]
-            at += 1
+        near = self._digests.get(digits[:SHORT_DIGITS], ())
+        return (name for digest, name in near if digest.startswith(digits))
 
     def family(self, names: Iterable[str], mentions: Mentions | None = None, known: Family | None = None) -> Family:
         """The family of the histories `names`, without what is `known`: what they extend in whatever form it was

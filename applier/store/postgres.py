@@ -116,13 +116,15 @@ class PostgresBackend(SqlBackend):
         self.rows('CREATE TABLE records (key TEXT COLLATE "C" PRIMARY KEY, body BYTEA NOT NULL)')
         self.rows("ALTER TABLE records ALTER COLUMN key SET STATISTICS 0, ALTER COLUMN body SET STATISTICS 0")
 
-    def emptied(self) -> list[str]:
+    def flush(self) -> list[str]:
         """Write the table anew without what was deleted; the server's logs are not the store's to change."""
         left = [
             f"{self.place}: the server's write-ahead log, its replicas and backups keep what was deleted for a while"
         ]
-        try:
-            self.rows(f"VACUUM FULL {SCHEMA}.records")
-        except psycopg.Error as error:
-            left.append(f"{self.explain(error)}; the table's files still hold what was deleted, until a VACUUM FULL")
+        with self._connected():
+            try:
+                self.rows(f"VACUUM FULL {SCHEMA}.records")
+            except psycopg.Error as error:
+                where = "the table's files still hold what was deleted, until a VACUUM FULL"
+                left.append(f"{self.explain(error)}; {where}")
         return left

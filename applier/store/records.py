@@ -52,9 +52,10 @@ __all__ = [
     "encode",
     "fields",
     "keep_history",
-    "missing_keys",
+    "missing_nodes",
     "next_order",
     "nodes_of",
+    "order_of",
     "pack",
     "parts",
     "read",
@@ -78,7 +79,7 @@ _WORTH = 0.9
 """Compressed content is kept only below this share of its size."""
 _SHORT = 256
 """Bytes: below this, little is saved for the time that it takes to begin."""
-_ZSTD_MARK, _ZLIB_MARK = b"(", b"x"
+_UNPACKING: Mapping[bytes, Callable[[bytes], bytes]] = {b"(": zstandard.decompress, b"x": zlib.decompress}
 """Every zstd frame begins with the first, every zlib stream (which stores had before) with the second, and no JSON
 text with either."""
 _AT_ONCE = 500
@@ -115,9 +116,8 @@ def unpack(body: bytes, place: str) -> bytes:
         StoreDamaged: it does not match its digest; the text names `place`.
     """
     digest, packed = body[:32], body[32:]
-    unpacking: dict[bytes, Callable[[bytes], bytes]] = {_ZSTD_MARK: zstandard.decompress, _ZLIB_MARK: zlib.decompress}
     try:
-        content = unpacking.get(packed[:1], bytes)(packed)
+        content = _UNPACKING.get(packed[:1], bytes)(packed)
     except (zstandard.ZstdError, zlib.error, MemoryError) as error:  # a damaged frame can say that it has any length
         raise StoreDamaged(f"{place}: its content cannot be read back: {error}") from error
     if hashlib.sha256(content).digest() != digest:
@@ -158,6 +158,11 @@ def fields(key: str, count: int) -> list[str]:
     if len(parts) != count:
         raise StoreDamaged(f"{key[:80]!r} is the key of no record; restore the store from a backup")
     return parts
+
+
+def order_of(key: str) -> int:
+    """Where the record with this key stands among those that have an order: a session's name may have strokes."""
+    return int(key.rpartition("/")[2])
 
 
 def next_order(backend: Backend, count: int = 1) -> str:
@@ -268,9 +273,9 @@ def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
     return nodes[1:]
 
 
-def missing_keys(backend: Backend, keys: Sequence[str]) -> Sequence[str]:
-    """Those at the end of a chain's `keys` that are not stored; what stands before a stored node is."""
-    return keys[bisect_left(keys, True, key=lambda key: not backend.get([key])) :]
+def missing_nodes(backend: Backend, chain: Sequence[Node]) -> Sequence[Node]:
+    """Those at the end of a `chain` that are not stored; what stands before a stored node is."""
+    return chain[bisect_left(chain, True, key=lambda node: not backend.get([node.key])) :]
 
 
 def nodes_of(keys: Sequence[str]) -> dict[str, Node]:

@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from itertools import takewhile
 from typing import Any
 
+from planner.reading.messages import strings_in
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["MARK", "redact"]
@@ -146,16 +147,7 @@ def redact(value: Any) -> Any:
 
     A key is one, too, where its lines stand in several texts: blocks of a result, arguments of a call. Names stay.
     """
-    return _replaced(value, "", iter(_without_keys(list(_texts(value)))))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """The texts in `value`, in their order."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)
+    return _replaced(value, "", iter(_without_keys(list(strings_in(value)))))
 
 
 def _replaced(value: Any, name: str, texts: Iterator[str]) -> Any:

@@ -110,19 +110,20 @@ class SqliteBackend(SqlBackend):
 
     def damages(self) -> list[str]:
         """What SQLite's own check finds."""
-        problems = [str(row[0]) for row in self.rows("PRAGMA integrity_check")]
-        return [text for text in problems if text != "ok"]
+        return [str(found) for (found,) in self.rows("PRAGMA integrity_check") if found != "ok"]
 
-    def emptied(self) -> list[str]:
+    def flush(self) -> list[str]:
         """Write the file anew and empty its log: what is moved within a page leaves bytes behind that
         ``secure_delete`` does not reach.
         """
         left = []
-        try:
-            self.rows("VACUUM")
-        except sqlite3.Error as error:
-            left.append(f"{self.explain(error)}; until `compactor store flush` bytes of what was deleted may be in it")
-        busy, _, _ = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0]
+        with self._connected():
+            try:
+                self.rows("VACUUM")
+            except sqlite3.Error as error:
+                where = "until `compactor store flush` bytes of what was deleted may be in it"
+                left.append(f"{self.explain(error)}; {where}")
+            busy, _, _ = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0]
         if busy:
             left.append(
                 f"{self.place}-wal still holds what was deleted: another process reads the store; "

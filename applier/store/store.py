@@ -20,7 +20,7 @@ from applier.store.backend import Backend
 from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part
 from applier.store.fact_index import FactIndex, fact_place, notes_of_facts
 from applier.store.forgetting import plans_of_nobody, remove_history
-from applier.store.records import StoredHistory, encode, next_order, pack, read, read_chain, read_histories
+from applier.store.records import StoredHistory, encode, next_order, order_of, pack, read, read_chain, read_histories
 from applier.store.reference import (
     find_history,
     find_referenced,
@@ -91,12 +91,11 @@ class Store:
         if saved and not self._is_due(saved):
             return saved.key
         with self.backend.transaction(write=True):
-            missing = records.missing_keys(self.backend, [node.key for node in nodes])
-            for position in range(len(nodes) - len(missing), len(nodes)):
-                _check_unchanged(history, position)
-            new = nodes[len(nodes) - len(missing) :]
+            new = records.missing_nodes(self.backend, nodes)
+            for node in new:
+                _check_unchanged(history, node.position - 1)
             self.backend.add({f"message/{node.message}": pack(contents[node.position - 1]) for node in new})
-            self.backend.add(dict.fromkeys(missing, b""))
+            self.backend.add({node.key: b"" for node in new})
             used, size = self.clock(), sum(map(len, contents))
             stored = StoredHistory("", "", last.says, tip, groups, last.position, last.turn, used, size)
             return records.keep_history(self.backend, stored).key
@@ -163,7 +162,7 @@ class Store:
     def save_plan(self, plan: CompactionPlan) -> str:
         """Store `plan`, secrets redacted; its id."""
         content = encode(redact(plan.model_dump(mode="json")), "plan")
-        digest, says = records.digest_of(content), _digits(plan.history.digest)
+        digest, says = records.digest_of(content), parse_key(plan.history.digest).ljust(64, "0")
         with self.backend.transaction(write=True):
             if not self.backend.keys(f"plan/{digest}/"):
                 self.backend.add({f"plan/{digest}/{says}/{next_order(self.backend)}": pack(content)})
@@ -213,7 +212,7 @@ class Store:
             history, prefixes = self._with_prefixes(history_key)
             keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
             contents = read(
-                self.backend, sorted((key for key in keys if records.fields(key, 3)[1] in prefixes), key=_order)
+                self.backend, sorted((key for key in keys if records.fields(key, 3)[1] in prefixes), key=order_of)
             )
         return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents.values()))
 
@@ -250,7 +249,7 @@ class Store:
         """The events, of one session or of all, from the time `since` on, in the order of recording."""
         with self.backend.transaction():
             keys = self.backend.keys("event/" if session is None else f"event/{to_json(session)}/")
-            contents = read(self.backend, sorted(keys, key=_order))
+            contents = read(self.backend, sorted(keys, key=order_of))
         events = [json.loads(content) for content in contents.values()]
         return tuple(event for event in events if event["time"] >= since)
 
@@ -439,14 +438,5 @@ def event_place(event: Mapping[str, Any]) -> str:
     return f"event/{to_json(event.get('session'))}/"
 
 
-def _digits(digest: str) -> str:
-    return parse_key(digest).ljust(64, "0")
-
-
 def _plan_id(digest: str) -> str:
     return f"p{digest[:SHORT_DIGITS]}"
-
-
-def _order(key: str) -> str:
-    """Of the key of a fact or an event: behind its last stroke, for a session's name may have some."""
-    return key.rpartition("/")[2]

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["SAYING", "Command", "commands_of", "is_looking", "last_run", "shell_changes"]
+__all__ = ["HEREDOC", "SAYING", "Command", "commands_of", "is_looking", "last_run", "shell_changes"]
 
 LINE_CHARACTERS = 4_096
 """What a line of shell does shows within so much of it, documents left out."""
 
-_HEREDOC = lazy_pattern(r"<<-?[ \t]*(['\"]?)(\w+)\1(?P<rest>[^\n]*)\n(?s:.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.M)
-"""A document within a command: ``cat > a <<'EOF'`` up to ``EOF``."""
+HEREDOC = lazy_pattern(r"<<-?[ \t]*\\?(['\"]?)(\w+)\1([^\n]*)\n((?s:.*?))(?:^[ \t]*\2[ \t]*$|\Z)", re.M)
+"""A document within a command: ``cat > a <<'EOF'`` or ``<<\\EOF`` up to ``EOF``; its text is the last group."""
 _HERE_STRING = lazy_pattern(r"@(['\"])[ \t]*\n(?s:.*?)\n\1@")
 """The same in PowerShell: ``$body = @'`` up to ``'@``."""
 _TOKEN = lazy_pattern(
@@ -71,7 +71,7 @@ def commands_of(line: str) -> tuple[Command, ...]:
     Assignments before a program are left out, and words of the shell: ``if A=1 make`` is ``make``.
     """
     bare = _HERE_STRING.sub("@", line) if "@" in line else line
-    bare = _HEREDOC.sub(r"<<_\g<rest>", bare) if "<<" in bare else bare
+    bare = HEREDOC.sub(r"<<_\3", bare) if "<<" in bare else bare
     return _commands(bare.replace("\\\n", " ").strip()[:LINE_CHARACTERS])
 
 

@@ -25,6 +25,7 @@ from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
+    "SHOWING",
     "CheckKind",
     "RecordLine",
     "branches",
@@ -202,7 +203,7 @@ def _check_outcome(evidence: Evidence, run: Call, turn: TurnEvidence, call: Call
     return f"{command} printed nothing" if not call.text.strip() else ""
 
 
-_SHOWING = lazy_pattern(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head)\b[^|;&]*$|\s*2>&1\s*$", re.S)
+SHOWING = lazy_pattern(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head)\b[^|;&]*$|\s*2>&1\s*$")
 """What only says how much of an output is shown: ``make test 2>&1 | tail -20`` is ``make test``."""
 
 
@@ -211,7 +212,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
     failed: dict[str, list[str]] = {}
     lines: list[RecordLine] = []
     for turn, call, outcome in evidence.ended_calls():
-        command = f"{call.name} {_SHOWING.sub('', call.command)}"
+        command = f"{call.name} {SHOWING.sub('', call.command)}"
         if call.kind != "run" or outcome.refused or not call.command:
             continue
         if outcome.status == "failed":

@@ -264,17 +264,17 @@ def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
     entries: list[TurnEntry] = []
     for form in filter(str.strip, answer.turns):
         entry = read_entry(form)
-        reading.count(form, list(_entry_problems(entry, scope)))
-        entries += [entry] if entry is not None else []
+        reading.count(form, list(_entry_problems(entry, scope)) if entry else [f"not an entry; write {ENTRY_FORM}"])
+        entries += [entry] if entry else []
     turns: dict[int, TurnProposal] = {}
     for entry in sorted(entries, key=lambda entry: entry.alone):  # what is said of a turn alone holds
         turns |= {number: _proposal(entry, number, scope) for run in entry.runs for number in scope.covered(run)}
     reading.turns = {f"t{number}": proposal for number, proposal in sorted(turns.items())}
     for form in answer.facts:
         fact = read_fact(form)
-        problems = list(_fact_problems(fact, scope))
+        problems = list(_fact_problems(fact, scope)) if fact else [f"not a fact; write {FACT_FORM}"]
         reading.count(form, problems)
-        if fact is not None and not problems:
+        if fact and not problems:
             quote = scope.words(fact.turn, fact.lines) if fact.type == "constraint" else ""
             source, timestamp = f"t{fact.turn}", max(0.0, now)
             reading.facts.append(
@@ -305,10 +305,7 @@ def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
     )
 
 
-def _entry_problems(entry: TurnEntry | None, scope: Scope) -> Iterator[str]:
-    if entry is None:
-        yield f"not an entry; write {ENTRY_FORM}"
-        return
+def _entry_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
     if entry.unread:
         yield f"{entry.unread[:40]!r} is no part of an entry"
     unknown = {number for run in entry.runs for number in run} - scope.by_number.keys()
@@ -330,10 +327,7 @@ def _turn_problems(entry: TurnEntry, number: int, scope: Scope) -> Iterator[str]
         yield f"the gist names {', '.join(made_up)}, which t{number} does not hold"
 
 
-def _fact_problems(fact: FactEntry | None, scope: Scope) -> Iterator[str]:
-    if fact is None:
-        yield f"not a fact; write {FACT_FORM}"
-        return
+def _fact_problems(fact: FactEntry, scope: Scope) -> Iterator[str]:
     if fact.turn not in scope.by_number:
         yield f"there is no t{fact.turn}; the turns are {scope.name}"
         return

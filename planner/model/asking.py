@@ -95,10 +95,6 @@ class Asking(ABC):
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
             return self.failed(self.unavailable(failure))
 
-    def late(self) -> Outcome:
-        """What there is when time is up: nothing but what it cost."""
-        return self.failed(self.unavailable(TimeoutError()))
-
     def record(self, response: Any) -> None:
         """Note a response: it is called by instructor, too, before that adds the usages up in place."""
         self.last = response
@@ -145,7 +141,8 @@ def ask_all(questions: Sequence[Asking], deadline: float) -> list[Outcome]:
         thread.start()
     for thread in threads:
         thread.join(left_seconds(deadline))
-    return [outcomes.get(at) or question.late() for at, question in enumerate(questions)]
+    late = TimeoutError()
+    return [outcomes.get(at) or one.failed(one.unavailable(late)) for at, one in enumerate(questions)]
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:

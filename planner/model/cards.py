@@ -143,9 +143,7 @@ def _header(request: PlanRequest, group: Sequence[TurnEvidence], characters: int
     if len(group) > 1:
         return f"## {group[0].turn.id}-{group[-1].turn.id} · {size} · {len(group)} turns"
     (turn,) = group
-    return " · ".join(
-        part for part in (f"## {turn.turn.id}", size, _head(request, turn, characters), *_hints(turn)) if part
-    )
+    return " · ".join(filter(None, (f"## {turn.turn.id}", size, _head(request, turn, characters), *_hints(turn))))
 
 
 def _head(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
@@ -218,11 +216,9 @@ def _chosen_lines(
             continue
         for turn in members:
             decision = earlier.decisions[turn.turn.id]
+            chosen = f"{strategy} {round(decision.relevance_score * BEST_SCORE)}"
             gist = one_line(decision.summary, characters)
-            line = (
-                f"{_index_line(request, turn, characters)} · {strategy} {round(decision.relevance_score * BEST_SCORE)}"
-            )
-            yield f"{line} · {gist}" if gist else line
+            yield " · ".join(filter(None, (_index_line(request, turn, characters), chosen, gist)))
 
 
 def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:

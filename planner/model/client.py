@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,11 +137,8 @@ def open_client(client: Any) -> Iterator[Any]:
     if client is not None and account is None:
         yield client
         return
-    own = _own_client() if account is None else _account_client(account)
-    try:
+    with closing(_own_client() if account is None else _account_client(account)) as own:
         yield own
-    finally:
-        own.close()
 
 
 def _account_of(client: Any) -> Account | None:

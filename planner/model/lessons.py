@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from planner.analysis import Analysis, analyze
 from planner.model.answer import Scope, json_in
@@ -61,8 +61,6 @@ _OPENS = re.compile(r'\{\s*"lessons"')
 class WrittenLesson(BaseModel):
     """One line, as a model wrote it."""
 
-    model_config = ConfigDict(extra="ignore")
-
     kind: str = Field(default="", description="decision, fact, wish or error")
     about: str = ""
     text: str = ""
@@ -80,8 +78,6 @@ class _Answer(BaseModel):
 
 class ReviewedLine(BaseModel):
     """A line that stays, made of one candidate or several."""
-
-    model_config = ConfigDict(extra="ignore")
 
     of: list[str] = Field(description="Ids of the candidates, the best one first")
     text: str = Field(default="", description="New words; empty: those of the first candidate")

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from planner.errors import SettingsError
 
@@ -25,23 +24,21 @@ __all__ = [
     "safe_text",
 ]
 
-PROMPTS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "brief": frozenset(),
-        "system": frozenset({"brief_rules"}),
-        "plan": frozenset(
-            {"latest", "task", "focus", "user_words", "outcomes", "sizes", "brief", "before", "cards", "after"},
-        ),
-        "update_system": frozenset(),
-        "update": frozenset({"latest", "task", "focus", "sizes", "brief", "before", "outcomes", "cards"}),
-        "learn_system": frozenset(),
-        "learn": frozenset({"cards"}),
-        "review_system": frozenset(),
-        "review": frozenset({"candidates"}),
-        "mend": frozenset({"statements"}),
-        "prefix": frozenset({"brief_rules", "index", "focus", "sizes"}),
-    }
-)
+PROMPTS: Mapping[str, frozenset[str]] = {
+    "brief": frozenset(),
+    "system": frozenset({"brief_rules"}),
+    "plan": frozenset(
+        {"latest", "task", "focus", "user_words", "outcomes", "sizes", "brief", "before", "cards", "after"}
+    ),
+    "update_system": frozenset(),
+    "update": frozenset({"latest", "task", "focus", "sizes", "brief", "before", "outcomes", "cards"}),
+    "learn_system": frozenset(),
+    "learn": frozenset({"cards"}),
+    "review_system": frozenset(),
+    "review": frozenset({"candidates"}),
+    "mend": frozenset({"statements"}),
+    "prefix": frozenset({"brief_rules", "index", "focus", "sizes"}),
+}
 """Every prompt by name, and the variables that must stand in it."""
 
 TAGS: tuple[str, ...] = tuple(

@@ -39,6 +39,7 @@ __all__ = [
     "result_ids",
     "result_text",
     "source_data",
+    "strings_in",
     "to_json",
     "unmarked",
     "visible_pages",
@@ -186,6 +187,15 @@ def _texts(content: object) -> Iterator[str]:
         if isinstance(source, dict) and source.get("type") in ("text", "content"):
             yield from _texts(source.get("data", source.get("content")))
         yield from _texts(content.get("content"))
+
+
+def strings_in(value: object) -> Iterator[str]:
+    """The texts in JSON data, in their order; names are none."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from strings_in(inner)
 
 
 def to_json(value: object) -> str:

@@ -27,7 +27,7 @@ from applier.session import Session
 from applier.settings import SessionSettings
 from applier.testing import MessagesServer, Request
 from planner.api import PlannerChoice
-from planner.model.relay import RecordedPlanner
+from planner.model.planners import RecordedPlanner
 from planner.reading.messages import Message, blocks
 from tests.bench.answer_sheets import advance_round
 from tests.mod.client import BUILT_IN, BY_CARDS, SUMMARY, install_mod, opened

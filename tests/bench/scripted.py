@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from planner.brief import Statement, brief_text, fit_brief, read_brief
 from planner.evidence import TurnEvidence
-from planner.model.planners import rendered_prompts
+from planner.model.planners import RecordedPlanner, rendered_prompts
 from planner.model.question import Situation, brief_tokens
-from planner.model.relay import RecordedPlanner
 from planner.proposal import PlanRequest, Proposal, written_brief
 from planner.rules import rules_brief
 

@@ -12,7 +12,7 @@ from planner.analysis import analyze
 from planner.api import plan_analysis
 from planner.errors import PlannerUnavailable
 from planner.guards import check_plan
-from planner.model.relay import RecordedPlanner
+from planner.model.planners import RecordedPlanner
 from planner.rules import RulesPlanner
 from tests.hunt.hostile import hostile_answer, hostile_edit
 from tests.hunt.tiny_histories import Drawn

@@ -13,9 +13,9 @@ from planner.api import plan_analysis, plan_compaction
 from planner.brief import read_brief
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
+from planner.model.planners import RecordedPlanner
 from planner.model.prompts import load_prompts
 from planner.model.question import Situation, plan_questions
-from planner.model.relay import RecordedPlanner
 from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
 from planner.proposal import Proposal
 from planner.settings import PlanSettings

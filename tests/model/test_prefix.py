@@ -12,10 +12,10 @@ from applier.testing import Failure, refuse, say, use
 from planner.api import plan_compaction
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
+from planner.model.planners import RecordedPlanner
 from planner.model.prefix import prefix_question, request_behind_prefix, why_not_prefix
 from planner.model.prompts import load_prompts
 from planner.model.question import Situation, plan_questions
-from planner.model.relay import RecordedPlanner
 from planner.proposal import AgentRequest
 from planner.validity import check_messages
 from tests.loopback import Loopback

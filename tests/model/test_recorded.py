@@ -11,9 +11,8 @@ from applier import preview
 from applier.eval.methods import FolderPlanner, NotRecorded
 from planner import plan_compaction
 from planner.errors import PlannerUnavailable
-from planner.model.planners import rendered_prompts
+from planner.model.planners import RecordedPlanner, rendered_prompts
 from planner.model.question import BRIEF_FLOOR_TOKENS
-from planner.model.relay import RecordedPlanner
 from planner.validity import check_messages
 from tests.example.record import RECORDINGS
 from tests.model.sample import SAMPLE, answer, plan_request

@@ -31,7 +31,7 @@ from applier.view import view_text
 from planner.api import PlannerChoice
 from planner.errors import SettingsError
 from planner.layout import thinking_policy
-from planner.model.relay import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
+from planner.model.planners import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
 from planner.plan import MOST_TOKENS, Usage
 from planner.prices import is_warm
 from planner.reading.history import read_history

@@ -17,7 +17,7 @@ import httpx
 
 from applier.adapters.proxy.wires import MAX_READ_BYTES, RESPONSES
 from planner.errors import PlannerUnavailable
-from planner.model.relay import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
+from planner.model.planners import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
 from planner.plan import Usage
 from planner.prices import is_warm
 from planner.proposal import PlanRequest, Proposal
