@@ -429,10 +429,8 @@ def _in_forked_child() -> None:
             session._lock.release()
         else:
             before = session._state
-            session._lock, session._state = (
-                threading.RLock(),
-                session._begin(task=before.planning.task, call=before.call),
-            )
+            session._lock = threading.RLock()
+            session._state = session._begin(task=before.planning.task, call=before.call)
             session._sharing = session._sharing and Sharing()
 
 
