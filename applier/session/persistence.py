@@ -24,7 +24,7 @@ from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplace
 from planner.reading.history import History
 from planner.reading.messages import plain_message
 
-__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "save_session", "session_name"]
+__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "session_name"]
 
 T = TypeVar("T")
 
@@ -228,15 +228,6 @@ class SavedSession(BaseModel):
     """How its requests had thinking switched on, as far as they said."""
 
 
-def save_session(store: SessionStore, session_id: str, session: SavedSession) -> None:
-    """Store where the session stands.
-
-    Raises:
-        StoreError: it could not; what was stored before stands.
-    """
-    store.use(lambda opened: opened.set_state(session_name(session_id), session.model_dump(mode="json")))
-
-
 def session_name(session_id: str) -> str:
     """Under which the store has where that session stands."""
     return f"{SESSION_STATE}{session_id}"
@@ -246,7 +237,7 @@ def load_session(store: Store, session_id: str) -> SavedSession | None:
     """What was stored of that session, or None.
 
     Raises:
-        StoreDamaged: it is not what `save_session` writes.
+        StoreDamaged: it is not what a session writes.
     """
     data = store.get_state(session_name(session_id))
     try:
