@@ -229,8 +229,7 @@ def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[
     state.receive(messages)
     state.is_recovering = True
     state.maximum_tokens = refused.maximum_tokens or state.maximum_tokens
-    counted, actual, gauge = state.view.total, refused.actual_tokens, state.gauge
-    state.gauge = gauge.corrected(counted, actual) if actual else gauge.doubted(counted, state.limit_tokens)
+    state.gauge = state.gauge.refused(state.view.total, refused.actual_tokens, state.limit_tokens)
     before = state.tokens
     for tier in state.preset.recovery:
         if state.tokens > state.limit_tokens * CLEARLY_SHORTER or state.tokens == before:
