@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -72,14 +71,6 @@ class SessionStore:
             raise
         except Exception as error:
             raise StoreError(f"{type(error).__name__}: {error}") from error
-
-    def hold(self, name: str, seconds: float) -> AbstractContextManager[bool]:
-        """See `Backend.hold`.
-
-        Raises:
-            StoreError: the store cannot be asked.
-        """
-        return self.use(lambda store: store.backend.hold(name, seconds))
 
     def save(self, history: History) -> str:
         """Save `history`, and where its conversation worked; its key.
