@@ -8,8 +8,9 @@ at once would not fit the window. The line on how to restore it is added when it
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from applier.session.frame import Edits, Place
 from applier.session.history_tracker import HistoryTracker, Result
@@ -248,11 +249,7 @@ def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set
     return own, pinned & {line.number for line in own}
 
 
-def _taken(lines: Iterable[Line], characters: int) -> set[int]:
-    taken: set[int] = set()
-    for line in lines:
-        characters -= len(line.text) + 1
-        if characters < 0:
-            break
-        taken.add(line.number)
-    return taken
+def _taken(lines: Sequence[Line], characters: int) -> set[int]:
+    """The numbers of as many of the first `lines` as have so many characters."""
+    sizes = accumulate(len(line.text) + 1 for line in lines)
+    return {line.number for line, size in zip(lines, sizes, strict=True) if size <= characters}
