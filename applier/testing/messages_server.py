@@ -87,7 +87,8 @@ class MessagesServer:
 
     def __enter__(self) -> Self:
         """Listen."""
-        self._server = _Server(("127.0.0.1", 0), self)
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.api = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
         return self
@@ -258,10 +259,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 256
-
-    def __init__(self, address: tuple[str, int], api: MessagesServer) -> None:
-        self.api = api
-        super().__init__(address, _Handler)
+    api: MessagesServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that gives up is no error of the server's."""
