@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -156,8 +155,4 @@ def _numbers(content: bytes, options: PlanOptions) -> Row:
 def planned_rows(files: Dataset, options: PlanOptions, **resources: Any) -> Dataset:
     """The rows of `files`, a dataset with a column ``path`` and perhaps ``bytes`` (``ray.data.read_binary_files(…,
     include_paths=True)``), in any order; `resources` are those of ``Dataset.map``, such as ``num_cpus``."""
-    return files.map(partial(_row, options=options), **resources)
-
-
-def _row(file: dict[str, Any], options: PlanOptions) -> Row:
-    return plan_row(str(file["path"]), options, file.get("bytes"))
+    return files.map(lambda file: plan_row(str(file["path"]), options, file.get("bytes")), **resources)

@@ -26,6 +26,7 @@ from planner.plan import CompactionPlan, ExtractedFact, Provenance, Usage
 from planner.prices import switch_dollars, switch_money
 from planner.reading.history import History
 from planner.reading.patterns import lazy_pattern
+from planner.relevance.ranking import one_line
 from planner.rules import decisions_in
 
 __all__ = ["forecast", "in_sight", "receipt", "receipt_of_foreign"]
@@ -68,7 +69,7 @@ class _Sight:
         """Of the messages that `sent` was read from; paths are written as those of `shown` are."""
         texts = [shown.shown(text.text) for turn in sent.evidence.turns.values() for text in turn.lines.texts]
         self.names = NameIndex(texts, parts=True)
-        self._text = _one_space("\n".join(texts))
+        self._text = one_line("\n".join(texts))
         self._sentences: defaultdict[str, set[int]] = defaultdict(set)
         for number, sentence in enumerate(chain.from_iterable(map(_SENTENCE_END.split, texts))):
             for word in _words(sentence):
@@ -76,7 +77,7 @@ class _Sight:
 
     def tells(self, text: str) -> bool:
         """True if `text` stands there to the letter, or of each of its sentences most words in one of those there."""
-        if _one_space(text) in self._text:
+        if one_line(text) in self._text:
             return True
         words = [own for own in map(_words, _SENTENCE_END.split(text)) if len(own) >= LEAST_WORDS]
         return bool(words) and all(map(self._together, words))
@@ -84,10 +85,6 @@ class _Sight:
     def _together(self, words: Collection[str]) -> bool:
         sentences = Counter(chain.from_iterable(self._sentences.get(word, ()) for word in words))
         return max(sentences.values(), default=0) >= TOLD_SHARE * len(words)
-
-
-def _one_space(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _words(text: str) -> set[str]:
@@ -122,8 +119,7 @@ def in_sight(plan: CompactionPlan) -> str:
     Raises:
         StalePlan: the plan does not hold the history that it was made from.
     """
-    account = _account_of(preview(plan))
-    return _printable((*_counts(account), *_gone(account, "Out of")))
+    return _printable(_told(_account_of(preview(plan)), "Out of"))
 
 
 def forecast(
@@ -144,12 +140,9 @@ def forecast(
     (before, after), account = tokens or (shown.tokens_before, shown.tokens_after), _account_of(shown)
     if shown.first_changed_message is None:
         return f"A compaction now would change nothing: all {before:,} tokens stay"
-    lines = [
-        _verdict("A compaction now", before, after, shown.dollars if dollars is None else dollars),
-        *_counts(account),
-        *_gone(account, "Would leave"),
-    ]
-    return _printable((*lines, *([f"All of it, to change in a browser: {review}"] if review else [])))
+    verdict = _verdict("A compaction now", before, after, shown.dollars if dollars is None else dollars)
+    more = [f"All of it, to change in a browser: {review}"] if review else []
+    return _printable((verdict, *_told(account, "Would leave"), *more))
 
 
 def receipt_of_foreign(
@@ -211,7 +204,7 @@ def _text(verdict: str, account: _Account, command: str) -> str:
     first = account.gone[0].turn_id if account.gone else "t1"
     stored = f"t1 to t{len(account.history.turns)} are stored whole"
     back = f"Any of it back: {command} restore {history_key(account.history.digest)}:{first} ({stored})"
-    return _printable((verdict, *_counts(account), *_gone(account, "Out of"), back))
+    return _printable((verdict, *_told(account, "Out of"), back))
 
 
 def _printable(lines: Iterable[str]) -> str:
@@ -225,15 +218,12 @@ def _stands(item: _Item, sight: _Sight, told: Collection[str]) -> bool:
     return (item.kind == "failure" and item.turn_id in told) or any(map(sight.tells, item.forms))
 
 
-def _counts(account: _Account) -> Iterator[str]:
+def _told(account: _Account, how: str) -> Iterator[str]:
+    """How many of each kind stand, then a line for each that is gone and weighs most, of names one line for all."""
     all_of, lost = (Counter(item.kind for item in listed) for listed in (account.items, account.gone))
     parts = [f"{all_of[kind] - lost[kind]} of {all_of[kind]} {PLURALS[kind]}" for kind in KINDS if all_of[kind]]
     if parts:
         yield f"Still in sight: {', '.join(parts)}{' used again' * bool(all_of['name'])}"
-
-
-def _gone(account: _Account, how: str) -> Iterator[str]:
-    """A line for each that weighs most, of names one line for all."""
     if account.gone:
         yield f"{how} the agent's sight, what weighs most first:"
     for kind, group in groupby(account.gone, lambda item: item.kind):
@@ -300,7 +290,7 @@ def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_
 
 
 def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) -> _Item:
-    return _Item(kind, turn_id, evidence.shown(_one_space(text)), tuple(map(evidence.shown, forms or (text,))))
+    return _Item(kind, turn_id, evidence.shown(one_line(text)), tuple(map(evidence.shown, forms or (text,))))
 
 
 def _names(analysis: Analysis) -> Iterator[_Item]:

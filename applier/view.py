@@ -138,17 +138,18 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, s
     guarded, analysis, layout, behind = _guarded(plan, messages, store)
     first, before = layout.first_changed, analysis.tokens
     invalidated = 0 if first is None else analysis.counter.messages(analysis.history.messages[first:])
-    after, made = guarded.estimated_tokens, guarded.provenance
+    unchanged, after, model = before - invalidated, guarded.estimated_tokens, guarded.target_model
+    calls = payback_calls(before, before - after, unchanged, cache_prices(model))
     return Preview(
         messages=_view(layout, analysis.history, behind),
         tokens_before=before,
         tokens_after=after,
         first_changed_message=first,
         invalidated_tokens=invalidated,
-        payback_calls=None if first is None else _payback(guarded, before, invalidated),
-        thinking=thinking_policy(guarded.target_model),
+        payback_calls=None if first is None else round(calls, 1),
+        thinking=thinking_policy(model),
         plan=guarded,
-        dollars=switch_dollars(guarded.target_model, before, after, before - invalidated, made),
+        dollars=switch_dollars(model, before, after, unchanged, guarded.provenance),
     )
 
 
@@ -159,11 +160,6 @@ def laid_out(plan: CompactionPlan, messages: Sequence[object]) -> Layout:
         StalePlan: the plan was made for another history.
     """
     return _guarded(plan, messages)[2]
-
-
-def _payback(plan: CompactionPlan, before: int, invalidated: int) -> float:
-    saved = before - plan.estimated_tokens
-    return round(payback_calls(before, saved, before - invalidated, cache_prices(plan.target_model)), 1)
 
 
 def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[Any]:

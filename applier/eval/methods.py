@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, takewhile
+from itertools import accumulate, chain, count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -195,15 +195,10 @@ def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int
 def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
     """The newest turns that fit, pairs whole."""
     history = read_history(messages)
-    kept: list[Message] = []
-    room = target_tokens
-    for turn in reversed(history.turns):
-        own = list(history.messages_of(turn))
-        room -= message_tokens(own)
-        if room < 0:
-            break
-        kept = own + kept
-    return kept
+    turns = [list(history.messages_of(turn)) for turn in history.turns]
+    sizes = accumulate(map(message_tokens, reversed(turns)))
+    fitting = sum(size <= target_tokens for size in sizes)
+    return list(chain.from_iterable(turns[len(turns) - fitting :]))
 
 
 def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:

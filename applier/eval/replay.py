@@ -154,7 +154,7 @@ def _replayed(
 
     for at, message in enumerate(messages):
         if at and plain_message(message)["role"] == "assistant":
-            sent = session.prepare(own if replace else messages[:at])
+            sent = session.prepare(own)
             first = first_difference(before, sent)
             same = len(before) if first is None else first
             events, state = session.log(), session.state

@@ -18,7 +18,7 @@ from applier.learning.memory import Memory
 from applier.session.compaction import NO_BOUNDS, Compaction, attempt, may_store, rest, rests, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.history_tracker import Arrival
-from applier.session.persistence import save_session
+from applier.session.persistence import session_name
 from applier.session.planning import first_words
 from applier.session.presets import Step, level_after
 from applier.session.request import TooLong
@@ -229,8 +229,7 @@ def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[
     state.receive(messages)
     state.is_recovering = True
     state.maximum_tokens = refused.maximum_tokens or state.maximum_tokens
-    counted, actual, gauge = state.view.total, refused.actual_tokens, state.gauge
-    state.gauge = gauge.corrected(counted, actual) if actual else gauge.doubted(counted, state.limit_tokens)
+    state.gauge = state.gauge.refused(state.view.total, refused.actual_tokens, state.limit_tokens)
     before = state.tokens
     for tier in state.preset.recovery:
         if state.tokens > state.limit_tokens * CLEARLY_SHORTER or state.tokens == before:
@@ -268,7 +267,8 @@ def _save(state: State) -> None:
     try:
         if not (committed.key or committed.frame.is_empty):  # nothing stored holds the way it went
             state.commit(committed.frame, state.view)
-        save_session(state.store, state.session_id, state.to_save())
+        name, saved = session_name(state.session_id), state.to_save().model_dump(mode="json")
+        state.store.use(lambda store: store.set_state(name, saved))
         state.saved = state.committed, *standing
     except StoreError as error:
         problem = f"a restart would not continue from here: {error}"

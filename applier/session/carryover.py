@@ -6,6 +6,7 @@ Text only, within an allowance, and of files what the agent itself was shown: re
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from applier.session.history_tracker import HistoryTracker
@@ -64,14 +65,9 @@ def _cut(text: str, counter: TokenCounter, tokens: int) -> tuple[str, str]:
     """The whole lines at the front of `text` that fit, and which these are where it is not all of them."""
     if counter.text(text) <= tokens:
         return text, ""
-    taken: list[str] = []
     lines = text.splitlines(keepends=True)
-    for line in lines:
-        tokens -= counter.text(line)
-        if tokens < 0:
-            break
-        taken.append(line)
-    return ("".join([*taken, "…"]), f"its first {len(taken)} of {len(lines)} lines") if taken else ("", "")
+    fitting = len(list(takewhile(lambda size: size <= tokens, accumulate(map(counter.text, lines)))))
+    return ("".join([*lines[:fitting], "…"]), f"its first {fitting} of {len(lines)} lines") if fitting else ("", "")
 
 
 class RecentFile(NamedTuple):

@@ -128,18 +128,15 @@ def _apply(
         return "store_failed", "the store was begun anew"
     if trigger != "arrival":
         state.compactions += 1
-        state.undoable = (*state.undoable, (_unbound(before.frame), None))[-MOST_UNDOABLE:]
+        # Without what its plan was made from, which is read anew for each plan, and as large as the history.
+        older = replace(before.frame, plan=before.frame.plan and before.frame.plan.unbound())
+        state.undoable = (*state.undoable, (older, None))[-MOST_UNDOABLE:]
     if frame.plan is not before.frame.plan:
         state.carried_tokens = 0
     if change.first_changed_message is not None:
         state.cached_messages = min(state.cached_messages, change.first_changed_message)
     state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
     return "post_compact", ""
-
-
-def _unbound(frame: Frame) -> Frame:
-    """`frame` without what its plan was made from: that is read anew for each plan, and as large as the history."""
-    return frame if frame.plan is None else replace(frame, plan=frame.plan.unbound())
 
 
 def _numbers(change: Compaction) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean
 from planner.plan import CompactionPlan
 from planner.reading.lazy_property import lazy_property
-from planner.reading.messages import Block, blocks, plain_message, unmarked
+from planner.reading.messages import Block, Message, blocks, plain_message, unmarked
 from planner.settings import RESTORE_TOOL
 
 __all__ = ["Edits", "Frame", "Place", "View", "bound", "draft", "first_difference", "first_disagreement", "message_at"]
@@ -81,6 +81,12 @@ class Frame:
             additions={at: text for at, text in self.additions.items() if at < message},
             unthinking=frozenset(at for at in self.unthinking if at < message),
         )
+
+    def unthought(self, plain: Sequence[Message], since: int) -> Frame:
+        """This frame without the thinking of `plain`, the history's messages, from `since` on; itself without any."""
+        behind = range(max(since, self.start), len(plain))
+        thought = {at for at in behind if without_thinking(plain[at]) is not plain[at]} - self.unthinking
+        return replace(self, unthinking=self.unthinking | thought) if thought else self
 
 
 def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = RESTORE_TOOL) -> Frame:
@@ -200,11 +206,7 @@ def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) ->
     A model that binds its thinking to everything before it refuses it anywhere else.
     """
     first = first_disagreement(frame, sent)
-    if first is None:
-        return frame
-    behind = range(max(first, frame.start, since), len(tracker))
-    late = {at for at in behind if without_thinking(tracker.plain[at]) is not tracker.plain[at]} - frame.unthinking
-    return replace(frame, unthinking=frame.unthinking | late) if late else frame
+    return frame if first is None else frame.unthought(tracker.plain, max(first, since))
 
 
 @dataclass

@@ -6,11 +6,10 @@ is its own copy, so that a caller who edits in place is noticed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
-from itertools import takewhile
-from typing import Any
 
 from planner.analysis import Analysis, analyze_history
 from planner.errors import TranscriptError
@@ -134,8 +133,7 @@ class HistoryTracker:
 
     def results_from(self, message: int) -> list[Result]:
         """The results of that message and those behind it; work proportional to these."""
-        newest = takewhile(lambda result: result.message >= message, reversed(self.results))
-        return list(newest)[::-1]
+        return self.results[bisect_left(self.results, message, key=lambda result: result.message) :]
 
     def take(self, messages: Sequence[object]) -> Arrival:
         """Find what is new in the caller's list and append it to the history.
@@ -205,14 +203,14 @@ class HistoryTracker:
         known = self.plain[at:]
         if not known or len(new) < len(known) or message_digest(new[len(known) - 1]) != self.digests[-1]:
             return False
-        return all(_same_shape(one, other) for one, other in zip(known, new, strict=False))
+        return all(_part(one) == _part(other) for one, other in zip(known, new, strict=False))
 
     def _take_marks(self, own: Sequence[object], start: int, stop: int) -> bool:
         """Take over known messages, from `start` on, that come with other cache marks; True if there are any."""
         known = zip(range(start, stop), own, strict=False)
         marked = {index: m for index, m in known if isinstance(m, dict) and m != self.plain[index]}
         for index, message in marked.items():
-            self.originals[index], self.plain[index] = message, _copied(plain_message(message))
+            self.originals[index], self.plain[index] = message, deepcopy(plain_message(message))
             self._history = None
         return bool(marked)
 
@@ -228,7 +226,7 @@ class HistoryTracker:
         self.digests.append(message_digest(plain))
         self.counted.append(self.counter.message(plain))
         self.originals.append(message)
-        self.plain.append(_copied(plain))
+        self.plain.append(deepcopy(plain))
         self.tokens += self.counted[-1]
         for at, block in enumerate(blocks(plain)):
             if block["type"] == "tool_use":
@@ -249,15 +247,6 @@ def _say_the_same(message: object, known: object) -> bool:
     return message_digest(plain_message(message)) == message_digest(plain_message(known))
 
 
-def _same_shape(one: Message, other: Message) -> bool:
-    """True if both take the same part in the conversation: role, calls and answers."""
-    if one["role"] != other["role"]:
-        return False
-    return call_ids(one) == call_ids(other) and result_ids(one) == result_ids(other)
-
-
-def _copied(value: Any) -> Any:
-    """`value` with lists and dicts of its own; texts are shared."""
-    if isinstance(value, dict):
-        return {name: _copied(inner) for name, inner in value.items()}
-    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+def _part(message: Message) -> tuple[str, list[str], list[str]]:
+    """Which part `message` takes in the conversation: role, calls and answers."""
+    return message["role"], call_ids(message), result_ids(message)

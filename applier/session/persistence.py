@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -24,7 +23,7 @@ from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplace
 from planner.reading.history import History
 from planner.reading.messages import plain_message
 
-__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "save_session", "session_name"]
+__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "session_name"]
 
 T = TypeVar("T")
 
@@ -72,14 +71,6 @@ class SessionStore:
             raise
         except Exception as error:
             raise StoreError(f"{type(error).__name__}: {error}") from error
-
-    def hold(self, name: str, seconds: float) -> AbstractContextManager[bool]:
-        """See `Backend.hold`.
-
-        Raises:
-            StoreError: the store cannot be asked.
-        """
-        return self.use(lambda store: store.backend.hold(name, seconds))
 
     def save(self, history: History) -> str:
         """Save `history`, and where its conversation worked; its key.
@@ -228,15 +219,6 @@ class SavedSession(BaseModel):
     """How its requests had thinking switched on, as far as they said."""
 
 
-def save_session(store: SessionStore, session_id: str, session: SavedSession) -> None:
-    """Store where the session stands.
-
-    Raises:
-        StoreError: it could not; what was stored before stands.
-    """
-    store.use(lambda opened: opened.set_state(session_name(session_id), session.model_dump(mode="json")))
-
-
 def session_name(session_id: str) -> str:
     """Under which the store has where that session stands."""
     return f"{SESSION_STATE}{session_id}"
@@ -246,7 +228,7 @@ def load_session(store: Store, session_id: str) -> SavedSession | None:
     """What was stored of that session, or None.
 
     Raises:
-        StoreDamaged: it is not what `save_session` writes.
+        StoreDamaged: it is not what a session writes.
     """
     data = store.get_state(session_name(session_id))
     try:

@@ -83,27 +83,17 @@ class When:
 
     def fires(self, measured: Measurement) -> bool:
         """True if everything holds in `measured`."""
-        room = measured.limit_tokens - measured.tokens
+        room, goal, prices = measured.limit_tokens - measured.tokens, measured.goal_tokens, measured.prices
         return (
             _ORDER.index(measured.level) >= _ORDER.index(self.level)
             and measured.tokens >= self.tokens_over
             and measured.tokens >= measured.limit_tokens * self.share_over
             and (not self.room_under or room <= min(self.room_under, measured.limit_tokens // 8))
             and measured.idle_seconds >= self.idle_seconds
-            and (not self.growth_pays or _growth_pays(measured))
-            and (not self.dearer or _is_dearer(measured))
+            and (not self.growth_pays or (goal > 0 and carrying_costs_more(measured.carried_tokens, goal, prices)))
+            and (not self.dearer or prices.factor(measured.tokens) > prices.factor(goal + measured.beside_tokens))
             and (not self.requested or bool(measured.requested))
         )
-
-
-def _growth_pays(measured: Measurement) -> bool:
-    goal = measured.goal_tokens
-    return goal > 0 and carrying_costs_more(measured.carried_tokens, goal, measured.prices)
-
-
-def _is_dearer(measured: Measurement) -> bool:
-    kept = measured.goal_tokens + measured.beside_tokens
-    return measured.prices.factor(measured.tokens) > measured.prices.factor(kept)
 
 
 RECOVERY_SHARE = 0.6

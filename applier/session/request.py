@@ -196,19 +196,16 @@ class Gauge:
         proved = limit_tokens if agreed else min(limit_tokens, self.extra_tokens + _noise_tokens(counted))
         return max(limit_tokens * UNTOLD_SHARE, proved)
 
-    def corrected(self, counted_tokens: int, actual_tokens: int) -> Gauge:
-        """This gauge after a refusal said that the prompt had `actual_tokens`: believed, however far off."""
-        counted = max(1, self.fixed_tokens + counted_tokens)
-        return replace(self, ratio=max(self.ratio, (actual_tokens - self.extra_tokens) / counted), least_actual=0)
+    def refused(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
+        """This gauge after a prompt was refused that should have been within `limit_tokens`.
 
-    def doubted(self, counted_tokens: int, limit_tokens: int) -> Gauge:
-        """This gauge after a prompt was refused that should have been within `limit_tokens`, without numbers.
-
-        Not doubted more than a tokenizer can be off: perhaps it was the bytes, or the window is smaller.
+        That it had `actual_tokens` is believed, however far off. Where the refusal does not say (0), the gauge is not
+        doubted more than a tokenizer can be off: perhaps it was the bytes, or the window is smaller.
         """
         counted = max(1, self.fixed_tokens + counted_tokens)
-        needed = (limit_tokens + 1 - self.extra_tokens) / counted
-        return replace(self, ratio=max(self.ratio, min(HIGHEST_RATIO, needed)), least_actual=0)
+        ratio = ((actual_tokens or limit_tokens + 1) - self.extra_tokens) / counted
+        believed = ratio if actual_tokens else min(HIGHEST_RATIO, ratio)
+        return replace(self, ratio=max(self.ratio, believed), least_actual=0)
 
 
 def _noise_tokens(counted: int) -> float:

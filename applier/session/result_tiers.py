@@ -8,8 +8,9 @@ at once would not fit the window. The line on how to restore it is added when it
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from applier.session.frame import Edits, Place
 from applier.session.history_tracker import HistoryTracker, Result
@@ -58,7 +59,7 @@ class DemoteLarge:
             elif is_newest:
                 tokens_left, characters_left = tokens_left - tokens, characters_left - characters
         most = situation.preview_characters(self.preview_characters)
-        made = {result.place: _result_preview(situation.tracker, result, most) for result in demoted}
+        made = {result.place: _stand_in(situation.tracker, result, most) for result in demoted}
         return _replaced(made, "large results")
 
 
@@ -77,7 +78,7 @@ class FitNewest:
         least, made = situation.preview_characters(self.preview_characters), dict[Place, str]()
         results = [result for result in situation.standing() if result.message >= tracker.live_start]
         for result in sorted(results, key=lambda result: (situation.is_look_up(result), -result.tokens)):
-            if over > 0 and (preview := _result_preview(tracker, result, least)):
+            if over > 0 and (preview := _stand_in(tracker, result, least)):
                 made[result.place] = preview
                 left = tracker.counter.text(preview) + RESTORE_LINE_TOKENS
                 over -= situation.gauge.of_messages(result.tokens - left)
@@ -173,12 +174,8 @@ class ClearResults:
         ]
         if not old or sum(result.tokens for result in old) < self.min_free_tokens:
             return None
-        return _replaced({result.place: self._left(tracker, result) for result in old}, "old results")
-
-    def _left(self, tracker: HistoryTracker, result: Result) -> str:
-        if self.preview_characters:
-            return _result_preview(tracker, result, self.preview_characters)
-        return _result_label(tracker, result)
+        made = {result.place: _stand_in(tracker, result, self.preview_characters) for result in old}
+        return _replaced(made, "old results")
 
     def _border(self, situation: Situation) -> int:
         """Messages from here on are protected; what the model has not answered yet always is."""
@@ -218,23 +215,20 @@ def _replaced(texts: dict[Place, str], what: str) -> Edits | None:
     return Edits(f"{len(shorter)} {what}", placeholders=shorter) if shorter else None
 
 
-def _result_preview(tracker: HistoryTracker, result: Result, characters: int) -> str:
-    """The first and last lines of a result up to so many characters, and all that must stay; empty if nothing is
-    gained."""
+def _stand_in(tracker: HistoryTracker, result: Result, characters: int) -> str:
+    """The first and last lines of a result up to so many characters, for none a line that says what it was, and all
+    that must stay; empty if nothing is gained, which is told by tokens: of a screenshot no character is shown."""
     tail_characters = int(characters * TAIL_SHARE)
     lines, pinned = _lines(tracker, result)
     head = _taken(lines, characters - tail_characters)
     tail = _taken(lines[::-1], tail_characters)
     shown = with_gaps([line for line in lines if line.number in head | tail | pinned])
-    size = f"[{len(result.text):,} characters in all]" if result.text else "[no text]"
-    return _if_shorter(tracker, f"{shown}\n{size}" if shown else size, result)
-
-
-def _result_label(tracker: HistoryTracker, result: Result) -> str:
-    """A line that says what a result was, and all of it that must stay; empty if nothing is gained."""
-    lines, pinned = _lines(tracker, result)
-    kept = with_gaps([line for line in lines if line.number in pinned])
-    return _if_shorter(tracker, f"[Previous: used {result.call.name or 'a tool'}]\n{kept}".rstrip(), result)
+    if characters:
+        size = f"[{len(result.text):,} characters in all]" if result.text else "[no text]"
+        text = f"{shown}\n{size}" if shown else size
+    else:
+        text = f"[Previous: used {result.call.name or 'a tool'}]\n{shown}".rstrip()
+    return text if tracker.counter.text(text) + RESTORE_LINE_TOKENS < result.tokens else ""
 
 
 def _both_ends(text: str, characters: int) -> str:
@@ -243,11 +237,6 @@ def _both_ends(text: str, characters: int) -> str:
     if left < LEAST_LEFT_OUT:
         return text
     return f"{text[: characters - tail]} … {left:,} characters left out, in the store … {text[-tail:]}"
-
-
-def _if_shorter(tracker: HistoryTracker, text: str, result: Result) -> str:
-    """`text` if something is gained, which is told by tokens: of a screenshot no character is shown."""
-    return text if tracker.counter.text(text) + RESTORE_LINE_TOKENS < result.tokens else ""
 
 
 def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set[int]]:
@@ -260,11 +249,7 @@ def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set
     return own, pinned & {line.number for line in own}
 
 
-def _taken(lines: Iterable[Line], characters: int) -> set[int]:
-    taken: set[int] = set()
-    for line in lines:
-        characters -= len(line.text) + 1
-        if characters < 0:
-            break
-        taken.add(line.number)
-    return taken
+def _taken(lines: Sequence[Line], characters: int) -> set[int]:
+    """The numbers of as many of the first `lines` as have so many characters."""
+    sizes = accumulate(len(line.text) + 1 for line in lines)
+    return {line.number for line, size in zip(lines, sizes, strict=True) if size <= characters}

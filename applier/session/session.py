@@ -126,7 +126,7 @@ class Session:
         self._state = self._begin(task=task, call=request)
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
-        self._sharing = Sharing() if is_shared else None
+        self._sharing = Sharing(self.session_id) if is_shared else None
         if is_shared and session_id is None:
             raise SettingsError("is_shared: a session is shared by its session_id")
         if session_id is not None and not is_shared:
@@ -429,11 +429,9 @@ def _in_forked_child() -> None:
             session._lock.release()
         else:
             before = session._state
-            session._lock, session._state = (
-                threading.RLock(),
-                session._begin(task=before.planning.task, call=before.call),
-            )
-            session._sharing = session._sharing and Sharing()
+            session._lock = threading.RLock()
+            session._state = session._begin(task=before.planning.task, call=before.call)
+            session._sharing = session._sharing and Sharing(session.session_id)
 
 
 if hasattr(os, "register_at_fork"):

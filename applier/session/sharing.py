@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,9 +103,9 @@ def _doubted(data: dict[str, Any], number: int) -> dict[str, Any]:
 class Sharing:
     """What this process knows of a session that others may serve, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, session_id: str) -> None:
         """Nothing yet."""
-        self.process = uuid.uuid4().hex
+        self.process, self._name = uuid.uuid4().hex, session_name(session_id)
         self._number: int | None = None
         """Of the state that was taken up or saved last; 0: there was none."""
         self._is_saved, self._is_lost = False, False
@@ -121,7 +121,7 @@ class Sharing:
         with ExitStack() as stack:
             problem, is_alone = "", False
             try:
-                is_alone = stack.enter_context(state.store.hold(session_name(state.session_id), HOLD_SECONDS))
+                is_alone = stack.enter_context(self._hold(state, HOLD_SECONDS))
                 self._take_up(state)
                 state.store_failed_at = None if self._is_lost else state.store_failed_at
             except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
@@ -137,10 +137,13 @@ class Sharing:
         """Tell what was learned between two calls, unless another process is in one."""
         try:
             with ExitStack() as stack:
-                if not self._is_lost and stack.enter_context(state.store.hold(session_name(state.session_id), 0)):
+                if not self._is_lost and stack.enter_context(self._hold(state, 0)):
                     self._save(state)
         except StoreError as error:
             state.trouble("store_failed", f"other processes do not know of the newest answer: {error}")
+
+    def _hold(self, state: State, seconds: float) -> AbstractContextManager[bool]:
+        return state.store.use(lambda store: store.backend.hold(self._name, seconds))
 
     def _take_up(self, state: State) -> None:
         """Go on where the last call has left the session, if that was in another process.
@@ -148,8 +151,7 @@ class Sharing:
         Raises:
             StoreError: the store does not say.
         """
-        name = session_name(state.session_id)
-        data = state.store.use(lambda store: store.get_state(name))
+        data = state.store.use(lambda store: store.get_state(self._name))
         number = _number(data)
         if number == self._number:
             return
@@ -178,7 +180,7 @@ class Sharing:
             if not state.committed.key:  # with what is stored of it, it is forgotten
                 state.commit(state.committed.frame, state.view)
             change = _Change(self._number or 0, self._frame, self._shared(state))
-            state.store.use(lambda store: store.change_state(session_name(state.session_id), change))
+            state.store.use(lambda store: store.change_state(self._name, change))
         except StoreError as error:
             state.trouble("store_failed", f"other processes do not know of the newest call: {error}")
             return

@@ -25,7 +25,6 @@ from applier.store.records import NOTED_SECONDS
 from applier.store.views import holds_view, originals_behind, remember_view
 from planner.api import PlannerChoice
 from planner.errors import StoreDamaged, StoreError, TranscriptError
-from planner.layout import without_thinking
 from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
 from planner.settings import RESTORE_TOOL, restore_tool_of
@@ -233,10 +232,9 @@ class State:
             start = 1 + next((at for at, message in enumerate(plain) if message["role"] == "assistant"), len(plain))
         elif 0 < last <= len(plain) and self.tracker.digests[last - 1] == self.newest:
             start = last + self.is_answered
-        unknown = range(max(start, frame.start), len(plain))
-        new = {at for at in unknown if without_thinking(plain[at]) is not plain[at]} - frame.unthinking
-        self.strangers |= new
-        return replace(frame, unthinking=frame.unthinking | new) if new else frame
+        known = frame.unthought(plain, start)
+        self.strangers |= known.unthinking - frame.unthinking
+        return known
 
     def _go_on_from_view(self, messages: Sequence[object]) -> None:
         """Where the first list begins with a view that is known, its originals are the history."""

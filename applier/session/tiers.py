@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import accumulate
 
 from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker, Result
@@ -194,11 +195,8 @@ class RetreatHead:
     def __call__(self, situation: Situation) -> Edits | None:
         """Drop from the front until what is kept is within the goal."""
         tracker = situation.tracker
-        left = situation.gauge.countable(situation.room_tokens * self.goal_share)
-        border = len(tracker)
-        while border > 0 and left - tracker.counted[border - 1] >= 0:
-            border -= 1
-            left -= tracker.counted[border]
+        goal = situation.gauge.countable(situation.room_tokens * self.goal_share)
+        border = len(tracker) - sum(size <= goal for size in accumulate(reversed(tracker.counted)))
         if border == 0:
             return None
         plan = _positional_plan(situation, self.name, lambda turn: turn.start >= border)

@@ -87,7 +87,8 @@ class MessagesServer:
 
     def __enter__(self) -> Self:
         """Listen."""
-        self._server = _Server(("127.0.0.1", 0), self)
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.api = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
         return self
@@ -258,10 +259,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 256
-
-    def __init__(self, address: tuple[str, int], api: MessagesServer) -> None:
-        self.api = api
-        super().__init__(address, _Handler)
+    api: MessagesServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that gives up is no error of the server's."""
@@ -287,14 +285,14 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         path, api = self.path.split("?")[0], self.server.api
-        body = _read(path, api.endpoint(path) is not None, headers, raw)
+        endpoint = api.endpoint(path)
+        body = _read(path, endpoint is not None, headers, raw)
         if isinstance(body, Failure):
             self._send(body.status, body.as_json())
-        elif path.endswith("/count_tokens"):
+        elif endpoint is None:
             self._send(*api.count(Request(body, headers, raw)))
         else:
-            answer = api.endpoint(path) or api.reply
-            self._answer(*answer(Request(body, headers, raw)), streamed=bool(body.get("stream")))
+            self._answer(*endpoint(Request(body, headers, raw)), streamed=bool(body.get("stream")))
 
     def _answer(self, message: Block, reply: Answer | Failure, *, streamed: bool) -> None:
         if isinstance(reply, Failure):
@@ -313,17 +311,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._head(200, "text/event-stream; charset=utf-8", (("connection", "close"), *answer.headers))
         self.close_connection = True
         middle = len(lines) // 2
-        self._write(lines[:middle])
+        self.wfile.writelines(map(str.encode, lines[:middle]))
         if answer.hold is not None:
             answer.hold()
         cut, garbage = lines[middle], ["event: content_block_delta\ndata: {not json\n\n", "\x00\xff\n\n"]
         rest = {"": lines[middle:], "half_an_event": [cut[: len(cut) // 2]], "garbage": garbage}
-        self._write(rest.get(answer.fault, []))
-
-    def _write(self, lines: list[str]) -> None:
-        for line in lines:
-            self.wfile.write(line.encode())
-            self.wfile.flush()
+        self.wfile.writelines(map(str.encode, rest.get(answer.fault, [])))
 
     def _send(self, status: int, data: Block | str, headers: Sequence[tuple[str, str]] = (), share: float = 1) -> None:
         """An answer as JSON, or so large a `share` of it."""

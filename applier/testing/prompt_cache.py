@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import add
 from typing import Any
 
-from applier.testing.api_request import Block, Request, canonical, image_pixels
+from applier.testing.api_request import Block, Request, blocks_of, canonical, image_pixels
 
 __all__ = ["CACHE_READ_PRICES", "PromptCache", "Usage", "request_tokens", "text_tokens"]
 
@@ -80,7 +80,8 @@ class PromptCache:
     def charge(self, request: Request, now: float) -> Usage:
         """What the input of `request` costs; its marked prefixes are cached from now on."""
         keys, tokens, marks = list(_keys(request)), list(accumulate(map(_tokens, request.parts()))), _marks(request)
-        read_at = max((at for mark in marks for at in self._hits(keys, mark, now)), default=None)
+        near = {at for mark in marks for at in range(max(0, mark - _LOOK_BACK_BLOCKS + 1), mark + 1)}
+        read_at = max((at for at in near if self._until.get(keys[at], -math.inf) >= now), default=None)
         read = done = 0 if read_at is None else tokens[read_at]
         written = dict.fromkeys(_SECONDS, 0)
         for mark, lifetime in marks.items():
@@ -92,10 +93,6 @@ class PromptCache:
         if read_at is not None:
             self._until[keys[read_at]] = max(self._until[keys[read_at]], now + _SECONDS["5m"])
         return Usage(sum(tokens[-1:]) - done, read, written["5m"], written["1h"])
-
-    def _hits(self, keys: list[_Key], mark: int, now: float) -> list[int]:
-        near = range(mark, max(-1, mark - _LOOK_BACK_BLOCKS), -1)
-        return [at for at in near if self._until.get(keys[at], -math.inf) >= now][:1]
 
 
 def request_tokens(request: Request) -> int:
@@ -134,16 +131,13 @@ def _tokens(part: tuple[str, Block]) -> int:
 
 
 def _content_tokens(block: Block) -> int:
-    inner = block.get("content")
     if block.get("type") == "image":
         pixels = math.prod(image_pixels(block) or (_MAX_IMAGE_TOKENS, _PIXELS_PER_TOKEN))
         return min(_MAX_IMAGE_TOKENS, math.ceil(pixels / _PIXELS_PER_TOKEN))
     if block.get("type") == "text":
         return text_tokens(str(block.get("text", "")))
-    if block.get("type") == "tool_result" and isinstance(inner, list):
-        return sum(map(_content_tokens, inner))
     if block.get("type") == "tool_result":
-        return text_tokens(str(inner or ""))
+        return sum(map(_content_tokens, blocks_of(block.get("content") or "")))
     return text_tokens(canonical(block))
 
 
