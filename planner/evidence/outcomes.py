@@ -133,7 +133,7 @@ _RAISED = lazy_pattern(
     r"|\s*[\w./-]+: .*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown"
     r"|not a |HTTP [45]\d\d|(?<!\d )failed)"
     r"|\s*(?:fatal|error|panic)(?: error)?(?:\[\w+\])?(?:: (?!expect\(received\))| [A-Z]).{3,}"
-    r"|\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
+    r"|\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \(|overwrite .+\? \(y/n \[n\]\) not overwritten"
 )
 """What was raised, and how programs complain: ``KeyError: 'token'``, ``E   assert 1 == 2``, ``rg: a: No such file``,
 ``error[E0382]: borrow of``; not ``raise KeyError``, ``2 failed``, ``error is set; update the``."""
@@ -166,6 +166,9 @@ _WORDS = lazy_pattern(
 )
 """What nothing but a report of a failure says, though not in the middle of data: ``a.ts(3,7): error TS2322``; not
 ``log.error(x)``, nor ``the error``."""
+_WORD = lazy_pattern(r"[^\W\d_]{2,}")
+_ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?\$ |> \S")
+"""How runners print what they run: ``[lint:go] $ golangci-lint run``, ``> vitest run``."""
 _EXIT = lazy_pattern(r".*\bexit\w*(?: with)?(?: code| status)?\W{1,4}-?[1-9]", re.I)
 """An exit code other than 0, wherever it stands: ``make: exit 2``; not ``exit code 0``."""
 _DIFFERENCE = lazy_pattern(r"\s*[+-] ?['\"\w\[{]|.* !==? ")
@@ -416,11 +419,41 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
         told = sorted(filter(_says_why, first), key=partial(_distance, tests[0]))
         first, tests = (told, tests) if told else (tests, [])
     ranked = [*first[:1], *tests[:1], *first[1:], *tests[1:], *chain(*others)]
-    if all(_EXIT.match(one.text) for one in ranked):
-        said = [one for one in result if not (is_wrapping(one.text) or _NO_FAILURE.match(one.text))]
-        printed = [one for one in said if one not in ranked and not one.lines[0].continues]
-        ranked = [*dict.fromkeys(printed[-1:] + printed[:1]), *ranked]
+    if all(_is_bare(one.text) for one in ranked):
+        ranked = list(dict.fromkeys([*_reasons_beside(ranked, result), *ranked]))
     return ranked[:REPORT_LINES]
+
+
+def _is_bare(text: str) -> bool:
+    """True for a line that says that something failed and not why: ``FAIL app/queue``, ``--- FAIL: TestA``."""
+    return bool(_NAMED_TEST.match(text) or _EXIT.match(text)) or _verdict(text) == "failed"
+
+
+def _reasons_beside(ranked: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
+    """What stands beside lines that give no reason: of what several scripts print the first by the one that failed,
+    below the name of a test of Go where it failed, and above its package what it printed. Beside an exit code alone
+    the last and the first that was printed."""
+    telling = [one for one in result if _says_anything(one)]
+    bare = next(chain((one for one in result if _verdict(one.text) == "failed"), ranked), None)
+    if bare is None or _EXIT.match(bare.text):
+        return telling[-1:] + telling[:1]
+    above = [one for one in telling if one.numbers < bare.numbers]
+    if prefix := _PREFIX.match(bare.text):
+        return ([one for one in above if one.text.startswith(prefix.group())] or above)[:1]
+    if bare.text.startswith("FAIL\t"):
+        return above[-1:]
+    return [one for one in telling if one.numbers > bare.numbers and _LOCATED.match(one.text)][:1]
+
+
+def _says_anything(one: Statement) -> bool:
+    idle = (
+        is_wrapping(one.text)
+        or _ECHO.match(one.text)
+        or _is_bare(one.text)
+        or _NO_FAILURE.match(one.text)
+        or _PASSED_RUN.match(one.text)
+    )
+    return bool(_WORD.search(one.text)) and not idle and not one.lines[0].continues
 
 
 def _says_why(line: Statement) -> bool:
