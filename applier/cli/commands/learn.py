@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -90,12 +90,11 @@ def learn_command(
     if web and (approve or dry_run or yes or as_json):
         raise click.UsageError("--web asks in the browser: not with --approve, --dry-run, --yes or --json.")
     now = time.time()
-    today = datetime.fromtimestamp(now, UTC).date()
     report: dict[str, Any] = {"lines": []}
     with ExitStack() as stack:
         memory = Memory(stack.enter_context(_store(store, stack, dry_run=dry_run)), str(project), writes=not dry_run)
         files = LearnedFiles(project, into)
-        texts = files.texts()
+        learned, texts = _Learned(memory, files, datetime.fromtimestamp(now, UTC).date()), files.texts()
         if approve:
             changes = texts
             keys = {line: digest_of(line)[:16] for line in files.lines(texts)}
@@ -103,14 +102,14 @@ def learn_command(
             places = [str(project), *also]
             every = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
             reader = stack.enter_context(open_reader(**asked))
-            report, lines = _read_all(every, memory, files, reader, cap, today, apart=bool(logs))
+            report, lines = _read_all(every, learned, reader, cap, apart=bool(logs))
             report["lines"] = [line.line for line in lines]
             keys = {line.line: line.key for line in lines}
-            changes = files.merged(texts, lines, memory.approved, today)
+            changes = learned.merged(texts, lines)
         new = [line for line in files.lines(changes) if line in keys and not memory.knows(line)]
         if web:
             _print(report)
-            _review(memory, files, texts, lines, new, today)
+            _review(learned, texts, lines, new)
             return
         shown = "".join(f"{line}\n" for line in new) if approve else difference(texts, changes)
         if as_json:
@@ -119,31 +118,35 @@ def learn_command(
             _print(report)
             echo(shown or "Nothing new to propose.\n", nl=False)
         if shown and not dry_run and agreed(yes=yes, as_json=as_json):
-            _write(memory, files, texts, changes, {keys[line]: digest_of(line) for line in new})
+            learned.write(texts, changes, {keys[line]: digest_of(line) for line in new})
 
 
-def _write(
-    memory: Memory,
-    files: LearnedFiles,
-    texts: Mapping[str, str],
-    changes: Mapping[str, str],
-    approved: Mapping[str, str],
-) -> None:
-    for name in (name for name in changes if changes[name] != texts[name]):
-        make_folder((files.project / name).parent)
-        write_unchanged(files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
-    gone = {*files.lines(texts)}.difference(files.lines(changes))
-    memory.approve(approved, ended=set(map(digest_of, gone)))
+@dataclass(frozen=True)
+class _Learned:
+    """What is known of a project on a day: what its conversations taught, and what its files say."""
+
+    memory: Memory
+    files: LearnedFiles
+    today: date
+
+    def untold(self) -> list[Line]:
+        """The lines that the conversations teach and no file says."""
+        return self.files.untold(proposed_lines(self.memory.heard, self.today))
+
+    def merged(self, texts: Mapping[str, str], lines: Sequence[Line]) -> dict[str, str]:
+        """The `texts` of the files with these `lines`."""
+        return self.files.merged(texts, lines, self.memory.approved, self.today)
+
+    def write(self, texts: Mapping[str, str], changes: Mapping[str, str], approved: Mapping[str, str]) -> None:
+        """Put `changes` in the place of `texts`; `approved` are the digests of lines by their keys."""
+        for name in (name for name in changes if changes[name] != texts[name]):
+            make_folder((self.files.project / name).parent)
+            write_unchanged(self.files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
+        gone = {*self.files.lines(texts)}.difference(self.files.lines(changes))
+        self.memory.approve(approved, ended=set(map(digest_of, gone)))
 
 
-def _review(
-    memory: Memory,
-    files: LearnedFiles,
-    texts: Mapping[str, str],
-    lines: Sequence[Line],
-    told: Collection[str],
-    today: date,
-) -> None:
+def _review(learned: _Learned, texts: Mapping[str, str], lines: Sequence[Line], told: Collection[str]) -> None:
     """Have those of `lines` that are `told` reviewed in a browser: what is refused there is kept as a line without a
     form."""
     pages = import_extra("applier.web", "web")
@@ -151,19 +154,19 @@ def _review(
     standing = [line for line in lines if line not in new]
 
     def write(agreed: Collection[str], refused: Collection[str]) -> str:
-        now = files.texts()
+        now = learned.files.texts()
         chosen = [line for line in new if line.key in agreed]
-        changes = files.merged(now, [*standing, *chosen], memory.approved, today)
+        changes = learned.merged(now, [*standing, *chosen])
         approved = {line.key: digest_of(line.line) for line in chosen}
-        _write(memory, files, now, changes, {**approved, **dict.fromkeys(refused, "")})
+        learned.write(now, changes, {**approved, **dict.fromkeys(refused, "")})
         names = [name for name in changes if changes[name] != now[name]]
         return f"Written: {len(chosen)} ({', '.join(names) or 'no file changed'}); refused: {len(refused)}"
 
-    change = difference(texts, files.merged(texts, standing, memory.approved, today))
+    change = difference(texts, learned.merged(texts, standing))
     if not (new or change):
         echo("Nothing new to propose.")
     else:
-        show_page(pages.PageServer(pages.LineReview(files.project.resolve().name, new, change, write)))
+        show_page(pages.PageServer(pages.LineReview(learned.files.project.resolve().name, new, change, write)))
 
 
 def _print(report: Mapping[str, Any]) -> None:
@@ -195,14 +198,7 @@ def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
 
 
 def _read_all(
-    every: Sequence[Conversation | Unread],
-    memory: Memory,
-    files: LearnedFiles,
-    reader: Reader,
-    cap: float,
-    today: date,
-    *,
-    apart: bool,
+    every: Sequence[Conversation | Unread], learned: _Learned, reader: Reader, cap: float, *, apart: bool
 ) -> tuple[dict[str, Any], list[Line]]:
     """Read what of `every` conversation was not read yet, and have a model review what they teach; what that came to,
     and the lines.
@@ -210,20 +206,20 @@ def _read_all(
     Raises:
         SettingsError: it might cost more than `cap`; nothing was asked.
     """
-    own = [one for one in every if isinstance(one, Conversation)]
+    memory, own = learned.memory, [one for one in every if isinstance(one, Conversation)]
     due = [one for one in own if not memory.is_read(one, reader.name)]
     sent = _sent(memory, reader)
     if reader.model is not None and not sent:
-        unseen = memory.review.unseen(files.untold(proposed_lines(memory.heard, today)))
-        dollars = reader.reckoned(due, memory.review, len(unseen))
+        dollars = reader.reckoned(due, memory.review, len(memory.review.unseen(learned.untold())))
         check_cap(f"{len(due)} conversations, and a review of what they teach,", reader.name, dollars, cap)
         if dollars:
             what = f"{len(due)} conversations to read, and what they teach to review"
             echo(f"{what}, with {reader.name}: at most {money(dollars)}", err=True)
     report: dict[str, Any] = {"conversations": len(own), "read_now": 0, "reader": reader.name, "dollars": 0.0}
     report |= {"problems": [], "unread": [vars(one) for one in every if isinstance(one, Unread)]}
-    _read_due(due, memory, reader, cap, sent, report, apart=apart)
-    lines = files.untold(proposed_lines(memory.heard, today))
+    readings = _batched(due, memory, reader, sent) if reader.by_batch else _one_by_one(due, reader, apart=apart)
+    _read_due(due, readings, memory, reader, cap, report)
+    lines = learned.untold()
     if reader.model is not None:
         _review_lines(lines, memory, reader, cap, report)
     return report, memory.lines(lines)
@@ -248,18 +244,10 @@ def _review_lines(lines: Sequence[Line], memory: Memory, reader: Reader, cap: fl
 
 
 def _read_due(
-    due: Sequence[Conversation],
-    memory: Memory,
-    reader: Reader,
-    cap: float,
-    sent: str,
-    report: dict[str, Any],
-    *,
-    apart: bool,
+    due: Sequence[Conversation], readings: Readings, memory: Memory, reader: Reader, cap: float, report: dict[str, Any]
 ) -> None:
     """Read what is `due`, keep at once what each teaches, and add to `report` what that came to."""
     usage, failures, problems = Usage(), 0, report["problems"]
-    readings = _batched(due, memory, reader, sent) if reader.by_batch else _one_by_one(due, reader, apart=apart)
     with progress("reading conversations", len(due)) as step, closing(readings):
         for one, made in readings:
             if isinstance(made, PlannerUnavailable):
