@@ -21,7 +21,7 @@ from applier.adapters.proxy.metrics import PERSON
 from applier.adapters.proxy.responses_planner import ResponsesPlanner
 from applier.session import Session
 from planner.proposal import Account
-from planner.reading.messages import blocks, message_digest
+from planner.reading.messages import blocks, field_of, message_digest
 
 __all__ = ["CREDENTIALS", "NAME_HEADER", "PERSON_HEADER", "Asker", "Conversation", "Conversations", "short_digest"]
 
@@ -211,8 +211,7 @@ class Conversations:
         name = self._name(headers)
         if name and name == self._own[1]:
             return name
-        metadata = body.get("metadata")
-        user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+        user = field_of(body.get("metadata"), "user_id")
         shows = (PERSON_HEADER,) if headers.get(PERSON_HEADER) else CREDENTIALS
         shown = json.dumps([headers.get(header, "") for header in shows])
         return f"{short_digest(shown)}/{name}/{user or body.get('user') or ''}"

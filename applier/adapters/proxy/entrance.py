@@ -62,12 +62,11 @@ class Entrance:
 
         headers = Headers(scope=scope)
         try:
-            try:
-                within = {**scope, "headers": await self._let_in(scope["method"], scope["path"], headers)}
-            except RefusedError as error:
-                await error.answer(scope["path"], headers)(scope, receive, noting)
-            else:
-                await self.app(within, receive, noting)
+            within = {**scope, "headers": await self._let_in(scope["method"], scope["path"], headers)}
+        except RefusedError as error:
+            await error.answer(scope["path"], headers)(scope, receive, noting)
+        else:
+            await self.app(within, receive, noting)
         finally:
             _note(scope, status, time.perf_counter() - started)
 
