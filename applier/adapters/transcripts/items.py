@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
 from planner.reading.messages import Block
 
-__all__ = ["CALLS", "OUTPUTS", "Item", "item_blocks", "item_result", "item_use", "spoken"]
+__all__ = ["CALLS", "OUTPUTS", "Item", "item_block", "item_blocks", "spoken"]
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 """Calls of the client's tools, and where each has its input."""
@@ -43,8 +43,8 @@ def spoken(item: Item) -> tuple[str, list[Block]] | None:
     if item.role and item.type in ("", "message"):
         return "system" if item.role == "developer" else item.role, item_blocks(item.content)
     if item.type in CALLS and item.call_id:
-        return "assistant", [item_use(item)]
-    return ("host", [item_result(item)]) if item.type in OUTPUTS else None
+        return "assistant", [item_block(item)]
+    return ("host", [item_block(item)]) if item.type in OUTPUTS else None
 
 
 _SCRIPT = "exec"
@@ -57,9 +57,11 @@ _OPEN = re.compile(r"\btools\s*[.\[]|\b(?:if|for|while|switch|catch)\b|=>|\?|&&|
 """What leaves open which calls a script makes: ``tools[name]``, ``for (``; not ``text(r.output)``."""
 
 
-def item_use(item: Item) -> Block:
-    """The call that `item` is; of a script that calls one tool, with words that stand in it, the call of that: several
-    commands are one of several lines, as a shell would be given them."""
+def item_block(item: Item) -> Block:
+    """The result that `item` is, or the call; of a script that calls one tool, with words that stand in it, the call of
+    that: several commands are one of several lines, as a shell would be given them."""
+    if item.type in OUTPUTS:
+        return _result(item)
     name, value = item.name or "local_shell", item.action or {}
     if item.type == "function_call":
         told = item.arguments
@@ -82,8 +84,7 @@ def _called(script: str) -> tuple[str, dict[str, Any]] | None:
         return None
 
 
-def item_result(item: Item) -> Block:
-    """The result that `item` is."""
+def _result(item: Item) -> Block:
     output = item.output
     failed = isinstance(output, dict) and output.get("success") is False
     content = output.get("content") if isinstance(output, dict) else output

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from applier.adapters.transcripts.items import CALLS, OUTPUTS, Item, item_blocks, item_result, item_use
+from applier.adapters.transcripts.items import CALLS, OUTPUTS, Item, item_block, item_blocks
 from applier.adapters.transcripts.openai_chat import REMAINDER
 from planner.errors import TranscriptError
 from planner.reading.messages import THINKING, Block, Message, blocks, call_ids, result_ids
@@ -75,10 +75,10 @@ def read_items(items: Sequence[Any]) -> ReadItems:
         elif kind == "host":
             read.fixed.append((len(read.messages), item))
         elif kind == open_role != "user":
-            read.messages[-1]["content"] += _blocks(item, kind, f"input[{at}]")
+            read.messages[-1]["content"] += _blocks(item, f"input[{at}]")
         else:
             role = "assistant" if kind == "assistant" else "user"
-            read.messages.append({"role": role, "content": _blocks(item, kind, f"input[{at}]")})
+            read.messages.append({"role": role, "content": _blocks(item, f"input[{at}]")})
         open_role = kind
     return read
 
@@ -113,7 +113,7 @@ def _is_context(item: Data) -> bool:
     return all(isinstance(part, dict) and _CONTEXT.match(str(part.get("text") or "")) for part in parts)
 
 
-def _blocks(item: Data, kind: str, place: str) -> list[Block]:
+def _blocks(item: Data, place: str) -> list[Block]:
     try:
         if item.get("type", "message") == "message":
             return _said(item)
@@ -121,7 +121,7 @@ def _blocks(item: Data, kind: str, place: str) -> list[Block]:
             return [_thought(item)]
         if item["type"] in _SERVER_CALLS:
             return [{"type": _ITEM, "item": item}]
-        return [_answered(item) if kind == "result" else _called(item)]
+        return [_paired(item)]
     except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise TranscriptError(f"{place}: no item of the type that it names ({error!r:.60})") from None
 
@@ -148,17 +148,12 @@ def _thought(item: Data) -> Block:
     return {"type": "redacted_thinking", "data": sealed or "", REMAINDER: {"item": head}}
 
 
-def _called(item: Data) -> Block:
-    key = CALLS[item["type"]]
-    block, head = item_use(Item.model_validate(item)), _without(item, key)
-    exact = {} if _input(block, head) == item[key] else {key: item[key]}
+def _paired(item: Data) -> Block:
+    """A call or a result, with what is needed to say it again as it was said."""
+    key = CALLS.get(item["type"], "output")
+    block, head = item_block(Item.model_validate(item)), _without(item, key)
+    exact = {} if _value(block, head) == item[key] else {key: item[key]}
     return {**block, REMAINDER: {"item": head, **exact}}
-
-
-def _answered(item: Data) -> Block:
-    block = item_result(Item.model_validate(item))
-    exact = {} if _output(block["content"]) == item["output"] else {"output": item["output"]}
-    return {**block, REMAINDER: {"item": _without(item, "output"), **exact}}
 
 
 def _without(data: Mapping[str, Any], *keys: str) -> Data:
@@ -222,14 +217,13 @@ def _item(bare: Block, rest: Data) -> Data | None:
         return {**head, **({"encrypted_content": bare["data"]} if bare.get("data") else {})}
     if kind == "tool_use":
         head = head or {"type": "function_call", "call_id": bare["id"], "name": bare["name"]}
-        key = CALLS[head["type"]]
-        exact = key in rest and item_use(Item.model_validate({**head, key: rest[key]})) == bare
-        return {**head, key: rest[key] if exact else _input(bare, head)}
-    if kind == "tool_result":
+    elif kind == "tool_result":
         head = head or {"type": "function_call_output", "call_id": bare["tool_use_id"]}
-        exact = "output" in rest and item_result(Item.model_validate({**head, "output": rest["output"]})) == bare
-        return {**head, "output": rest["output"] if exact else _output(bare.get("content") or "")}
-    return None
+    else:
+        return None
+    key = CALLS.get(head["type"], "output")
+    exact = key in rest and item_block(Item.model_validate({**head, key: rest[key]})) == bare
+    return {**head, key: rest[key] if exact else _value(bare, head)}
 
 
 def _message(role: str, parts: Sequence[tuple[Data, Block]]) -> Data:
@@ -246,7 +240,11 @@ def _is_exact(rest: Data, bare: Block) -> bool:
     return "part" in rest and item_blocks([rest["part"]]) == [bare]
 
 
-def _input(block: Block, head: Data) -> Any:
+def _value(block: Block, head: Data) -> Any:
+    """What a call was called with, or what came of it, as an item that begins with `head` says it."""
+    if block["type"] == "tool_result":
+        content = block.get("content") or ""
+        return content if isinstance(content, str) else [_part(one, "user") for one in content]
     value = block["input"]
     if head["type"] == "function_call":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -256,10 +254,6 @@ def _input(block: Block, head: Data) -> Any:
             return words
         return f"text(await tools.{block['name']}({json.dumps(words or value, ensure_ascii=False)}))"
     return value
-
-
-def _output(content: str | Sequence[Block]) -> Any:
-    return content if isinstance(content, str) else [_part(block, "user") for block in content]
 
 
 def _part(block: Block, role: str) -> Data:
