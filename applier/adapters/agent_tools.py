@@ -204,15 +204,13 @@ AGENT_TOOL_NAMES = frozenset(_TOOLS)
 """Names of the calls that `handle_tool_use` answers."""
 
 
-def _definition(name: str, model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema()
-    description = schema.pop("description")
-    return {"name": name, "description": description, "input_schema": schema}
-
-
 def definitions(tools: _Tools) -> list[dict[str, Any]]:
     """As the Messages API takes them."""
-    return [_definition(name, model) for name, (model, _) in tools.items()]
+    schemas = {name: model.model_json_schema() for name, (model, _) in tools.items()}
+    return [
+        {"name": name, "description": schema.pop("description"), "input_schema": schema}
+        for name, schema in schemas.items()
+    ]
 
 
 AGENT_TOOLS = definitions(_TOOLS)
