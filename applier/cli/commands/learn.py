@@ -19,17 +19,8 @@ from typing import Any
 
 import click
 
+from applier.cli import options
 from applier.cli.files import make_folder, write_unchanged
-from applier.cli.options import (
-    MOST_FAILURES,
-    agreed,
-    as_json,
-    change_options,
-    check_cap,
-    import_extra,
-    store_option,
-    with_store,
-)
 from applier.cli.screen import echo, print_json, print_table, progress, shorten, show_page
 from applier.learning.conversations import MANY, Conversation, Unread, conversations_in, stored_conversations
 from applier.learning.files import LearnedFiles, difference, digest_of
@@ -62,9 +53,9 @@ _PLACE = click.Path(exists=True, path_type=Path)
 @click.option("--batch", is_flag=True, help="Ask by Anthropic's batch API: half the price, within a day.")
 @click.option("--web", is_flag=True, help="Review the lines in a browser on this machine, and write them there.")
 @click.option("--approve", is_flag=True, help="Only approve what stands in the files already: a colleague's lines.")
-@change_options
-@store_option
-@as_json
+@options.change_options
+@options.store_option
+@options.as_json
 def learn_command(
     project: Path,
     into: str,
@@ -117,7 +108,7 @@ def learn_command(
         else:
             _print(report)
             echo(shown or "Nothing new to propose.\n", nl=False)
-        if shown and not dry_run and agreed(yes=yes, as_json=as_json):
+        if shown and not dry_run and options.agreed(yes=yes, as_json=as_json):
             learned.write(texts, changes, {keys[line]: digest_of(line) for line in new})
 
 
@@ -149,7 +140,7 @@ class _Learned:
 def _review(learned: _Learned, texts: Mapping[str, str], lines: Sequence[Line], told: Collection[str]) -> None:
     """Have those of `lines` that are `told` reviewed in a browser: what is refused there is kept as a line without a
     form."""
-    pages = import_extra("applier.web", "web")
+    pages = options.import_extra("applier.web", "web")
     new = [line for line in lines if line.line in told]
     standing = [line for line in lines if line not in new]
 
@@ -211,7 +202,7 @@ def _read_all(
     sent = _sent(memory, reader)
     if reader.model is not None and not sent:
         dollars = reader.reckoned(due, memory.review, len(memory.review.unseen(learned.untold())))
-        check_cap(f"{len(due)} conversations, and a review of what they teach,", reader.name, dollars, cap)
+        options.check_cap(f"{len(due)} conversations, and a review of what they teach,", reader.name, dollars, cap)
         if dollars:
             what = f"{len(due)} conversations to read, and what they teach to review"
             echo(f"{what}, with {reader.name}: at most {money(dollars)}", err=True)
@@ -260,7 +251,7 @@ def _read_due(
                 report["read_now"] += 1
             step()
             report["dollars"] = reader.cost(usage, by_batch=reader.by_batch)
-            if not reader.by_batch and (failures >= MOST_FAILURES or report["dollars"] > cap):
+            if not reader.by_batch and (failures >= options.MOST_FAILURES or report["dollars"] > cap):
                 problems.append(f"stopped behind {one.name}: run it again to go on")
                 break
     missing = len(due) - report["read_now"] - len(problems)
@@ -317,8 +308,8 @@ def _batched(due: Sequence[Conversation], memory: Memory, reader: Reader, sent: 
 @click.command
 @click.argument("commit", required=False)
 @click.option("--project", type=_FOLDER, default=".", help="The project's folder (default: this one).")
-@with_store
-@as_json
+@options.with_store
+@options.as_json
 def commits_command(commit: str | None, project: Path, store: Store, as_json: bool) -> None:
     """Print which conversation made which commit.
 
