@@ -112,10 +112,8 @@ class _Responses:
         if field_of(field_of(answer, "error"), "code") == "context_length_exceeded":
             return {"stop_reason": WINDOW_EXCEEDED}
         usage = field_of(answer, "usage")
-        tokens, read = (
-            field_of(usage, "input_tokens"),
-            field_of(field_of(usage, "input_tokens_details"), "cached_tokens"),
-        )
+        tokens = field_of(usage, "input_tokens")
+        read = field_of(field_of(usage, "input_tokens_details"), "cached_tokens")
         if not isinstance(tokens, int) or not tokens:
             return None
         read = read if isinstance(read, int) else 0
