@@ -79,11 +79,9 @@ def _pydantic_ai(entry: Data) -> Spoken:
         elif name and (kind.endswith("tool-return") or kind == "retry-prompt"):
             yield "host", [result(key, name, content, part.get("outcome") != "success")]
         elif kind not in THINKING:
-            role = {"user-prompt": "user", "system-prompt": "system"}.get(kind, "host")
-            yield (
-                "assistant" if entry["kind"] == "response" else role,
-                as_blocks(part if content is None else content),
-            )
+            asked = {"user-prompt": "user", "system-prompt": "system"}.get(kind, "host")
+            role = "assistant" if entry["kind"] == "response" else asked
+            yield role, as_blocks(part if content is None else content)
 
 
 def _pydantic_ai_lists(values: Any) -> Conversations:
