@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from applier.adapters.visible import Visible
 from applier.session import Session
-from applier.store.store import Restored, SearchResult
+from applier.store.store import SearchResult
 from planner.errors import CompactorError, ReferenceNotFound
 from planner.plan import FactType
 from planner.reading.lines import Part
@@ -49,20 +50,8 @@ _HIT = re.compile(r"^\d+: \s*(.*)$", re.MULTILINE)
 """A line that matches, without its number: ``12: return None``; not ``11- near``."""
 
 
-class _Record(Protocol):
-    """What can be looked up: a session, or what a server may show of a store."""
-
-    @property
-    def page_characters(self) -> int:
-        """How much one answer may have."""
-
-    def restore(
-        self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
-    ) -> Restored:
-        """As of `Store.restore`."""
-
-    def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
-        """As of `Store.search`."""
+_Record = Session | Visible
+"""What can be looked up: an agent's session, or what a server may show of a store."""
 
 
 class _ToolInput(BaseModel):
@@ -192,7 +181,7 @@ class Facts(_ToolInput):
     days: int | None = Field(default=None, ge=1, description="only facts of the last N days")
 
 
-def _facts(record: Any, asked: Facts) -> Answer:
+def _facts(record: Visible, asked: Facts) -> Answer:
     since = 0.0 if asked.days is None else time.time() - 86_400 * asked.days
     known = record.facts(kind=asked.type, since=since, words=asked.words)
     text = "\n".join(f"{one.fact.type} ({one.reference}): {one.fact.content}" for one in known)
@@ -205,7 +194,7 @@ LOOK_UPS: dict[str, tuple[type[BaseModel], Callable[[_Record, Any], Answer]]] = 
     "restore_context": (RestoreContext, _restored),
     "search_context": (SearchContext, _matching),
 }
-"""By the name of a tool: what it takes, and how it is answered; for any record, an agent's session or another."""
+"""By the name of a tool: what it takes, and how it is answered; for any record."""
 _Tools = Mapping[str, tuple[type[BaseModel], Callable[[Any, Any], Answer]]]
 PROJECT_TOOLS: _Tools = {**LOOK_UPS, "facts": (Facts, _facts)}
 """Likewise, of a server that may show what other conversations of a project left."""
@@ -215,24 +204,20 @@ AGENT_TOOL_NAMES = frozenset(_TOOLS)
 """Names of the calls that `handle_tool_use` answers."""
 
 
-def _definition(name: str, model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema()
-    description = schema.pop("description")
-    return {"name": name, "description": description, "input_schema": schema}
-
-
 def definitions(tools: _Tools) -> list[dict[str, Any]]:
     """As the Messages API takes them."""
-    return [_definition(name, model) for name, (model, _) in tools.items()]
+    schemas = {name: model.model_json_schema() for name, (model, _) in tools.items()}
+    return [
+        {"name": name, "description": schema.pop("description"), "input_schema": schema}
+        for name, schema in schemas.items()
+    ]
 
 
 AGENT_TOOLS = definitions(_TOOLS)
 """Definitions for the ``tools`` of a request; keep them in the same place every time, for the cache."""
 
 
-def answer_call(
-    record: Session | _Record, name: str, arguments: Mapping[str, Any], tools: _Tools | None = None
-) -> Answer:
+def answer_call(record: _Record, name: str, arguments: Mapping[str, Any], tools: _Tools | None = None) -> Answer:
     """What the model is to read after calling `name`, one of `tools` or else of an agent's, with `arguments`.
 
     Raises:

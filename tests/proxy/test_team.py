@@ -22,10 +22,10 @@ from pydantic_core import PydanticUndefined
 
 from applier import open_store
 from applier.adapters.proxy import ProxyServer
-from applier.adapters.proxy.configuration import TeamSettings, read_team, team_proxy
+from applier.adapters.proxy.configuration import LimitTable, TeamSettings, read_team, team_proxy
 from applier.adapters.proxy.conversations import CREDENTIALS, PERSON_HEADER, Conversations
 from applier.adapters.proxy.metrics import Metrics
-from applier.adapters.proxy.people import People, Quota, create_token, list_tokens, revoke_token
+from applier.adapters.proxy.people import People, create_token, list_tokens, revoke_token
 from applier.cli.app import run
 from applier.session.persistence import SessionStore
 from planner.errors import SettingsError, StoreError
@@ -223,7 +223,7 @@ def test_what_is_spent_counts_over_processes_and_restarts_until_midnight(tmp_pat
     """And over a time in which the store cannot be used."""
     path, now = str(tmp_path_factory.mktemp("quota") / "store.db"), [0.5 * DAY]
     stores = [SessionStore(path) for _ in range(3)]
-    several = [People(store, lambda _: Quota(tokens=100), lambda: now[0]) for store in stores]
+    several = [People(store, lambda _: LimitTable(tokens_a_day=100), lambda: now[0]) for store in stores]
     for process, person, tokens in amounts:
         now[0] += 10
         used, stores[process].use = stores[process].use, unusable if broken else stores[process].use
@@ -232,7 +232,7 @@ def test_what_is_spent_counts_over_processes_and_restarts_until_midnight(tmp_pat
     for one in several:
         one.close()
     now[0] += 10
-    several.append(People(SessionStore(path), lambda _: Quota(tokens=100), lambda: now[0]))
+    several.append(People(SessionStore(path), lambda _: LimitTable(tokens_a_day=100), lambda: now[0]))
     for person in ("ada", "bob"):
         whole = sum(tokens for _, name, tokens in amounts if name == person)
         for one in several:
@@ -257,7 +257,7 @@ def test_a_store_that_cannot_be_used_refuses_nobody(tmp_path):
     now = [0.0]
     with open_store(str(tmp_path / "store.db")) as opened:
         token = create_token(opened, "ada", 0.0)
-    people = People(store, lambda _: Quota(), lambda: now[0])
+    people = People(store, lambda _: LimitTable(), lambda: now[0])
     store.use = unusable
     for _ in range(3):
         now[0] += 60
@@ -272,14 +272,14 @@ def test_a_token_is_shown_once_and_never_stored(redacts, tmp_path):
         token = create_token(store, "ada", 7.0)
         with pytest.raises(SettingsError, match="revoke it first"):
             create_token(store, "ada", 8.0)
-        people = People(SessionStore(store), lambda _: Quota(), lambda: 9.0)
+        people = People(SessionStore(store), lambda _: LimitTable(), lambda: 9.0)
         assert people.person(token) == "ada"
         assert [people.person(other) for other in ("", token[:-1], f"{token}x", token.upper())] == [""] * 4
         revoke_token(store, "ada", 9.0)
         with pytest.raises(SettingsError, match="has no token"):
             revoke_token(store, "ada", 9.0)
         renewed = create_token(store, "ada", 10.0)
-        again = People(SessionStore(store), lambda _: Quota(), lambda: 11.0)
+        again = People(SessionStore(store), lambda _: LimitTable(), lambda: 11.0)
         assert (again.person(token), again.person(renewed)) == ("", "ada")
         (known,) = list_tokens(store)
         assert (known.created, known.revoked) == (10.0, None)

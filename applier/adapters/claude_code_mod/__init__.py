@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from applier.adapters.agent_tools import PROJECT_TOOLS, Answer, answer_call, definitions
 from applier.adapters.claude_code_mod.rows import Row, Transcript, read_rows, rows_of, without_tail
@@ -49,7 +49,7 @@ USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS 
 
 
 class _Call(BaseModel):
-    model_config = ConfigDict(extra="ignore")  # newer shims say more
+    """What newer shims say beyond these fields is ignored, here and below."""
 
     session_id: str = Field(min_length=1, max_length=200)
     agent_id: str = Field(default="", max_length=500)
@@ -59,8 +59,6 @@ class _Call(BaseModel):
 
 class Answered(BaseModel):
     """What `$.model.fork` or `$.model.complete` resolved to."""
-
-    model_config = ConfigDict(extra="ignore")
 
     isAnswered: bool = False  # noqa: N815 - the client's names
     text: str = ""
@@ -330,9 +328,8 @@ def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
 def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str, Any]:
     asked: dict[str, Any] = {"id": question.id, "via": question.via, "prompt": question.prompt}
     if question.via == "complete":
-        milliseconds = int(settings.plan.timeout_seconds * 1_000)
         asked |= {"model": question.model, "system": question.system, "maxTokens": question.max_tokens}
-        asked["timeoutMs"] = milliseconds
+        asked["timeoutMs"] = int(settings.plan.timeout_seconds * 1_000)
     return asked
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from planner.placeholders import clean
 from planner.reading.messages import Block, Message, blocks, media_mark
@@ -23,19 +23,15 @@ IN_ROWS = ("text", "tool_use", "tool_result")
 """Blocks that a row shows; of a result the texts alone: no image, document, reference to a tool."""
 
 
-class _Shown(BaseModel):
-    model_config = ConfigDict(extra="ignore")  # newer clients say more
-
-
-class ToolUse(_Shown):
-    """A call, as a row shows it."""
+class ToolUse(BaseModel):
+    """A call, as a row shows it; what newer clients say beyond these fields is ignored, here and below."""
 
     tool_use_id: str
     tool: str
     input: dict[str, Any] = {}
 
 
-class ToolResult(_Shown):
+class ToolResult(BaseModel):
     """A call's result, as the model read it."""
 
     tool_use_id: str
@@ -43,7 +39,7 @@ class ToolResult(_Shown):
     isError: bool = False  # noqa: N815 - the client's name
 
 
-class Row(_Shown):
+class Row(BaseModel):
     """One row of the transcript."""
 
     role: Literal["user", "assistant"]

@@ -108,7 +108,8 @@ class Family:
 
     def member(self, messages: Sequence[Message]) -> Member:
         """Whose conversation `messages` are; of several the one that has seen most of them."""
-        seen = ["", *accumulate(map(message_digest, messages), _both)]
+        digests = map(message_digest, messages)
+        seen = ["", *accumulate(digests, lambda one, other: sha256(f"{one}{other}".encode()).hexdigest())]
         with self._lock:
             known = [one for one in self._members if one.messages < len(seen) and seen[one.messages] == one.seen]
             member = max(known, key=lambda one: one.messages, default=None) or self._new()
@@ -128,10 +129,6 @@ class Family:
             old.session.close()
         self._members.append(member)
         return member
-
-
-def _both(one: str, other: str) -> str:
-    return sha256(f"{one}{other}".encode()).hexdigest()
 
 
 def opener(session: Session | SessionOf[R]) -> SessionOf[R]:

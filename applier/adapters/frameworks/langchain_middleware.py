@@ -228,16 +228,14 @@ def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[st
 def _prepared(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]:
     system, settings, model = request.system_message, dict(request.model_settings or {}), request.model
     thinking = settings.get("thinking") or getattr(model, "thinking", None)
-    fields = fields_of_body(
-        {
-            "model": getattr(model, "model", "") or getattr(model, "model_name", ""),
-            "system": None if system is None else system.text,
-            "tools": [_tool(tool) for tool in request.tools],
-            "thinking": thinking if isinstance(thinking, dict) else None,
-            "max_tokens": settings.get("max_tokens") or getattr(model, "max_tokens", None),
-        }
-    )
-    session.set_request(**fields)
+    body = {
+        "model": getattr(model, "model", "") or getattr(model, "model_name", ""),
+        "system": None if system is None else system.text,
+        "tools": [_tool(tool) for tool in request.tools],
+        "thinking": thinking if isinstance(thinking, dict) else None,
+        "max_tokens": settings.get("max_tokens") or getattr(model, "max_tokens", None),
+    }
+    session.set_request(**fields_of_body(body))
     return request.override(messages=_through(session.prepare, request.messages) or request.messages)
 
 

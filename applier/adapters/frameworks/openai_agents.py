@@ -145,15 +145,13 @@ class _Call:
     def _session_prepared(self, plain: list[Message]) -> list[Message]:
         self._member = self._family.member(plain)
         settings, tools = self._request["model_settings"], self._request["tools"]
-        fields = fields_of_body(
-            {
-                "model": str(getattr(self._model, "model", "")),
-                "system": self._request["system_instructions"],
-                "tools": [*map(_definition, tools), *map(_handoff, self._request["handoffs"])],
-                "max_tokens": settings.max_tokens,
-            }
-        )
-        self._member.session.set_request(**fields)
+        body = {
+            "model": str(getattr(self._model, "model", "")),
+            "system": self._request["system_instructions"],
+            "tools": [*map(_definition, tools), *map(_handoff, self._request["handoffs"])],
+            "max_tokens": settings.max_tokens,
+        }
+        self._member.session.set_request(**fields_of_body(body))
         return self._member.session.prepare(plain)
 
     def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:

@@ -115,19 +115,17 @@ def _tell(session: Session, request: ModelRequestContext) -> None:
         session.observe({"input_tokens": last.usage.input_tokens})
     settings: Mapping[str, Any] = cast(Mapping[str, Any], request.model_settings or {})
     texts = [part.content for message in messages for part in message.parts if isinstance(part, SystemPromptPart)]
-    fields = fields_of_body(
-        {
-            "model": request.model.model_name,
-            "system": "\n".join([*texts, getattr(messages[-1], "instructions", None) or ""]).strip("\n") or None,
-            "tools": [
-                {"name": tool.name, "description": tool.description or "", "input_schema": tool.parameters_json_schema}
-                for tool in request.model_request_parameters.function_tools
-            ],
-            "thinking": settings.get("anthropic_thinking"),
-            "max_tokens": settings.get("max_tokens"),
-        }
-    )
-    session.set_request(**fields)
+    body = {
+        "model": request.model.model_name,
+        "system": "\n".join([*texts, getattr(messages[-1], "instructions", None) or ""]).strip("\n") or None,
+        "tools": [
+            {"name": tool.name, "description": tool.description or "", "input_schema": tool.parameters_json_schema}
+            for tool in request.model_request_parameters.function_tools
+        ],
+        "thinking": settings.get("anthropic_thinking"),
+        "max_tokens": settings.get("max_tokens"),
+    }
+    session.set_request(**fields_of_body(body))
 
 
 def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> list[ModelMessage]:

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field
 from pydantic_settings import PydanticBaseSettingsSource
 
-from applier.adapters.proxy.people import Quota
 from applier.adapters.proxy.upstreams import Upstreams
 from applier.settings import SessionSettings
 from applier.store.opening import store_file
@@ -63,10 +62,9 @@ class LimitsTable(LimitTable):
 
     people: dict[str, LimitTable] = Field(default_factory=dict)
 
-    def quota_of(self, person: str) -> Quota:
+    def of(self, person: str) -> LimitTable:
         """What `person` may spend."""
-        own = self.people.get(person, self)
-        return Quota(own.tokens_a_day, own.dollars_a_day)
+        return self.people.get(person, self)
 
 
 class RetentionTable(_Table):

@@ -21,7 +21,7 @@ from applier.adapters.proxy.metrics import PERSON
 from applier.adapters.proxy.responses_planner import ResponsesPlanner
 from applier.session import Session
 from planner.proposal import Account
-from planner.reading.messages import blocks, message_digest
+from planner.reading.messages import THINKING, blocks, field_of, message_digest
 
 __all__ = ["CREDENTIALS", "NAME_HEADER", "PERSON_HEADER", "Asker", "Conversation", "Conversations", "short_digest"]
 
@@ -41,8 +41,6 @@ _LEAST_TOKENS = 2_000
 """What a session takes beside its history."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """``run-7``; not ``a b``, nor a path."""
-_INVISIBLE = ("thinking", "redacted_thinking")
-"""Blocks that a client may leave out later without having another conversation."""
 Asker = Account | ResponsesPlanner
 """By whom plans are asked for where a conversation's requests go."""
 
@@ -211,8 +209,7 @@ class Conversations:
         name = self._name(headers)
         if name and name == self._own[1]:
             return name
-        metadata = body.get("metadata")
-        user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+        user = field_of(body.get("metadata"), "user_id")
         shows = (PERSON_HEADER,) if headers.get(PERSON_HEADER) else CREDENTIALS
         shown = json.dumps([headers.get(header, "") for header in shows])
         return f"{short_digest(shown)}/{name}/{user or body.get('user') or ''}"
@@ -240,11 +237,12 @@ class Conversations:
 def _answers(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """The places behind each answer in `messages`: a digest of everything up to it, and one of the answers alone.
 
-    The latter survives edits of older results; it is empty while nothing in the answers is unique.
+    The latter survives edits of older results; it is empty while nothing in the answers is unique. Thinking is in
+    neither: a client may leave it out later.
     """
     whole, alone, is_unique = hashlib.sha256(), hashlib.sha256(), False
     for message in messages:
-        shown = [block for block in blocks(message) if block.get("type") not in _INVISIBLE]
+        shown = [block for block in blocks(message) if block.get("type") not in THINKING]
         digest = message_digest({"role": message["role"], "content": shown}).encode()
         whole.update(digest)
         if message["role"] == "assistant":

@@ -5,7 +5,6 @@ A request that is understood goes to the gateway first; one that is not is never
 
 from __future__ import annotations
 
-import hmac
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from applier.adapters.proxy.configuration import ProxySettings
 from applier.adapters.proxy.conversations import NAME_HEADER, PERSON_HEADER
-from applier.adapters.proxy.entrance import TOKEN_HEADER
+from applier.adapters.proxy.entrance import TOKEN_HEADER, shows_token
 from applier.adapters.proxy.gateway import Gateway, Passage
 from applier.adapters.proxy.upstreams import LOGIN_PATH, RefusedError, Way, way_of
 from applier.adapters.proxy.wires import CHAT, MAX_READ_BYTES, MESSAGES, RESPONSES, Wire
@@ -83,9 +82,7 @@ class Endpoints:
 
     async def health(self, request: Request) -> Response:
         """That it is alive; to its one user also why nothing is compacted, if that is so."""
-        if self.settings.team or not hmac.compare_digest(
-            request.headers.get(TOKEN_HEADER, "").encode(), self.settings.token.encode()
-        ):
+        if self.settings.team or not shows_token(request.headers, self.settings.token):
             return PlainTextResponse("ok\n")
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         return PlainTextResponse(f"ok, but nothing is compacted: {problem}\n" if problem else "ok\n")

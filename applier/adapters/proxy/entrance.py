@@ -21,7 +21,7 @@ from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.people import TOKEN_START, People
 from applier.adapters.proxy.upstreams import RefusedError, host_of, way_of
 
-__all__ = ["TOKEN_HEADER", "Entrance", "WithoutTexts"]
+__all__ = ["TOKEN_HEADER", "Entrance", "WithoutTexts", "shows_token"]
 
 TOKEN_HEADER = "x-compactor-token"
 _OPEN = ("/health", "/ready")
@@ -62,12 +62,11 @@ class Entrance:
 
         headers = Headers(scope=scope)
         try:
-            try:
-                within = {**scope, "headers": await self._let_in(scope["method"], scope["path"], headers)}
-            except RefusedError as error:
-                await error.answer(scope["path"], headers)(scope, receive, noting)
-            else:
-                await self.app(within, receive, noting)
+            within = {**scope, "headers": await self._let_in(scope["method"], scope["path"], headers)}
+        except RefusedError as error:
+            await error.answer(scope["path"], headers)(scope, receive, noting)
+        else:
+            await self.app(within, receive, noting)
         finally:
             _note(scope, status, time.perf_counter() - started)
 
@@ -93,11 +92,7 @@ class Entrance:
         raw = [pair for pair in headers.raw if pair[0].lower() != PERSON_HEADER.encode()]
         if self.people is not None and path not in _OPEN:
             raw = await self._as_person(self.people, method, path, headers, raw)
-        elif (
-            token
-            and path not in _OPEN
-            and not hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), token.encode())
-        ):
+        elif token and path not in _OPEN and not shows_token(headers, token):
             raise RefusedError(401, "authentication_error", f"the header {TOKEN_HEADER} must hold the proxy's token")
         self.metrics.add("arrivals")
         return raw
@@ -126,6 +121,11 @@ class Entrance:
         own = [pair for pair in raw if pair[0].lower().decode("latin-1") not in left_out]
         added = {PERSON_HEADER: person, **dict([key] if key else [])}
         return [*own, *((header.encode(), value.encode()) for header, value in added.items())]
+
+
+def shows_token(headers: Mapping[str, str], token: str) -> bool:
+    """True if a request shows the proxy's `token`; where that is empty, if it shows none."""
+    return hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), token.encode())
 
 
 def _token_of(headers: Mapping[str, str]) -> tuple[str, str]:

@@ -48,24 +48,14 @@ _TOKEN_FIELDS = {
 }
 
 
-def _asker(wire: Wire, way: Way, headers: Mapping[str, str]) -> Asker | None:
-    """By whom a conversation of that `wire` may be planned where its requests go.
-
-    A planner of the Messages API shows there what the client does to say who asks, and nothing else.
-    """
-    if wire is not MESSAGES:
-        return ResponsesPlanner() if wire is RESPONSES else None
-    shown = {name: headers[name] for name in CREDENTIALS if name in headers}
-    betas = [name.strip() for name in headers.get("anthropic-beta", "").split(",")]
-    login = ",".join(name for name in betas if name.startswith(_LOGIN_BETA))
-    return Account(way.base, {**shown, "anthropic-beta": login} if login else shown)
-
-
 @dataclass(frozen=True)
 class Passage:
     """A request, the conversation it belongs to (None: it passes as it came), and its body for the provider."""
 
     wire: Wire
+    way: Way
+    path: str
+    headers: Mapping[str, str] = field(repr=False)
     raw: bytes
     conversation: Conversation | None = None
     body: dict[str, Any] = field(default_factory=dict)
@@ -73,6 +63,19 @@ class Passage:
     """The conversation as the client sent it, as Anthropic messages."""
     reply: tuple[bytes, str] | None = None
     """What answers it in the provider's place, and its media type."""
+
+    @property
+    def asker(self) -> Asker | None:
+        """By whom its conversation may be planned where it goes.
+
+        A planner of the Messages API shows there what the client does to say who asks, and nothing else.
+        """
+        if self.wire is not MESSAGES:
+            return ResponsesPlanner() if self.wire is RESPONSES else None
+        shown = {name: self.headers[name] for name in CREDENTIALS if name in self.headers}
+        betas = [name.strip() for name in self.headers.get("anthropic-beta", "").split(",")]
+        login = ",".join(name for name in betas if name.startswith(_LOGIN_BETA))
+        return Account(self.way.base, {**shown, "anthropic-beta": login} if login else shown)
 
 
 class Gateway:
@@ -110,40 +113,36 @@ class Gateway:
 
     def prepare(self, wire: Wire, way: Way, raw: bytes, headers: Mapping[str, str], path: str) -> Passage:
         """What is to go out on its `way` for the body `raw` of a request to `path`."""
-        passing = Passage(wire, raw)
+        passing = Passage(wire, way, path, headers, raw)
         with self._harmless():
             body = json.loads(raw)
             if isinstance(body, dict):
-                passing = Passage(wire, raw, body=body)
+                passing = replace(passing, body=body)
                 if wire is RESPONSES:
-                    body, passing = self._opened(body, passing, headers)
-                if prepared := self._prepared(passing, body, way, headers, path):
+                    body, passing = self._opened(passing)
+                if prepared := self._prepared(passing, body):
                     return prepared
             self.metrics.add("requests", kind="passed")
         return passing
 
-    def _opened(
-        self, body: dict[str, Any], passing: Passage, headers: Mapping[str, str]
-    ) -> tuple[dict[str, Any], Passage]:
-        """`body` and `passing` with the view in place of a compaction of ours, which nobody else could read."""
-        scope = short_digest(self.conversations.scope(body, headers))
+    def _opened(self, passing: Passage) -> tuple[dict[str, Any], Passage]:
+        """The body of `passing`, and it, with the view in place of a compaction of ours, which nobody else can read."""
+        body, scope = passing.body, short_digest(self.conversations.scope(passing.body, passing.headers))
         whole = opened(body, lambda words: self._store.use(lambda store: store.get_state(_words_name(scope, words))))
         if whole is body:
             return body, passing
         plain = RESPONSES.with_messages(whole, RESPONSES.read(whole).messages)
-        return whole, Passage(passing.wire, _bytes(plain), body=plain)
+        return whole, replace(passing, raw=_bytes(plain), body=plain)
 
-    def _prepared(
-        self, passing: Passage, body: dict[str, Any], way: Way, headers: Mapping[str, str], path: str
-    ) -> Passage | None:
+    def _prepared(self, passing: Passage, body: dict[str, Any]) -> Passage | None:
         """`passing` with what its session sends, or answered; None where it has no session or nothing to answer."""
-        wire, ask = passing.wire, asked(body, path) if passing.wire is RESPONSES else ""
+        wire, ask = passing.wire, asked(body, passing.path) if passing.wire is RESPONSES else ""
         body = without_ask(body, ask) if ask else body
         messages = wire.messages(body)
         if not messages:
             return None
-        called, asker = str(standing(body).get("by", "")) if wire is RESPONSES else "", _asker(wire, way, headers)
-        conversation = self.conversations.find(messages, body, headers, asker, called)
+        called, asker = str(standing(body).get("by", "")) if wire is RESPONSES else "", passing.asker
+        conversation = self.conversations.find(messages, body, passing.headers, asker, called)
         if conversation is None:
             return None
         passage = replace(passing, conversation=conversation, messages=messages)
@@ -151,9 +150,10 @@ class Gateway:
         with self._counted(conversation):
             conversation.session.set_request(**wire.request(body), client=asker if wire is MESSAGES else None)
             if planner is not None:
-                planner.is_due(way.url(path.removesuffix("/compact")), headers, wire.with_messages(body, messages))
+                url = passing.way.url(passing.path.removesuffix("/compact"))
+                planner.is_due(url, passing.headers, wire.with_messages(body, messages))
             if ask:
-                return self._answered(ask, passage, conversation, body, headers)
+                return self._answered(ask, passage, conversation, body)
             prepared = conversation.session.prepare(messages)
         is_same = prepared == list(messages)
         if planner is not None:
@@ -163,14 +163,7 @@ class Gateway:
         raw = passing.raw if is_same else _bytes(wire.with_messages(body, prepared))
         return replace(passage, raw=raw, body=body)
 
-    def _answered(
-        self,
-        ask: Ask,
-        passage: Passage,
-        conversation: Conversation,
-        body: dict[str, Any],
-        headers: Mapping[str, str],
-    ) -> Passage | None:
+    def _answered(self, ask: Ask, passage: Passage, conversation: Conversation, body: dict[str, Any]) -> Passage | None:
         """The answer to a client that asks for a compaction; None where there is nothing to answer, and where
         something of another's stands in front, for all that is to go with it."""
         session, messages = conversation.session, passage.messages
@@ -180,7 +173,7 @@ class Gateway:
         held = carried(messages, done.messages, standing(body), conversation.called)
         content, media_type, words = reply(ask, body, held, short_digest(session.session_id + _bytes(held).decode()))
         if ask == "words":
-            name = _words_name(short_digest(self.conversations.scope(body, headers)), words)
+            name = _words_name(short_digest(self.conversations.scope(body, passage.headers)), words)
             kept = {**held, "history": session.state.history_key}  # is forgotten with it
             self._store.use(lambda store: store.set_state(name, kept))
         self.metrics.add("requests", kind="answered")

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
+from applier.adapters.proxy.configuration import LimitTable
 from applier.session.persistence import SessionStore
 from applier.store import Store
 from planner.errors import SettingsError, StoreError
 
-__all__ = ["TOKEN_START", "People", "Quota", "Token", "create_token", "list_tokens", "revoke_token"]
+__all__ = ["TOKEN_START", "People", "Token", "create_token", "list_tokens", "revoke_token"]
 
 TOKEN_START = "cpt_"
 """How every token begins, by which it is known among keys; no provider's key begins so."""
@@ -36,14 +37,6 @@ _READ_SECONDS = 1.0
 _REST_SECONDS = 5.0
 """So long nothing is written after the store could not be used: a database that does not answer costs its time-out."""
 _logger = logging.getLogger("applier.proxy")
-
-
-@dataclass(frozen=True)
-class Quota:
-    """How much one person may spend a day (UTC); None: any amount."""
-
-    tokens: int | None = None
-    dollars: float | None = None
 
 
 @dataclass(frozen=True)
@@ -99,14 +92,14 @@ class People:
     """Lets in who has a token, until his quota is spent; may be used from several threads."""
 
     def __init__(
-        self, store: SessionStore, quota_of: Callable[[str], Quota], now: Callable[[], float] = time.time
+        self, store: SessionStore, limit_of: Callable[[str], LimitTable], now: Callable[[], float] = time.time
     ) -> None:
         """Read what the store knows.
 
         Raises:
             StoreError: it cannot be read.
         """
-        self._store, self._quota_of, self._now = store, quota_of, now
+        self._store, self._limit_of, self._now = store, limit_of, now
         self._own = secrets.token_hex(8)
         """Names the records of this process."""
         self._spent: Counter[tuple[str, str, str]] = Counter()
@@ -128,8 +121,8 @@ class People:
 
     def wait_seconds(self, person: str) -> int:
         """How long `person` has to wait for the next day, for his quota is spent; 0 if it is not."""
-        quota, spent = self._quota_of(person), self.spent(person)
-        bounds = ((quota.tokens, spent["tokens"]), (quota.dollars, spent["dollars"]))
+        limit, spent = self._limit_of(person), self.spent(person)
+        bounds = ((limit.tokens_a_day, spent["tokens"]), (limit.dollars_a_day, spent["dollars"]))
         if all(bound is None or amount < bound for bound, amount in bounds):
             return 0
         now = datetime.fromtimestamp(self._now(), UTC)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,28 +88,20 @@ class ResponsesPlanner:
         if own is None:
             raise PlannerUnavailable("planner model: nothing is known of whom the conversation asks")
         model, answers = str(own.body.get("model") or ""), dict[str, RelayedAnswer]()
-        tokens = request.analysis.tokens if self._is_warm and self.model in ("", model) else 0
+        warm = self._cached_at is not None and is_warm(time.monotonic() - self._cached_at)
+        tokens = request.analysis.tokens if warm and self.model in ("", model) else 0
         planner = RelayedPlanner(answers, self.model or model, model, tokens)
         while True:  # each round answers what the one before it asked
             try:
                 return planner.propose(request)
             except Unanswered as asked:
-                answers |= _asked(own, asked.questions, deadline)
-
-    @property
-    def _is_warm(self) -> bool:
-        at = self._cached_at
-        return at is not None and is_warm(time.monotonic() - at)
-
-
-def _asked(own: OwnRequest, questions: Sequence[RelayedQuestion], deadline: float) -> dict[str, RelayedAnswer]:
-    """What comes of `questions`, put side by side; a failure is an answer, too."""
-    with ThreadPoolExecutor(MOST_PARALLEL) as threads:
-        answers = threads.map(lambda question: _answer(own, question, deadline), questions)
-        return dict(zip((question.id for question in questions), answers, strict=True))
+                with ThreadPoolExecutor(MOST_PARALLEL) as threads:
+                    said = threads.map(lambda question: _answer(own, question, deadline), asked.questions)
+                    answers |= {question.id: one for question, one in zip(asked.questions, said, strict=True)}
 
 
 def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> RelayedAnswer:
+    """What comes of `question`; a failure is an answer, too."""
     left = deadline - time.monotonic()
     if left <= 0:
         return RelayedAnswer(failure=_LATE)

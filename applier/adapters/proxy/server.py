@@ -85,7 +85,7 @@ class ProxyServer(AppServer):
         register_prices(self._session_settings.prices)
         preset_named(self._session_settings.preset)
         self._store = SessionStore(settings.store, _PATIENCE_SECONDS)
-        people = People(self._store, team.limits.quota_of) if team and settings.has_people else None
+        people = People(self._store, team.limits.of) if team and settings.has_people else None
         idle_seconds = CACHE_LIFETIME_SECONDS if self._is_shared else IDLE_SECONDS
         conversations = Conversations(self._open_session, settings.own, idle_seconds=idle_seconds, marks=self._marks)
         self.gateway = Gateway(conversations, self.metrics, self._store, people)

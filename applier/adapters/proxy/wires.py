@@ -12,7 +12,7 @@ from typing import Any
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, to_openai
 from applier.adapters.transcripts.responses import ReadItems, read_items, to_items
 from applier.session.request import WINDOW_EXCEEDED, fields_of_body
-from planner.reading.messages import to_json
+from planner.reading.messages import field_of, to_json
 
 __all__ = ["CHAT", "MAX_READ_BYTES", "MESSAGES", "RESPONSES", "Wire", "observed"]
 
@@ -109,17 +109,15 @@ class _Responses:
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         answer = event.get("response") if str(event.get("type")).startswith("response.") else event
-        answer = answer if isinstance(answer, Mapping) else {}
-        error, usage = answer.get("error"), answer.get("usage")
-        if isinstance(error, Mapping) and error.get("code") == "context_length_exceeded":
+        if field_of(field_of(answer, "error"), "code") == "context_length_exceeded":
             return {"stop_reason": WINDOW_EXCEEDED}
-        tokens = usage.get("input_tokens") if isinstance(usage, Mapping) else None
-        details = usage.get("input_tokens_details") if isinstance(usage, Mapping) else None
-        read = details.get("cached_tokens") if isinstance(details, Mapping) else None
+        usage = field_of(answer, "usage")
+        tokens = field_of(usage, "input_tokens")
+        read = field_of(field_of(usage, "input_tokens_details"), "cached_tokens")
         if not isinstance(tokens, int) or not tokens:
             return None
         read = read if isinstance(read, int) else 0
-        output = usage["output_tokens"] if isinstance(usage, Mapping) and "output_tokens" in usage else 0
+        output = field_of(usage, "output_tokens") or 0
         return {"usage": {"input_tokens": tokens - read, "cache_read_input_tokens": read, "output_tokens": output}}
 
 

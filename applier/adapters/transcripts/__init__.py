@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from applier.adapters.transcripts.agent_sessions import AGENT_SESSIONS
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.adapters.transcripts.codex import CODEX
 from applier.adapters.transcripts.document import Document, document_of, load_document
@@ -41,7 +40,7 @@ SUFFIXES = (".json", ".jsonl")
 
 CLIENTS: tuple[Client, ...] = (CLAUDE_CODE, CODEX)
 """Whose session logs are read, written and resumed from; another client is one more here."""
-FORMATS: tuple[Format, ...] = (*CLIENTS, *AGENT_SESSIONS, *DUMPS, *MESSAGE_LISTS)
+FORMATS: tuple[Format, ...] = (*CLIENTS, *DUMPS, *MESSAGE_LISTS)
 """All that can be read; the first that detects a file as its own reads it."""
 
 

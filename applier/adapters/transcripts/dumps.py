@@ -1,4 +1,5 @@
-"""What the entries of other libraries' dumps say, in roles and blocks, a function a form."""
+"""What the entries of other libraries' dumps, and of coding agents' sessions, say, in roles and blocks, a function a
+form."""
 
 from __future__ import annotations
 
@@ -11,16 +12,17 @@ from applier.adapters.transcripts.entries import (
     beside,
     called,
     dicts,
+    images,
     lists,
     read_only,
     result,
 )
-from applier.adapters.transcripts.items import CALLS, OUTPUTS, Item, spoken
 from applier.adapters.transcripts.message_lists import Conversations, Data
 from applier.adapters.transcripts.openai_chat import arguments_as_object
+from applier.adapters.transcripts.responses import CALLS, OUTPUTS, Item, spoken
 from planner.reading.messages import Block
 
-__all__ = ["DUMPS", "chat", "gemini", "gemini_answer"]
+__all__ = ["DUMPS"]
 
 _ROLES = {
     "human": "user",
@@ -33,7 +35,7 @@ _ROLES = {
 }
 
 
-def chat(role: str, entry: Data) -> Spoken:
+def _chat(role: str, entry: Data) -> Spoken:
     """A chat message as most libraries have it."""
     if role in ("tool", "function", "observation"):
         failed = entry.get("status") == "error"
@@ -65,7 +67,7 @@ def _is_langchain(entry: Data) -> bool:
 
 def _langchain(entry: Data) -> Spoken:
     plain = _of_langchain(entry)
-    return chat(plain.get("role") or plain["type"], plain)
+    return _chat(plain.get("role") or plain["type"], plain)
 
 
 def _pydantic_ai(entry: Data) -> Spoken:
@@ -77,11 +79,9 @@ def _pydantic_ai(entry: Data) -> Spoken:
         elif name and (kind.endswith("tool-return") or kind == "retry-prompt"):
             yield "host", [result(key, name, content, part.get("outcome") != "success")]
         elif kind not in THINKING:
-            role = {"user-prompt": "user", "system-prompt": "system"}.get(kind, "host")
-            yield (
-                "assistant" if entry["kind"] == "response" else role,
-                as_blocks(part if content is None else content),
-            )
+            asked = {"user-prompt": "user", "system-prompt": "system"}.get(kind, "host")
+            role = "assistant" if entry["kind"] == "response" else asked
+            yield role, as_blocks(part if content is None else content)
 
 
 def _pydantic_ai_lists(values: Any) -> Conversations:
@@ -92,18 +92,18 @@ def _pydantic_ai_lists(values: Any) -> Conversations:
     return [(beside({"system": newest}), found)] if is_own else []
 
 
-def gemini(entry: Data) -> Spoken:
+def _gemini(entry: Data) -> Spoken:
     """A content, of the API or of an agent's session."""
     role = "assistant" if entry.get("role") == "model" else "user"
     for part in entry["parts"]:
-        call, answer = part.get("functionCall") or part.get("function_call"), gemini_answer(part)
+        call, answer = part.get("functionCall") or part.get("function_call"), _gemini_answer(part)
         if call:
             yield "assistant", [called(call.get("id"), call["name"], call.get("args"))]
         else:
             yield role, [answer] if answer else as_blocks(part)
 
 
-def gemini_answer(part: Any) -> Block | None:
+def _gemini_answer(part: Any) -> Block | None:
     """The result that `part` is, if it is one."""
     answer = (part.get("functionResponse") or part.get("function_response")) if isinstance(part, dict) else None
     if not answer:
@@ -118,7 +118,7 @@ def _sharegpt(entry: Data) -> Spoken:
     role, value = entry["from"], entry["value"]
     if role == "function_call":
         role, value = "gpt", {"tool_calls": [{"function": arguments_as_object(value)}]}
-    return chat(role, value if isinstance(value, dict) else {"content": value, "name": entry.get("name")})
+    return _chat(role, value if isinstance(value, dict) else {"content": value, "name": entry.get("name")})
 
 
 def _response_item(entry: Data) -> Spoken:
@@ -167,20 +167,194 @@ def _runs(value: Any) -> Conversations:
 
 def _run_entry(entry: Data) -> Spoken:
     """A message of any library."""
-    forms = ((_is_langchain, _langchain), (_is_item, _response_item), (_is_content, gemini))
+    forms = ((_is_langchain, _langchain), (_is_item, _response_item), (_is_content, _gemini))
     say = next((say for is_own, say in forms if is_own(entry)), None)
-    return say(entry) if say else chat(entry.get("role") or "assistant", entry)
+    return say(entry) if say else _chat(entry.get("role") or "assistant", entry)
 
 
 def _is_content(entry: Data) -> bool:
     return isinstance(entry.get("parts"), list) and "kind" not in entry
 
 
+def _gemini_session(entry: Data) -> Spoken:
+    """A message of a Gemini CLI session; what only the screen showed says nothing."""
+    role = {"user": "user", "gemini": "model"}.get(entry["type"])
+    if role:
+        content = entry.get("content") or []
+        parts = content if isinstance(content, list) else [content]
+        yield from _gemini({"role": role, "parts": [{"text": p} if isinstance(p, str) else p for p in parts]})
+    for call in entry.get("toolCalls") or ():
+        yield "assistant", [called(call["id"], call["name"], call.get("args"))]
+        parts = call.get("result") or [call.get("resultDisplay") or call.get("status")]
+        answer = next(filter(None, map(_gemini_answer, parts)), None) or result(None, None, parts)
+        failed = answer["is_error"] or call.get("status") in ("error", "cancelled")
+        yield "host", [{**answer, "tool_use_id": call["id"], "is_error": failed}]
+
+
+def _gemini_sessions(value: Any) -> Conversations:
+    """A session's file is one object, or its changes, a line each: messages anew, and where it was rewound to."""
+    session: Data = {}
+    messages: dict[str, Any] = {}
+    for line in value if isinstance(value, list) else [value]:
+        change = (line.get("$set") or line) if isinstance(line, dict) else {}
+        if "messages" in change:
+            messages = {str(number): message for number, message in enumerate(change["messages"])}
+        elif "$rewindTo" in change:
+            known = list(messages)
+            behind = known.index(change["$rewindTo"]) if change["$rewindTo"] in known else 0
+            messages = {key: messages[key] for key in known[:behind]}
+        elif "id" in change and "type" in change:
+            messages[str(change["id"])] = change
+        session |= change if "sessionId" in change else {}
+    return [(session, list(messages.values()))] if {"sessionId", "projectHash"} <= session.keys() and messages else []
+
+
+_UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "condensation", "condensation_request"})
+"""Actions and observations that the model never saw."""
+
+
+def _openhands(entry: Data) -> Spoken:
+    """An event of version 1; else an action, or the observation that has its id as the cause."""
+    if isinstance(entry.get("kind"), str):
+        yield from _openhands_event(entry)
+    elif "observation" in entry:
+        meta = (entry.get("extras") or {}).get("metadata") or {}
+        content = "".join(text or "" for text in (meta.get("prefix"), entry.get("content"), meta.get("suffix")))
+        failed = entry["observation"] == "error" or (meta.get("exit_code") or 0) > 0
+        yield "host", [] if entry["observation"] in _UNSPOKEN else [result(entry.get("cause"), None, content, failed)]
+    elif entry["action"] not in _UNSPOKEN:
+        yield _openhands_action(entry["action"], entry.get("source") == "agent", entry)
+
+
+def _openhands_action(kind: str, is_agents: bool, entry: Data) -> tuple[str, list[Block]]:
+    args = entry.get("args") or {}
+    if is_agents and kind not in ("message", "system", "finish"):
+        name = (entry.get("tool_call_metadata") or {}).get("function_name") or kind
+        inputs = {key: value for key, value in args.items() if key != "thought" and value is not None}
+        return "assistant", [*as_blocks(args.get("thought")), called(entry["id"], name, inputs)]
+    role = "system" if kind == "system" else "assistant" if is_agents else "user" if kind == "message" else "host"
+    texts = [args.get(key) for key in ("content", "thought", "final_thought", "command", "code")]
+    pictures = images({"image_urls": args.get("image_urls") or []})
+    return role, as_blocks([*texts, *pictures]) or as_blocks(entry.get("message"))
+
+
+def _openhands_event(entry: Data) -> Spoken:
+    kind, key, name = entry["kind"], entry.get("tool_call_id"), entry.get("tool_name")
+    if kind == "SystemPromptEvent":
+        yield "system", as_blocks([entry["system_prompt"], entry.get("dynamic_context")])
+    elif kind == "MessageEvent":
+        yield from _chat("user" if entry["source"] == "user" else "assistant", entry["llm_message"])
+    elif kind == "ActionEvent":
+        call = entry.get("tool_call") or {}
+        given = (call.get("function") or call).get("arguments") or entry.get("action")
+        yield "assistant", [*as_blocks(entry.get("thought")), called(key, name, given)]
+    elif name:
+        seen = entry.get("observation") or {}
+        content = seen.get("content") or entry.get("error") or entry.get("rejection_reason") or seen
+        yield "host", [result(key, name, content, seen.get("is_error") or not seen)]
+    yield "host", as_blocks(entry.get("extended_content"))
+
+
+def _is_event(entry: Data) -> bool:
+    return "source" in entry and any(isinstance(entry.get(key), str) for key in ("action", "observation", "kind"))
+
+
+def _opencode(entry: Data) -> Spoken:
+    """A message of OpenCode; each step of it is one answer of the model, with the results of its calls behind it."""
+    role, results = entry["info"]["role"], list[Block]()
+    for part in [*entry["parts"], {"type": "step-start"}]:
+        kind, state = part["type"], part.get("state") or {}
+        if kind == "step-start":
+            yield "host", results
+            results = []
+        elif kind == "tool":
+            yield role, [called(part["callID"], part["tool"], state.get("input"))]
+            told = state.get("output") or state.get("error") or state.get("status")
+            results.append(result(part["callID"], None, told, state.get("status") == "error"))
+        elif kind == "file":
+            yield role, as_blocks({**part, "type": part["mime"]})
+        elif kind == "text":
+            yield "host" if part.get("synthetic") else role, as_blocks(part)
+
+
+def _is_opencode(entry: Data) -> bool:
+    return isinstance(entry.get("info"), dict) and "role" in entry["info"] and isinstance(entry.get("parts"), list)
+
+
+_PI_TOLD = ("custom_message", "branch_summary")
+"""Lines of Pi's sessions by which extensions, or Pi itself, tell the model something; their lines of other types are
+for the screen."""
+
+
+def _pi(entry: Data) -> Spoken:
+    told: Data = {"role": "host", "content": entry.get("content") or entry.get("summary")}
+    message: Data = told if entry["type"] in _PI_TOLD else entry["message"]
+    role, content = message["role"], message.get("content") or []
+    if role == "toolResult":
+        yield "host", [result(message["toolCallId"], message["toolName"], content, message.get("isError"))]
+    elif role == "bashExecution":
+        ran = f"The user ran `{message['command']}`:\n{message['output']}"
+        yield "host", [] if message.get("excludeFromContext") else as_blocks(ran)
+    else:
+        for part in content if isinstance(content, list) else [content]:
+            is_call = isinstance(part, dict) and part.get("type") == "toolCall"
+            yield role, [called(part["id"], part["name"], part["arguments"])] if is_call else as_blocks(part)
+
+
+def _pi_sessions(value: Any) -> Conversations:
+    """The newest branch of a session, whose lines are a tree; a list where they name no parents."""
+    lines = dicts(value)
+    head = lines[0] if lines else {}
+    if head.get("type") != "session" or "cwd" not in head or not any(line.get("type") == "message" for line in lines):
+        return []
+    by_id = {str(line["id"]): line for line in lines if "id" in line}
+    branch, line = list[Data](), lines[-1] if "parentId" in lines[-1] else None
+    while line:
+        branch.append(line)
+        line = by_id.pop(str(line.get("parentId")), None)
+    return [(head, [line for line in branch[::-1] or lines if line.get("type") in ("message", *_PI_TOLD)])]
+
+
+_COPILOT_ROLES = {"system.message": "system", "user.message": "user", "system.notification": "host"}
+
+
+def _copilot(entry: Data) -> Spoken:
+    kind, data = entry["type"], entry["data"]
+    if kind == "tool.execution_complete":
+        told = data.get("result") or data.get("error") or {}
+        content = told.get("content") or told.get("message")
+        yield "host", [result(data["toolCallId"], None, content, not data.get("success"))]
+    elif kind == "assistant.message":
+        calls = (called(call["toolCallId"], call["name"], call.get("arguments")) for call in data["toolRequests"])
+        yield "assistant", [*as_blocks(data.get("content")), *calls]
+    elif kind in _COPILOT_ROLES:
+        yield _COPILOT_ROLES[kind], as_blocks(data.get("content"))
+
+
+def _copilot_sessions(value: Any) -> Conversations:
+    """Events of the agent itself; those of its subagents name the call that began them."""
+    lines = dicts(value)
+    if not lines or lines[0].get("type") != "session.start":
+        return []
+    events = [line for line in lines if isinstance(line.get("data"), dict)]
+    return [({}, [line for line in events if "parentToolCallId" not in line["data"]])]
+
+
 DUMPS = (
+    read_only(
+        "openhands",
+        "a trajectory of OpenHands",
+        lists(_is_event, "trajectory", "history", "events", "items"),
+        _openhands,
+    ),
+    read_only("gemini_cli", "a session of Gemini CLI", _gemini_sessions, _gemini_session),
+    read_only("opencode", "an export of OpenCode", lists(_is_opencode, "messages"), _opencode),
+    read_only("pi", "a session of Pi", _pi_sessions, _pi),
+    read_only("copilot_cli", "a session of Copilot CLI", _copilot_sessions, _copilot),
     read_only("langsmith", "runs of LangSmith", _runs, _run_entry),
     read_only("langchain", "messages of LangChain", lists(_is_langchain, "messages"), _langchain),
     read_only("pydantic_ai", "messages of pydantic-ai", _pydantic_ai_lists, _pydantic_ai),
-    read_only("gemini", "contents of Gemini", lists(_is_content, "contents", "history", "messages"), gemini),
+    read_only("gemini", "contents of Gemini", lists(_is_content, "contents", "history", "messages"), _gemini),
     read_only(
         "sharegpt",
         "conversations of ShareGPT",

@@ -53,26 +53,24 @@ class MessageList:
             raise document.torn
         if not -len(held) <= (part or 0) < len(held):
             raise TranscriptError(f"{document.name}: no part {part}; it holds {len(held)} (0 to {len(held) - 1})")
-        chosen, several = held[part or 0], part is None and len(held) > 1
-        first = f"{document.name}: holds {len(held)} conversations; this is the first (part=0 to {len(held) - 1})"
+        chosen = held[part or 0]
         places = [chosen.place_of(number) for number in range(len(chosen.entries))]
         numbered = list(self.messages(chosen.entries, places))
         lead = self.leading([message for _, message in numbered])
+        leading = [message["content"] for _, message in numbered[:lead]]
         messages, places = [m for _, m in numbered[lead:]], [places[number] for number, _ in numbered[lead:]]
+        warnings = [*_odd_roles(messages, places), *pairing_warnings(messages, places)]
+        if part is None and len(held) > 1:
+            which = f"this is the first (part=0 to {len(held) - 1})"
+            warnings.insert(0, f"{document.name}: holds {len(held)} conversations; {which}")
         task, tools = chosen.container.get("task"), chosen.container.get("tools")
         return Transcript(
             messages=messages,
-            system=_system(
-                document.name, chosen.container.get("system"), [message["content"] for _, message in numbered[:lead]]
-            ),
+            system=_system(document.name, chosen.container.get("system"), leading),
             tools=tools if isinstance(tools, list) else None,
             task=task if isinstance(task, str) and task.strip() else guess_task(messages),
             format=f"{self.name}_jsonl" if document.lines else self.name,
-            warnings=(
-                *((first,) if several else ()),
-                *_odd_roles(messages, places),
-                *pairing_warnings(messages, places),
-            ),
+            warnings=tuple(warnings),
             source={"path": document.path, "conversation": chosen},
         )
 

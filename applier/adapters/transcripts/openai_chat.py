@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from planner.errors import TranscriptError
-from planner.reading.messages import Block, Message, blocks
+from planner.reading.messages import THINKING, Block, Message, blocks
 
 __all__ = [
     "arguments_as_object",
@@ -256,7 +256,6 @@ def _parts(content: str | Sequence[Block]) -> Any:
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 """``data:image/png;base64,iVBORw0=``; not ``https://example.org/a.png``."""
-_HAS_NO_PART = frozenset({"thinking", "redacted_thinking"})
 
 
 def block_of_part(part: Data) -> Block:
@@ -286,7 +285,7 @@ def _source(url: str) -> Data:
 
 def _part(block: Block) -> Data | None:
     kind, source = block["type"], block.get("source")
-    if kind in _HAS_NO_PART:
+    if kind in THINKING:
         return None
     if kind not in ("image", "document") or not isinstance(source, dict):
         return block

@@ -3,7 +3,8 @@
 Decides which items are the conversation and which are the host's own (tools, instructions, settings of a turn): those
 stand where they are, whatever becomes of the conversation around them. Before an item that nobody here knows, as the
 encrypted compaction of a provider, nothing is touched. What an item says beyond its block is kept beside that, so that
-it can be undone exactly. Reasoning stays sealed, in the message that it led to.
+it can be undone exactly. Reasoning stays sealed, in the message that it led to. In requests, logs and dumps alike a
+script of Codex that calls one tool is read as the call of that.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from applier.adapters.transcripts.items import CALLS, OUTPUTS, Item, item_blocks, item_result, item_use
-from applier.adapters.transcripts.openai_chat import REMAINDER
+from applier.adapters.transcripts.openai_chat import REMAINDER, arguments_as_object, block_of_part
 from planner.errors import TranscriptError
 from planner.reading.messages import THINKING, Block, Message, blocks, call_ids, result_ids
 
-__all__ = ["VIEW", "ReadItems", "read_items", "to_items"]
+__all__ = ["CALLS", "OUTPUTS", "VIEW", "Item", "ReadItems", "item_blocks", "read_items", "spoken", "to_items"]
 
 Data = dict[str, Any]
 VIEW = "compactor_view"
@@ -46,6 +46,122 @@ _ITEM = "item"
 """The type of a block that is a whole item."""
 _NO_PARTS = frozenset({_ITEM, "tool_use", "tool_result", *THINKING})
 """What no part of a message may call itself: here these are items of their own."""
+CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+"""Calls of the client's tools, and where each has its input."""
+OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
+
+
+class Item(BaseModel):
+    """A response item, or an event; each type uses some of the fields."""
+
+    type: str = ""
+    role: str = ""
+    content: str | list[dict[str, Any]] | None = None
+    call_id: str | None = None
+    name: str = ""
+    arguments: str | dict[str, Any] = ""
+    input: str = ""
+    action: dict[str, Any] | None = None
+    output: str | list[dict[str, Any]] | dict[str, Any] | None = None
+    num_turns: int = 0
+
+
+def spoken(item: Item) -> tuple[str, list[Block]] | None:
+    """Whose words `item` is (``user``, ``assistant``, ``system``, ``host`` for a result) and what it says; None: it is
+    the provider's own, or the client's."""
+    if item.role and item.type in ("", "message"):
+        return "system" if item.role == "developer" else item.role, item_blocks(item.content)
+    if item.type in CALLS and item.call_id:
+        return "assistant", [item_block(item)]
+    return ("host", [item_block(item)]) if item.type in OUTPUTS else None
+
+
+_SCRIPT = "exec"
+"""The tool that takes a script, in JavaScript."""
+_CALLED = {"exec_command": "cmd", "apply_patch": "input"}
+"""Tools that scripts call, and the key of what they are called with."""
+_CALL = re.compile(r'\btools\.(exec_command|apply_patch)\(\s*(?:\{\s*"?cmd"?\s*:\s*)?("(?:[^"\\\n]|\\.)*")(?=\s*[,})])')
+"""``tools.exec_command({"cmd": "ls"})``, ``tools.apply_patch("*** Begin Patch…")``; not ``{cmd: "cat " + name}``."""
+_OPEN = re.compile(r"\btools\s*[.\[]|\b(?:if|for|while|switch|catch)\b|=>|\?|&&|\|\|")
+"""What leaves open which calls a script makes: ``tools[name]``, ``for (``; not ``text(r.output)``."""
+
+
+def item_block(item: Item) -> Block:
+    """The result that `item` is, or the call; of a script that calls one tool, with words that stand in it, the call of
+    that: several commands are one of several lines, as a shell would be given them."""
+    if item.type in OUTPUTS:
+        return _result(item)
+    name, value = item.name or "local_shell", item.action or {}
+    if item.type == "function_call":
+        told = item.arguments
+        value = told if isinstance(told, dict) else arguments_as_object(told)
+    elif item.type == "custom_tool_call":
+        called = _script_call(item.input) if name == _SCRIPT else None
+        name, value = called or (name, {"input": item.input})
+    return {"type": "tool_use", "id": item.call_id, "name": name, "input": value}
+
+
+def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
+    """The one tool that a `script` calls, whatever it finds, and its input; None if its text does not say that."""
+    calls = _CALL.findall(script)
+    tools = [*{tool for tool, _ in calls}]
+    if len(tools) != 1 or _OPEN.search(_CALL.sub("", script)):
+        return None
+    try:
+        return tools[0], {_CALLED[tools[0]]: "\n".join(json.loads(literal) for _, literal in calls)}
+    except ValueError:
+        return None
+
+
+def _result(item: Item) -> Block:
+    output = item.output
+    failed = isinstance(output, dict) and output.get("success") is False
+    content = output.get("content") if isinstance(output, dict) else output
+    inner = item_blocks(content) if isinstance(content, list) else content or ""
+    if item.type == "custom_tool_call_output" and isinstance(inner, list):
+        failed = failed or any(str(block.get("text")).startswith("Script failed\n") for block in inner[:1])
+        inner = _told(inner)
+    flag = {"is_error": True} if failed else {}
+    return {"type": "tool_result", "tool_use_id": item.call_id, "content": inner, **flag}
+
+
+def _told(parts: Sequence[Block]) -> list[Block]:
+    """What a script printed, with how its commands ended; that one of several failed is said first of all."""
+    told, codes = list[Block](), list[int]()
+    for part in parts:
+        text, code = _ended(part["text"]) if part["type"] == "text" else ("", None)
+        told.append({**part, "text": text} if text else part)
+        codes += [] if code is None else [code]
+    if len(codes) > 1 and any(codes) and told[0]["type"] == "text":
+        told[0]["text"] += f"Process exited with code {next(filter(None, codes))}\n"
+    return told
+
+
+def _ended(text: str) -> tuple[str, int | None]:
+    """How a command ended that a script ran and what it printed, as Codex says it of one without a script around it,
+    and its code; any other text as it is."""
+    try:
+        told = json.loads(text) if text.startswith('{"chunk_id":') else {}
+        code = told.get("exit_code")
+        ended = f"running with session ID {told['session_id']}" if code is None else f"exited with code {code}"
+        return f"Process {ended}\nOutput:\n{told['output']}", code
+    except (ValueError, KeyError, RecursionError):
+        return text, None
+
+
+def item_blocks(content: str | list[dict[str, Any]] | None) -> list[Block]:
+    """The blocks of an item's content."""
+    if not isinstance(content, list):
+        return [{"type": "text", "text": content}] if content else []
+    return [_part_block(part) for part in content]
+
+
+def _part_block(part: dict[str, Any]) -> Block:
+    if part.get("type") in ("input_text", "output_text", "text"):
+        return {"type": "text", "text": str(part.get("text", ""))}
+    if part.get("type") == "input_image" and isinstance(part.get("image_url"), str):
+        return block_of_part({"type": "image_url", "image_url": {"url": part["image_url"]}})
+    return {"type": "unknown", **part}
 
 
 @dataclass
@@ -75,10 +191,10 @@ def read_items(items: Sequence[Any]) -> ReadItems:
         elif kind == "host":
             read.fixed.append((len(read.messages), item))
         elif kind == open_role != "user":
-            read.messages[-1]["content"] += _blocks(item, kind, f"input[{at}]")
+            read.messages[-1]["content"] += _blocks(item, f"input[{at}]")
         else:
             role = "assistant" if kind == "assistant" else "user"
-            read.messages.append({"role": role, "content": _blocks(item, kind, f"input[{at}]")})
+            read.messages.append({"role": role, "content": _blocks(item, f"input[{at}]")})
         open_role = kind
     return read
 
@@ -113,7 +229,7 @@ def _is_context(item: Data) -> bool:
     return all(isinstance(part, dict) and _CONTEXT.match(str(part.get("text") or "")) for part in parts)
 
 
-def _blocks(item: Data, kind: str, place: str) -> list[Block]:
+def _blocks(item: Data, place: str) -> list[Block]:
     try:
         if item.get("type", "message") == "message":
             return _said(item)
@@ -121,7 +237,7 @@ def _blocks(item: Data, kind: str, place: str) -> list[Block]:
             return [_thought(item)]
         if item["type"] in _SERVER_CALLS:
             return [{"type": _ITEM, "item": item}]
-        return [_answered(item) if kind == "result" else _called(item)]
+        return [_paired(item)]
     except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise TranscriptError(f"{place}: no item of the type that it names ({error!r:.60})") from None
 
@@ -134,7 +250,7 @@ def _said(item: Data) -> list[Block]:
         return [{"type": "text", "text": content, REMAINDER: {"item": head}}]
     made = []
     for at, part in enumerate(content or ()):
-        (block,) = item_blocks([part])
+        block = _part_block(part)
         if block["type"] in _NO_PARTS:
             raise ValueError(block["type"])
         exact = {} if _part(block, item["role"]) == part else {"part": part}
@@ -148,17 +264,12 @@ def _thought(item: Data) -> Block:
     return {"type": "redacted_thinking", "data": sealed or "", REMAINDER: {"item": head}}
 
 
-def _called(item: Data) -> Block:
-    key = CALLS[item["type"]]
-    block, head = item_use(Item.model_validate(item)), _without(item, key)
-    exact = {} if _input(block, head) == item[key] else {key: item[key]}
+def _paired(item: Data) -> Block:
+    """A call or a result, with what is needed to say it again as it was said."""
+    key = CALLS.get(item["type"], "output")
+    block, head = item_block(Item.model_validate(item)), _without(item, key)
+    exact = {} if _value(block, head) == item[key] else {key: item[key]}
     return {**block, REMAINDER: {"item": head, **exact}}
-
-
-def _answered(item: Data) -> Block:
-    block = item_result(Item.model_validate(item))
-    exact = {} if _output(block["content"]) == item["output"] else {"output": item["output"]}
-    return {**block, REMAINDER: {"item": _without(item, "output"), **exact}}
 
 
 def _without(data: Mapping[str, Any], *keys: str) -> Data:
@@ -222,14 +333,13 @@ def _item(bare: Block, rest: Data) -> Data | None:
         return {**head, **({"encrypted_content": bare["data"]} if bare.get("data") else {})}
     if kind == "tool_use":
         head = head or {"type": "function_call", "call_id": bare["id"], "name": bare["name"]}
-        key = CALLS[head["type"]]
-        exact = key in rest and item_use(Item.model_validate({**head, key: rest[key]})) == bare
-        return {**head, key: rest[key] if exact else _input(bare, head)}
-    if kind == "tool_result":
+    elif kind == "tool_result":
         head = head or {"type": "function_call_output", "call_id": bare["tool_use_id"]}
-        exact = "output" in rest and item_result(Item.model_validate({**head, "output": rest["output"]})) == bare
-        return {**head, "output": rest["output"] if exact else _output(bare.get("content") or "")}
-    return None
+    else:
+        return None
+    key = CALLS.get(head["type"], "output")
+    exact = key in rest and item_block(Item.model_validate({**head, key: rest[key]})) == bare
+    return {**head, key: rest[key] if exact else _value(bare, head)}
 
 
 def _message(role: str, parts: Sequence[tuple[Data, Block]]) -> Data:
@@ -243,10 +353,14 @@ def _message(role: str, parts: Sequence[tuple[Data, Block]]) -> Data:
 
 
 def _is_exact(rest: Data, bare: Block) -> bool:
-    return "part" in rest and item_blocks([rest["part"]]) == [bare]
+    return "part" in rest and _part_block(rest["part"]) == bare
 
 
-def _input(block: Block, head: Data) -> Any:
+def _value(block: Block, head: Data) -> Any:
+    """What a call was called with, or what came of it, as an item that begins with `head` says it."""
+    if block["type"] == "tool_result":
+        content = block.get("content") or ""
+        return content if isinstance(content, str) else [_part(one, "user") for one in content]
     value = block["input"]
     if head["type"] == "function_call":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -256,10 +370,6 @@ def _input(block: Block, head: Data) -> Any:
             return words
         return f"text(await tools.{block['name']}({json.dumps(words or value, ensure_ascii=False)}))"
     return value
-
-
-def _output(content: str | Sequence[Block]) -> Any:
-    return content if isinstance(content, str) else [_part(block, "user") for block in content]
 
 
 def _part(block: Block, role: str) -> Data:

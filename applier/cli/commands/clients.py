@@ -27,15 +27,7 @@ import click
 from click.core import ParameterSource
 
 from applier.adapters.transcripts import CLIENTS, Client
-from applier.cli.commands.servers import (
-    NO_STORE,
-    PROJECT_VARIABLE,
-    SESSION_VARIABLE,
-    TOKEN_VARIABLE,
-    open_proxy,
-    session_options,
-    warn_of_store,
-)
+from applier.cli.commands import servers
 from applier.cli.files import make_folder, read_file
 from applier.cli.options import as_json, output_option, store_option
 from applier.cli.planning import planned, planning_options, write_view
@@ -65,7 +57,7 @@ _CODEX_PROVIDER = "openai"
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@session_options
+@servers.session_options
 @as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
@@ -83,8 +75,8 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     # of one folder, whatever run and login: `claude --continue` goes on with what was said in it last
     name = f"wrap-{sha256(os.path.realpath('.').encode()).hexdigest()[:8]}"
     how["project"] = os.path.realpath(".")
-    with open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **how) as proxy:
-        warn_of_store(proxy)
+    with servers.open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **how) as proxy:
+        servers.warn_of_store(proxy)
         code = _run(_told(client, proxy), _environment(proxy))
         report = _report(proxy, client[0])
     if as_json:
@@ -122,10 +114,10 @@ def _environment(proxy: ProxyServer) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": proxy.url,
         "OPENAI_BASE_URL": f"{proxy.named_url}/v1",
         _HEADERS_VARIABLE: "\n".join(line for line in lines if line),
-        SESSION_VARIABLE: name,
-        PROJECT_VARIABLE: os.path.realpath("."),
+        servers.SESSION_VARIABLE: name,
+        servers.PROJECT_VARIABLE: os.path.realpath("."),
     }
-    return {key: value for key, value in {**os.environ, **ours}.items() if key != TOKEN_VARIABLE}
+    return {key: value for key, value in {**os.environ, **ours}.items() if key != servers.TOKEN_VARIABLE}
 
 
 def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -219,7 +211,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield f"{report['compactions']} compactions; {sent:,} prompt tokens sent, about {saved:,} more without"
     if report["store_problem"]:
-        yield f"{NO_STORE}: {report['store_problem']}"
+        yield f"{servers.NO_STORE}: {report['store_problem']}"
     if failed := report["failed_requests"]:
         yield f"{failed} requests went out as they came, for something failed here"
     for one in report["planned"]:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -19,17 +19,8 @@ from typing import Any
 
 import click
 
+from applier.cli import options
 from applier.cli.files import make_folder, write_unchanged
-from applier.cli.options import (
-    MOST_FAILURES,
-    agreed,
-    as_json,
-    change_options,
-    check_cap,
-    import_extra,
-    store_option,
-    with_store,
-)
 from applier.cli.screen import echo, print_json, print_table, progress, shorten, show_page
 from applier.learning.conversations import MANY, Conversation, Unread, conversations_in, stored_conversations
 from applier.learning.files import LearnedFiles, difference, digest_of
@@ -62,9 +53,9 @@ _PLACE = click.Path(exists=True, path_type=Path)
 @click.option("--batch", is_flag=True, help="Ask by Anthropic's batch API: half the price, within a day.")
 @click.option("--web", is_flag=True, help="Review the lines in a browser on this machine, and write them there.")
 @click.option("--approve", is_flag=True, help="Only approve what stands in the files already: a colleague's lines.")
-@change_options
-@store_option
-@as_json
+@options.change_options
+@options.store_option
+@options.as_json
 def learn_command(
     project: Path,
     into: str,
@@ -90,12 +81,11 @@ def learn_command(
     if web and (approve or dry_run or yes or as_json):
         raise click.UsageError("--web asks in the browser: not with --approve, --dry-run, --yes or --json.")
     now = time.time()
-    today = datetime.fromtimestamp(now, UTC).date()
     report: dict[str, Any] = {"lines": []}
     with ExitStack() as stack:
         memory = Memory(stack.enter_context(_store(store, stack, dry_run=dry_run)), str(project), writes=not dry_run)
         files = LearnedFiles(project, into)
-        texts = files.texts()
+        learned, texts = _Learned(memory, files, datetime.fromtimestamp(now, UTC).date()), files.texts()
         if approve:
             changes = texts
             keys = {line: digest_of(line)[:16] for line in files.lines(texts)}
@@ -103,14 +93,14 @@ def learn_command(
             places = [str(project), *also]
             every = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
             reader = stack.enter_context(open_reader(**asked))
-            report, lines = _read_all(every, memory, files, reader, cap, today, apart=bool(logs))
+            report, lines = _read_all(every, learned, reader, cap, apart=bool(logs))
             report["lines"] = [line.line for line in lines]
             keys = {line.line: line.key for line in lines}
-            changes = files.merged(texts, lines, memory.approved, today)
+            changes = learned.merged(texts, lines)
         new = [line for line in files.lines(changes) if line in keys and not memory.knows(line)]
         if web:
             _print(report)
-            _review(memory, files, texts, lines, new, today)
+            _review(learned, texts, lines, new)
             return
         shown = "".join(f"{line}\n" for line in new) if approve else difference(texts, changes)
         if as_json:
@@ -118,52 +108,56 @@ def learn_command(
         else:
             _print(report)
             echo(shown or "Nothing new to propose.\n", nl=False)
-        if shown and not dry_run and agreed(yes=yes, as_json=as_json):
-            _write(memory, files, texts, changes, {keys[line]: digest_of(line) for line in new})
+        if shown and not dry_run and options.agreed(yes=yes, as_json=as_json):
+            learned.write(texts, changes, {keys[line]: digest_of(line) for line in new})
 
 
-def _write(
-    memory: Memory,
-    files: LearnedFiles,
-    texts: Mapping[str, str],
-    changes: Mapping[str, str],
-    approved: Mapping[str, str],
-) -> None:
-    for name in (name for name in changes if changes[name] != texts[name]):
-        make_folder((files.project / name).parent)
-        write_unchanged(files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
-    gone = {*files.lines(texts)}.difference(files.lines(changes))
-    memory.approve(approved, ended=set(map(digest_of, gone)))
+@dataclass(frozen=True)
+class _Learned:
+    """What is known of a project on a day: what its conversations taught, and what its files say."""
+
+    memory: Memory
+    files: LearnedFiles
+    today: date
+
+    def untold(self) -> list[Line]:
+        """The lines that the conversations teach and no file says."""
+        return self.files.untold(proposed_lines(self.memory.heard, self.today))
+
+    def merged(self, texts: Mapping[str, str], lines: Sequence[Line]) -> dict[str, str]:
+        """The `texts` of the files with these `lines`."""
+        return self.files.merged(texts, lines, self.memory.approved, self.today)
+
+    def write(self, texts: Mapping[str, str], changes: Mapping[str, str], approved: Mapping[str, str]) -> None:
+        """Put `changes` in the place of `texts`; `approved` are the digests of lines by their keys."""
+        for name in (name for name in changes if changes[name] != texts[name]):
+            make_folder((self.files.project / name).parent)
+            write_unchanged(self.files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
+        gone = {*self.files.lines(texts)}.difference(self.files.lines(changes))
+        self.memory.approve(approved, ended=set(map(digest_of, gone)))
 
 
-def _review(
-    memory: Memory,
-    files: LearnedFiles,
-    texts: Mapping[str, str],
-    lines: Sequence[Line],
-    told: Collection[str],
-    today: date,
-) -> None:
+def _review(learned: _Learned, texts: Mapping[str, str], lines: Sequence[Line], told: Collection[str]) -> None:
     """Have those of `lines` that are `told` reviewed in a browser: what is refused there is kept as a line without a
     form."""
-    pages = import_extra("applier.web", "web")
+    pages = options.import_extra("applier.web", "web")
     new = [line for line in lines if line.line in told]
     standing = [line for line in lines if line not in new]
 
     def write(agreed: Collection[str], refused: Collection[str]) -> str:
-        now = files.texts()
+        now = learned.files.texts()
         chosen = [line for line in new if line.key in agreed]
-        changes = files.merged(now, [*standing, *chosen], memory.approved, today)
+        changes = learned.merged(now, [*standing, *chosen])
         approved = {line.key: digest_of(line.line) for line in chosen}
-        _write(memory, files, now, changes, {**approved, **dict.fromkeys(refused, "")})
+        learned.write(now, changes, {**approved, **dict.fromkeys(refused, "")})
         names = [name for name in changes if changes[name] != now[name]]
         return f"Written: {len(chosen)} ({', '.join(names) or 'no file changed'}); refused: {len(refused)}"
 
-    change = difference(texts, files.merged(texts, standing, memory.approved, today))
+    change = difference(texts, learned.merged(texts, standing))
     if not (new or change):
         echo("Nothing new to propose.")
     else:
-        show_page(pages.PageServer(pages.LineReview(files.project.resolve().name, new, change, write)))
+        show_page(pages.PageServer(pages.LineReview(learned.files.project.resolve().name, new, change, write)))
 
 
 def _print(report: Mapping[str, Any]) -> None:
@@ -195,14 +189,7 @@ def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
 
 
 def _read_all(
-    every: Sequence[Conversation | Unread],
-    memory: Memory,
-    files: LearnedFiles,
-    reader: Reader,
-    cap: float,
-    today: date,
-    *,
-    apart: bool,
+    every: Sequence[Conversation | Unread], learned: _Learned, reader: Reader, cap: float, *, apart: bool
 ) -> tuple[dict[str, Any], list[Line]]:
     """Read what of `every` conversation was not read yet, and have a model review what they teach; what that came to,
     and the lines.
@@ -210,20 +197,20 @@ def _read_all(
     Raises:
         SettingsError: it might cost more than `cap`; nothing was asked.
     """
-    own = [one for one in every if isinstance(one, Conversation)]
+    memory, own = learned.memory, [one for one in every if isinstance(one, Conversation)]
     due = [one for one in own if not memory.is_read(one, reader.name)]
     sent = _sent(memory, reader)
     if reader.model is not None and not sent:
-        unseen = memory.review.unseen(files.untold(proposed_lines(memory.heard, today)))
-        dollars = reader.reckoned(due, memory.review, len(unseen))
-        check_cap(f"{len(due)} conversations, and a review of what they teach,", reader.name, dollars, cap)
+        dollars = reader.reckoned(due, memory.review, len(memory.review.unseen(learned.untold())))
+        options.check_cap(f"{len(due)} conversations, and a review of what they teach,", reader.name, dollars, cap)
         if dollars:
             what = f"{len(due)} conversations to read, and what they teach to review"
             echo(f"{what}, with {reader.name}: at most {money(dollars)}", err=True)
     report: dict[str, Any] = {"conversations": len(own), "read_now": 0, "reader": reader.name, "dollars": 0.0}
     report |= {"problems": [], "unread": [vars(one) for one in every if isinstance(one, Unread)]}
-    _read_due(due, memory, reader, cap, sent, report, apart=apart)
-    lines = files.untold(proposed_lines(memory.heard, today))
+    readings = _batched(due, memory, reader, sent) if reader.by_batch else _one_by_one(due, reader, apart=apart)
+    _read_due(due, readings, memory, reader, cap, report)
+    lines = learned.untold()
     if reader.model is not None:
         _review_lines(lines, memory, reader, cap, report)
     return report, memory.lines(lines)
@@ -248,18 +235,10 @@ def _review_lines(lines: Sequence[Line], memory: Memory, reader: Reader, cap: fl
 
 
 def _read_due(
-    due: Sequence[Conversation],
-    memory: Memory,
-    reader: Reader,
-    cap: float,
-    sent: str,
-    report: dict[str, Any],
-    *,
-    apart: bool,
+    due: Sequence[Conversation], readings: Readings, memory: Memory, reader: Reader, cap: float, report: dict[str, Any]
 ) -> None:
     """Read what is `due`, keep at once what each teaches, and add to `report` what that came to."""
     usage, failures, problems = Usage(), 0, report["problems"]
-    readings = _batched(due, memory, reader, sent) if reader.by_batch else _one_by_one(due, reader, apart=apart)
     with progress("reading conversations", len(due)) as step, closing(readings):
         for one, made in readings:
             if isinstance(made, PlannerUnavailable):
@@ -272,7 +251,7 @@ def _read_due(
                 report["read_now"] += 1
             step()
             report["dollars"] = reader.cost(usage, by_batch=reader.by_batch)
-            if not reader.by_batch and (failures >= MOST_FAILURES or report["dollars"] > cap):
+            if not reader.by_batch and (failures >= options.MOST_FAILURES or report["dollars"] > cap):
                 problems.append(f"stopped behind {one.name}: run it again to go on")
                 break
     missing = len(due) - report["read_now"] - len(problems)
@@ -329,8 +308,8 @@ def _batched(due: Sequence[Conversation], memory: Memory, reader: Reader, sent: 
 @click.command
 @click.argument("commit", required=False)
 @click.option("--project", type=_FOLDER, default=".", help="The project's folder (default: this one).")
-@with_store
-@as_json
+@options.with_store
+@options.as_json
 def commits_command(commit: str | None, project: Path, store: Store, as_json: bool) -> None:
     """Print which conversation made which commit.
 

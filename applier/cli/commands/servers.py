@@ -230,7 +230,10 @@ def mcp_command(session: str | None, history: str | None, project: str | None, c
     worked in the folder DIR, where it is named; nothing at all where none is named.
     """
     if config:
-        print_json(_configuration(session, history, project, store and options.store_anywhere(store)))
+        place = store and options.store_anywhere(store)
+        named = {"--session": session, "--history": history, "--project": project, "--store": place}
+        command, *args = program("mcp", *(part for name, value in named.items() if value for part in (name, value)))
+        print_json({"type": "stdio", "command": command, "args": args})
         return
     if history:
         with options.existing_store(store) as opened:
@@ -241,12 +244,3 @@ def mcp_command(session: str | None, history: str | None, project: str | None, c
     )
     with closing(visible):
         adapter.mcp_server(visible).run("stdio")
-
-
-def _configuration(
-    session: str | None, history: str | None, project: str | None, store: str | None
-) -> dict[str, object]:
-    """What MCP clients call a server, with the options that were given."""
-    named = {"--session": session, "--history": history, "--project": project, "--store": store}
-    command, *arguments = program("mcp", *(part for name, value in named.items() if value for part in (name, value)))
-    return {"type": "stdio", "command": command, "args": arguments}

@@ -11,20 +11,7 @@ from typing import Any, get_args
 
 import click
 
-from applier.cli.options import (
-    EXISTING_FILE,
-    OUTPUT_FILE,
-    age,
-    agreed,
-    as_json,
-    change_options,
-    output_option,
-    since,
-    size,
-    store_option,
-    turn_ranges,
-    with_store,
-)
+from applier.cli import options
 from applier.cli.screen import day, echo, print_data, print_json, print_table, screen
 from applier.store.archive import back_up, export_conversation, import_records
 from applier.store.listing import StoredConversation, conversations, facts_about, is_within, known_facts, stored_facts
@@ -55,8 +42,8 @@ def _line_range(text: str) -> tuple[int, int]:
 @click.argument("references", metavar="REF", callback=lambda *given: _references(given[-1]))
 @click.option("--lines", type=_line_range, metavar="FIRST-LAST", help="Only these lines, first and last included.")
 @click.option("--search", metavar="TEXT", help="Only lines that hold TEXT, match it as a pattern, or hold its words.")
-@with_store
-@as_json
+@options.with_store
+@options.as_json
 def restore_command(
     references: Iterator[str], lines: tuple[int, int] | None, search: str | None, store: Store, as_json: bool
 ) -> None:
@@ -84,7 +71,7 @@ def restore_command(
 def _references(text: str) -> Iterator[str]:
     """Each turn that `text` names, with its history; `text` itself if it is no list of turns."""
     history, colon, turns = text.rpartition(":")
-    ranges = turn_ranges(turns)
+    ranges = options.turn_ranges(turns)
     numbers = (number for first, last in ranges for number in range(first, last + 1))
     return (f"{history}{colon}t{number}" for number in numbers) if ranges else iter([text])
 
@@ -96,13 +83,13 @@ def _references(text: str) -> Iterator[str]:
 @click.option("--project", metavar="DIR", help="Only of conversations that worked in this folder.")
 @click.option(
     "--since",
-    type=since,
+    type=options.since,
     metavar="DATE|DAYS",
     default="1970-01-01",
     help="Only facts extracted since: 2026-11-01, or 7d.",
 )
-@with_store
-@as_json
+@options.with_store
+@options.as_json
 def facts_command(
     history: str | None, kind: str | None, words: str, project: str | None, since: float, store: Store, as_json: bool
 ) -> None:
@@ -130,8 +117,8 @@ def facts_command(
 @click.command
 @click.option("--session", help="Only events of this session.")
 @click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True, help="The newest N events.")
-@with_store
-@as_json
+@options.with_store
+@options.as_json
 def log_command(session: str | None, count: int, store: Store, as_json: bool) -> None:
     """Print the events of the store, oldest first."""
     events = store.events(session)[-count:]
@@ -166,8 +153,8 @@ _SORTED: Mapping[str, Callable[[StoredConversation], Any]] = {
 
 @store_command.command(name="list")
 @click.option("--sort", type=click.Choice(list(_SORTED)), default="date", show_default=True, help="Smallest first.")
-@with_store
-@as_json
+@options.with_store
+@options.as_json
 def list_(sort: str, store: Store, as_json: bool) -> None:
     """List the conversations: when each was used last, the size of its messages, where it worked, its task."""
     known = sorted(conversations(store), key=_SORTED[sort])
@@ -188,11 +175,13 @@ def _conversation_cells(one: StoredConversation) -> Iterator[str]:
 
 
 @store_command.command
-@click.option("--older-than", type=age, metavar="TIME", help="Remove what was not used for so long: 30d, 12h.")
-@click.option("--larger-than", type=size, help="Then what was used longest ago, while the store is larger: 2GB, 500MB.")
-@change_options
-@with_store
-@as_json
+@click.option("--older-than", type=options.age, metavar="TIME", help="Remove what was not used for so long: 30d, 12h.")
+@click.option(
+    "--larger-than", type=options.size, help="Then what was used longest ago, while the store is larger: 2GB, 500MB."
+)
+@options.change_options
+@options.with_store
+@options.as_json
 def gc(
     older_than: float | None, larger_than: float | None, dry_run: bool, yes: bool, store: Store, as_json: bool
 ) -> int:
@@ -210,7 +199,7 @@ def gc(
         titles = ("history", "used", "messages", "bytes")
         print_table(titles, rows, right=("messages", "bytes"), empty="no history goes")
         echo(f"{garbage.kept:,} stay; {garbage.events:,} old events go; about {garbage.bytes_after:,} bytes are left")
-    done = not dry_run and (garbage.histories or garbage.events) and agreed(yes=yes, as_json=as_json)
+    done = not dry_run and (garbage.histories or garbage.events) and options.agreed(yes=yes, as_json=as_json)
     if done:
         garbage = collect()
         if not as_json:
@@ -228,9 +217,9 @@ _overwrite = click.option("--overwrite", is_flag=True, help="Replace the file if
 
 
 @store_command.command
-@click.argument("file", type=OUTPUT_FILE)
+@click.argument("file", type=options.OUTPUT_FILE)
 @_overwrite
-@with_store
+@options.with_store
 def backup(file: Path, overwrite: bool, store: Store) -> None:
     """Write the whole store to FILE, which is a store's file itself, while others use it."""
     back_up(store, file, overwrite=overwrite)
@@ -239,9 +228,9 @@ def backup(file: Path, overwrite: bool, store: Store) -> None:
 
 @store_command.command
 @click.argument("history")
-@output_option("Where to write it.", required=True)
+@options.output_option("Where to write it.", required=True)
 @_overwrite
-@with_store
+@options.with_store
 def export(history: str, output: Path, overwrite: bool, store: Store) -> None:
     """Write one conversation to a file: history, plans, facts, events and its session's state.
 
@@ -252,10 +241,10 @@ def export(history: str, output: Path, overwrite: bool, store: Store) -> None:
 
 
 @store_command.command(name="import")
-@click.argument("file", type=EXISTING_FILE)
+@click.argument("file", type=options.EXISTING_FILE)
 @click.option("--backup", "is_backup", is_flag=True, help="FILE is a backup of your own store: take all of it.")
-@store_option
-@as_json
+@options.store_option
+@options.as_json
 def import_(file: Path, is_backup: bool, store: str | None, as_json: bool) -> None:
     """Take the conversation in FILE into the store, which is made if need be; all of it or nothing."""
     with open_store(store) as opened:
@@ -271,8 +260,8 @@ def import_(file: Path, is_backup: bool, store: str | None, as_json: bool) -> No
 @store_command.command
 @click.argument("history")
 @click.option("--yes", is_flag=True, help="Yes, for good.")
-@with_store
-@as_json
+@options.with_store
+@options.as_json
 def forget(history: str, yes: bool, store: Store, as_json: bool) -> int:
     """Delete a conversation for good, with its plans, facts, events and session states.
 
@@ -287,8 +276,8 @@ def forget(history: str, yes: bool, store: Store, as_json: bool) -> int:
 
 
 @store_command.command
-@with_store
-@as_json
+@options.with_store
+@options.as_json
 def flush(store: Store, as_json: bool) -> int:
     """Take what was forgotten out of the database's logs, too; exit 1 if something is left there."""
     return _report_left(store.flush(), as_json=as_json)
@@ -308,8 +297,8 @@ def _as_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
 
 
 @store_command.command
-@with_store
-@as_json
+@options.with_store
+@options.as_json
 def verify(store: Store, as_json: bool) -> int:
     """Recompute every digest in the store; exit 1 if anything is damaged."""
     findings, size = store.verify(), store.size()
