@@ -32,7 +32,7 @@ PART_CHARACTERS = 60
 """Of the arguments that say which part of a file a read is of."""
 _RUN_NAME = lazy_pattern(r"bash|shell|exec|run|terminal|command|python|execute", re.I)
 _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
-    (lazy_pattern(r"write|edit|create|patch|replace|insert|delete|update|str_replace|apply", re.I), "write"),
+    (lazy_pattern(r"^(?!.*kubectl).*(?:write|edit|create|patch|replace|insert|delete|update|apply)", re.I), "write"),
     (lazy_pattern(r"grep|search|find|query|rg", re.I), "search"),
     (lazy_pattern(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I), "read"),
     (_RUN_NAME, "run"),
@@ -106,7 +106,12 @@ class Call:
     def commands(self) -> tuple[Command, ...]:
         """What its command runs, if it is one of a shell: not the ``code`` of another language."""
         is_shell = _RUN_NAME.search(self.name) is not None and self.command != self.input.get("code")
-        return commands_of(self.command) if is_shell else ()
+        return commands_of(self.command) if is_shell and not self.is_script else ()
+
+    @property
+    def is_script(self) -> bool:
+        """True for a script of Codex that calls tools of which its text does not say which."""
+        return self.name == "exec" and self.command == self.input.get("input")
 
     @property
     def folder(self) -> str:

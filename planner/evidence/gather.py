@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from planner.evidence.calls import MOVING, Call, calls_of, superseded_turns
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
-from planner.evidence.names import LEAST_USES, common_root, file_paths, repository_root, without_root
+from planner.evidence.names import LEAST_USES, common_root, file_paths, is_absolute, repository_root, without_root
 from planner.evidence.outcomes import Outcome, announced, failure_rank, is_passed_test, is_refusal, read_calls
 from planner.evidence.user_words import Choice, answered_option, constraints_of, typed_lines
 from planner.reading.history import History, Turn
@@ -180,7 +180,7 @@ def _typed_lines(turn: TurnEvidence) -> tuple[Line, ...]:
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The absolute paths that the agent wrote in `turn`, and those that others did."""
-    written: list[str] = []
+    written = [call.path for call in turn.calls if is_absolute(call.path) and " " in call.path]
     others: list[str] = []
     for text in turn.lines.texts:
         (written if text.part in ("assistant", "call") else others).extend(file_paths(text.text))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, pairwise, takewhile
 from operator import attrgetter
 from typing import Literal
 
@@ -29,6 +29,7 @@ __all__ = [
     "is_passed_test",
     "is_refusal",
     "read_calls",
+    "shows_verdict",
 ]
 
 Verdict = Literal["passed", "failed"]
@@ -101,13 +102,16 @@ _DONE = lazy_pattern(
 with a URL; not ``def created``."""
 
 _NO_FAILURE = lazy_pattern(
-    r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b|(?:warning|hint)\b)"
+    r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b|(?:warning|hint)\b"
+    r"|(?:note: )?run with\b)"
     r"|.*\b(?:0 (?:fail|error)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)"
     r"|\W*+(?:(?:errors?|fatal|failed|failures?):?)?\W*+$",
     re.I,
 )
 """``(pass) fails when the file does not exist``, ``found no new issues``: words of failure that deny one, or only warn:
 ``warning: a.rs is never read``; and a line that says no more than that there was one, or separates: ``-----``."""
+_HEADS = lazy_pattern(r"\W*(?:error|fatal|failure)s?:\s*$", re.I)
+"""``Error:`` alone: what went wrong stands in the line below."""
 _REJECTED = lazy_pattern(
     r"\s*(?:The user d(?:oes|id)(?:n'?t| not) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user"
     r"|\[Request interrupted by user|(?:The )?(?:tool use was|user(?: has)?) (?:rejected|denied|declined|aborted))",
@@ -167,8 +171,8 @@ _WORDS = lazy_pattern(
 """What nothing but a report of a failure says, though not in the middle of data: ``a.ts(3,7): error TS2322``; not
 ``log.error(x)``, nor ``the error``."""
 _WORD = lazy_pattern(r"[^\W\d_]{2,}")
-_ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?\$ |> \S")
-"""How runners print what they run: ``[lint:go] $ golangci-lint run``, ``> vitest run``."""
+_ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?\$ |> \S|\s*at \S")
+"""How runners print what they run: ``[lint:go] $ golangci-lint run``, ``> vitest run``; and a frame of a stack."""
 _EXIT = lazy_pattern(r".*\bexit\w*(?: with)?(?: code| status)?\W{1,4}-?[1-9]", re.I)
 """An exit code other than 0, wherever it stands: ``make: exit 2``; not ``exit code 0``."""
 _DIFFERENCE = lazy_pattern(r"\s*[+-] ?['\"\w\[{]|.* !==? ")
@@ -246,9 +250,9 @@ def read_calls(
             reports.append(report)
     # what the agent was about to do when the user stopped it did not happen
     admitted = [] if any(outcome.refused for outcome in outcomes) else [one for one in statements if _admits(one)]
-    failures = chain(admitted, (failure for failure, _ in listed), *reports)
+    failures = chain(admitted, (failure for failure, *_ in listed), *reports)
     decisive = chain(admitted, *listed, *(_decisive(report, by_block[report[0].block]) for report in reports))
-    return tuple(outcomes), numbers_of(failures), numbers_of(one for one in decisive if one)
+    return tuple(outcomes), numbers_of(failures), numbers_of(decisive)
 
 
 def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], Outcome]:
@@ -289,8 +293,10 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
         return _shell_complains(call, whole) or (short and any(failure_rank(one.text) == 2 for one in whole))
     if call.kind == "write" or call.is_report:
         return False
-    near = whole[:RESPONSE_LINES] if call.kind == "other" else whole[-RESPONSE_LINES:] if code == 0 else whole
-    return verdict == "failed" or any(_signals(one.text) for one in near)
+    opens = call.kind == "other" or call.is_script
+    near = whole[:RESPONSE_LINES] if opens else whole[-RESPONSE_LINES:] if code == 0 else whole
+    # what the command itself would print, ``|| echo "✗ no such page"``, is its answer
+    return verdict == "failed" or any(_signals(one.text) and one.text.strip() not in call.command for one in near)
 
 
 def _found_nothing(call: Call, result: Sequence[Statement], code: int) -> bool:
@@ -342,6 +348,11 @@ def _verdict(text: str) -> Verdict | None:
     if _FAILED_RUN.match(bare):
         return "failed"
     return "passed" if _PASSED_RUN.match(bare) else None
+
+
+def shows_verdict(text: str) -> bool:
+    """True if a run whose output this is says that it passed or failed, and not only that it could not begin."""
+    return any(map(_verdict, without_escapes(text).splitlines()))
 
 
 def _verdict_of_run(call: Call, result: Sequence[Statement]) -> tuple[Verdict | None, tuple[Statement, ...]]:
@@ -412,7 +423,10 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     """
     searched = call.kind in ("read", "search") and _shell_complains(call, result)
     distinct = {one.text.strip(): one for one in reversed(result) if not (searched and _LOCATED.match(one.text))}
-    ranks = [(rank, one) for one in reversed(distinct.values()) if (rank := failure_rank(one.text)) is not None]
+    filled = [one for one in result if one.text.strip()]
+    headed = {one for head, one in pairwise(filled) if _HEADS.match(head.text)}
+    ranked_lines = ((0 if one in headed else failure_rank(one.text), one) for one in reversed(distinct.values()))
+    ranks = [(rank, one) for rank, one in ranked_lines if rank is not None]
     first, tests, *others = ([one for rank, one in ranks if rank == wanted] for wanted in range(len(_RANKS)))
     first.sort(key=_says_why, reverse=True)
     if tests:  # a program under test prints lines like a report's own: its name stands for it where none says why
@@ -431,8 +445,7 @@ def _is_bare(text: str) -> bool:
 
 def _reasons_beside(ranked: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
     """What stands beside lines that give no reason: of what several scripts print the first by the one that failed,
-    below the name of a test of Go where it failed, and above its package what it printed. Beside an exit code alone
-    the last and the first that was printed."""
+    above a package of Go what it printed; beside an exit code alone the last and the first that was printed."""
     telling = [one for one in result if _says_anything(one)]
     bare = next(chain((one for one in result if _verdict(one.text) == "failed"), ranked), None)
     if bare is None or _EXIT.match(bare.text):
@@ -440,9 +453,7 @@ def _reasons_beside(ranked: Sequence[Statement], result: Sequence[Statement]) ->
     above = [one for one in telling if one.numbers < bare.numbers]
     if prefix := _PREFIX.match(bare.text):
         return ([one for one in above if one.text.startswith(prefix.group())] or above)[:1]
-    if bare.text.startswith("FAIL\t"):
-        return above[-1:]
-    return [one for one in telling if one.numbers > bare.numbers and _LOCATED.match(one.text)][:1]
+    return above[-1:] if bare.text.startswith("FAIL\t") else []
 
 
 def _says_anything(one: Statement) -> bool:
@@ -507,9 +518,10 @@ def _admits(one: Statement) -> bool:
     return says and bool(_ADMITTED.search(one.text)) and not _NO_FAILURE.match(one.text)
 
 
-def _listed_before(statements: Iterable[Statement]) -> Iterator[tuple[Statement, Statement | None]]:
-    """What stands under a heading of errors in a summary that an earlier compaction left in the user's message, each
-    with the line below that says how it was mended, else the first: without that it reads as if it were open.
+def _listed_before(statements: Iterable[Statement]) -> Iterator[list[Statement]]:
+    """What stands under a heading of errors in a summary that an earlier compaction left in the user's message, each to
+    the end of its line and with the line below that says how it was mended, else the first: without that it reads as
+    if it were open.
 
     What is indented further below tells of causes and cures, no failure of its own.
     """
@@ -523,6 +535,7 @@ def _listed_before(statements: Iterable[Statement]) -> Iterator[tuple[Statement,
         elif inside and bare.startswith(("-", "*")):
             outermost = outermost or indent + 1
             if indent < outermost and not (_NO_FAILURE.match(bare) or _NO_ERROR.match(bare)):
-                end = next((one for one in range(at + 1, len(own)) if indents[one] <= indent), len(own))
-                below = own[at + 1 : end]
-                yield statement, next((one for one in below if _MENDED.match(one.text)), below[0] if below else None)
+                rest = list(takewhile(lambda one: one.lines[0].continues, own[at + 1 :]))
+                deeper = takewhile(indent.__lt__, indents[at + 1 + len(rest) :])
+                below = [one for one, _ in zip(own[at + 1 + len(rest) :], deeper, strict=False)]
+                yield [statement, *rest, *([one for one in below if _MENDED.match(one.text)] or below)[:1]]

@@ -135,8 +135,9 @@ _FILE = lazy_pattern(rf"{_NAME.pattern}\.\w{{1,12}}")
 _SENT = ("written by a command", "appended to by a command")
 _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 _FORMATTERS: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(("prettier", "gofmt", "goimports"), frozenset({"--write", "-w"})),
-    **dict.fromkeys(("black", "rustfmt", "oxfmt"), frozenset()),
+    **dict.fromkeys(("prettier", "gofmt", "goimports", "biome format", "biome check"), frozenset({"--write", "-w"})),
+    **dict.fromkeys(("ruff check", "eslint"), frozenset({"--fix"})),
+    **dict.fromkeys(("black", "rustfmt", "oxfmt", "ruff format"), frozenset()),
 }
 """Programs that write files in another form, and what asks them to; those without it do unless they only check."""
 _CHECKING = frozenset({"--check", "--diff", "-l", "--list-different"})
@@ -157,7 +158,8 @@ def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
         changes += [(_within(folder, path), how) for path in named]
         if one.words[0] in ("cp", "mv") and _FILE.fullmatch(one.words[-1]):
             changes.append((_within(folder, one.words[-1]), "written by a command"))
-    return [(path, how) for path, how in changes if _NAME.fullmatch(path.removesuffix("/"))]
+    # a folder that it goes to may have blanks in its name
+    return [(path, how) for path, how in changes if _NAME.fullmatch(path.removesuffix("/").replace(" ", "_"))]
 
 
 def _within(folder: str, path: str) -> str:
@@ -174,10 +176,12 @@ def _way(one: Command) -> tuple[str, tuple[str, ...]]:
         return "restored by git", words[2:]
     if one.starts("git", "checkout") and (taking := {"--", "--theirs", "--ours"}.intersection(words)):
         return "restored by git", words[min(map(words.index, taking)) + 1 :]
-    if formats := next((at for at, word in enumerate(words[:4]) if word in _FORMATTERS), -1) + 1:
-        asked = _FORMATTERS[words[formats - 1]]
+    begins = ((" ".join(words[at : at + count]), at + count) for at in range(4) for count in (1, 2))
+    if formats := next(((_FORMATTERS[begin], end) for begin, end in begins if begin in _FORMATTERS), None):
+        asked, end = formats
         writes = asked.intersection(words) if asked else _CHECKING.isdisjoint(words)
-        return ("formatted by a command", words[formats:]) if writes else ("", ())
+        # of a folder it chooses which files it reads
+        return ("formatted by a command", tuple(filter(_FILE.fullmatch, words[end:]))) if writes else ("", ())
     if words[0] == "mv" or one.starts("git", "mv"):
         return f"moved to {words[-1]}", words[1:-1]
     removes = words[0] == "rm" or (one.starts("git", "rm") and "--cached" not in words)

@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Literal
 
 from planner.evidence.calls import Call
-from planner.evidence.changes import FileChange, changed_paths, file_changes, known_path
+from planner.evidence.changes import FileChange, changed_paths, commands_done, file_changes, known_path
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.hosts import running_id, without_boilerplate
 from planner.evidence.names import is_absolute, plain_path
-from planner.evidence.outcomes import RAN_NOTHING, Outcome
-from planner.evidence.shell import Command, last_run
+from planner.evidence.outcomes import RAN_NOTHING, Outcome, shows_verdict
+from planner.evidence.shell import Command, commands_of, is_looking, last_run
 from planner.evidence.tasks import task_lists
 from planner.evidence.user_words import Choice
 from planner.reading.lines import statements
@@ -288,20 +288,24 @@ _ASKING_CI = (("gh", "pr", "checks"), ("gh", "run"), ("glab", "ci"))
 
 
 def pending_changes(evidence: Evidence) -> list[RecordLine]:
-    """The files of the work that were changed after the last test, and after the last commit, if there was one; nothing
-    while a merge goes on, which changes many more. What tests elsewhere said is one, too: they may have seen more."""
+    """The files of the work that were changed after the last test, and after the last commit, if there was one since
+    the user himself ran what may test or commit; nothing while a merge goes on, which changes many more. What tests
+    elsewhere said is one, too: they may have seen more."""
     if conflicts(evidence):
         return []
     since: dict[str, dict[str, str]] = {}
+    by_user = [turn.turn.number for turn in evidence.turns.values() if not all(map(is_looking, _users_commands(turn)))]
     for turn, call, outcome in evidence.ended_calls():
-        if outcome.status == "unanswered" or outcome.refused:
+        if outcome.status == "unanswered" or outcome.refused or turn.turn.number < max(by_user, default=0):
             continue
         if call.is_report:  # what another agent changed, tested and committed, its report alone may say
             since.clear()
         elsewhere = any(one.starts(*asking) for one in call.commands for asking in _ASKING_CI)
-        tests = "test" in check_kinds(call) or ("test" in since and elsewhere)
+        tests = "test" in check_kinds(call) and (outcome.status != "failed" or shows_verdict(call.text))
+        tests = tests or ("test" in since and elsewhere)
         tests = tests or (outcome.status == "passed" and bool(_git_commands(call)))  # in a hook
-        ends = {what for what, is_end in (("test", tests), ("commit", _commits(call))) if is_end}
+        committed = _commits(call) or any(one.starts("git", "commit") for one in commands_done(call, outcome))
+        ends = {what for what, is_end in (("test", tests), ("commit", committed)) if is_end}
         since |= {what: {} for what in ends}
         for what in since.keys() - ends:  # `sed -i …; git commit`
             shown = ((path, evidence.shown(path)) for path in changed_paths(call, outcome))
@@ -333,8 +337,12 @@ _ON_BRANCH = lazy_pattern(
 )
 """The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
 _ASKING_BRANCH = (("branch", "--show-current"), ("rev-parse", "--abbrev-ref", "HEAD"))
-_BRANCH_ALONE = lazy_pattern(r"^(\w[\w./-]{0,119})$", re.M)
+_BRANCH_ALONE = lazy_pattern(r"^(?!refs/|origin/)(\w[\w./-]{0,119})$", re.M)
 """What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``."""
+_REBASING = frozenset({"rebase", "--rebase"})
+_RAN_BY_USER = lazy_pattern(r"<bash-input>(.*?)</bash-input>", re.S)
+_RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
+"""How Claude Code marks what the user ran beside the agent, ``! git commit``, and what that printed."""
 
 
 def _git_commands(call: Call) -> list[Command]:
@@ -342,11 +350,21 @@ def _git_commands(call: Call) -> list[Command]:
     return [one for one in call.commands if one.words[0] in ("git", "gh", "glab")]
 
 
-def _git_calls(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, list[Command]]]:
-    """Calls that asked git about the repository of the work; not those that went to another folder to ask."""
-    for turn, call, _ in evidence.ended_calls():
-        if (asked := _git_commands(call)) and not _is_elsewhere(call, evidence.root):
-            yield turn, call, asked
+def _users_commands(turn: TurnEvidence) -> Sequence[Command]:
+    """What the user ran in a shell of his own beside the agent, as Claude Code tells it."""
+    ran = _RAN_BY_USER.search(turn.text) if turn.turn.kind == "user" else None
+    return commands_of(ran[1]) if ran else ()
+
+
+def _git_output(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, list[Command]]]:
+    """What git said of the repository of the work, and the commands that asked, also those of the user; not what was
+    asked in another folder."""
+    for turn in evidence.turns.values():
+        if turn.turn.kind == "user" and _RUN_BY_USER.search(turn.text):
+            yield turn, _RUN_BY_USER.sub("\n", turn.text), list(_users_commands(turn))
+        for call in turn.calls:
+            if (asked := _git_commands(call)) and not _is_elsewhere(call, evidence.root):
+                yield turn, call.text, asked
 
 
 def _is_elsewhere(call: Call, root: str) -> bool:
@@ -367,9 +385,12 @@ def _commits(call: Call) -> list[tuple[str, str]]:
 def commits(evidence: Evidence) -> list[RecordLine]:
     """Commits that were made, and since neither amended nor taken back: hash and subject."""
     lines: list[RecordLine] = []
-    for turn, call, asked in _git_calls(evidence):
-        made = _commits(call)
-        lines = lines[: len(lines) - sum(map(_taken_back, asked))] if not call.is_error else lines
+    for turn, text, asked in _git_output(evidence):
+        if "fatal: " not in text:
+            lines = lines[: len(lines) - sum(map(_taken_back, asked))]
+        if any(_REBASING.intersection(one.words) for one in asked):  # all may have other names now
+            lines = []
+        made = _COMMIT.findall(text)
         lines += [RecordLine(f"commit {of} {shortened(to, COMMAND_CHARACTERS)}", (turn.turn.id,)) for of, to in made]
     return lines
 
@@ -403,12 +424,12 @@ def conflicts(evidence: Evidence) -> list[RecordLine]:
 def branches(evidence: Evidence) -> list[RecordLine]:
     """The branches that the work was on, the last one last."""
     naming: dict[str, list[str]] = {}
-    for turn, call, asked in _git_calls(evidence):
+    for turn, text, asked in _git_output(evidence):
         if any(one.starts("git", "worktree") for one in asked):
             continue  # what is printed may be another one's
-        named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(call.text)]
+        named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(text)]
         if any(one.words[1:] in _ASKING_BRANCH for one in asked):
-            named += _BRANCH_ALONE.findall(call.text)[:1]
+            named += _BRANCH_ALONE.findall(text)[:1]
         for branch in named:
             naming[branch] = [*naming.pop(branch, []), turn.turn.id]
     current = next(reversed(naming), "")

@@ -261,19 +261,53 @@ def test_an_error_that_an_earlier_summary_lists_stands_with_how_it_was_mended():
             "     - Fixed by comparing prefixes",
             "     - The user agreed",
             "   - **Missing import**: had to add `time`",
+            f"   - **Timeout**: the server {'waited ' * 30}for itself. Fixed by a lock",
             "5. Problem Solving:",
         ]
     )
     turn = spoken({"role": "user", "content": summary}, {"role": "assistant", "content": "I go on."})["t1"]
     errors = ["- **Hash mismatch**: seven characters against forty", "- **Missing import**: had to add `time`"]
-    assert lines_of(turn, turn.failure_lines) == errors
-    assert lines_of(turn, turn.decisive_lines) == [errors[0], "- Fixed by comparing prefixes", errors[1]]
+    assert lines_of(turn, turn.failure_lines)[:2] == errors
+    told = lines_of(turn, turn.decisive_lines)
+    assert told[:3] == [errors[0], "- Fixed by comparing prefixes", errors[1]]
+    assert told[-1].endswith("Fixed by a lock"), "to the end of its line"
 
 
 def test_a_line_that_announces_what_failed_brings_what_it_announces():
     told = ["AssertionError [ERR_ASSERTION]: Expected values to be strictly equal:", "+ 'Loading'", "- 'Ready'"]
     turn = turn_of("Bash", "\n".join([LOG, told[0], "", *told[1:], "    at Context.run (a.js:3:7)", "1 failing"]), True)
     assert lines_of(turn, turn.decisive_lines) == told
+
+
+HINT = "Run with RUST_BACKTRACE=full to include source snippets."
+REASONS = {
+    "what its script printed": (
+        "[lint:go] $ golangci-lint run\n[lint:mod] $ ./mod\n[lint:mod] run tidy and commit go.sum\n[lint:go] 0 issues."
+        "\n[lint:mod] ERROR task failed",
+        "[lint:mod] run tidy and commit go.sum",
+    ),
+    "before its package": (
+        "ok  \tapp/a\t0.1s\nlookup host.example: no such host\nFAIL\tapp/b\t0.3s\nFAIL",
+        "lookup host.exam",
+    ),
+    "below a heading": (
+        f"Error: \n   0: File system loop found: /a/b\n\nBacktrace omitted.\n{HINT}",
+        "0: File system loop",
+    ),
+    "before a hint": (f"no space left on device\n{HINT}", "no space left on device"),
+}
+
+
+@pytest.mark.parametrize(("printed", "why"), REASONS.values(), ids=REASONS)
+def test_a_failure_is_told_by_its_reason(printed, why):
+    turn = turn_of("Bash", f"Exit code 1\n{printed}", True, command="make check")
+    assert lines_of(turn, turn.decisive_lines)[0].startswith(why)
+
+
+def test_what_a_command_says_of_its_own_is_an_answer_and_what_was_not_overwritten_a_failure():
+    asked = "grep -q openapi page.html || echo '✗ names no /openapi.json'"
+    assert outcome_of("Bash", "✗ names no /openapi.json", command=asked)[0] == "done"
+    assert outcome_of("Bash", "overwrite a.py? (y/n [n]) not overwritten", command="cp b.py a.py")[0] == "failed"
 
 
 BELOW = st.lists(st.sampled_from(["    - It came from the cache", "      - and its lock"]), max_size=4)

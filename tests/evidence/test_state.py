@@ -214,6 +214,37 @@ def test_a_commit_that_was_taken_back_is_no_more(command, left):
     assert [one.text for one in state.commits(session.evidence)] == left
 
 
+def test_what_the_user_ran_himself_counts():
+    session = Session("Fix it.").calls("Bash", "[main a1b2c3d] Begin", command="git commit -am Begin")
+    session.calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
+    assert lines(state.pending_changes(session.evidence)) == [("changed since the last commit: /w/a.py", ("t3",))]
+    looked = Session.of(session).asks("<bash-input>git log --oneline</bash-input>").says("Yes.")
+    assert len(state.pending_changes(looked.evidence)) == 1
+    session.asks("<bash-input>git checkout -b fix && git commit -am Fix</bash-input>").says("Good.")
+    session.asks("<bash-stdout>Switched to a new branch 'fix'\n[fix b2c3d4e] Fix</bash-stdout>").says("I see.")
+    assert state.pending_changes(session.evidence) == []
+    assert [one.text for one in state.branches(session.evidence)] == ["before on branch main", "on branch fix"]
+    assert [one.text for one in state.commits(session.evidence)] == ["commit a1b2c3d Begin", "commit b2c3d4e Fix"]
+    session.asks("<bash-input>git pull --rebase</bash-input>").says("Good.")
+    assert state.commits(session.evidence) == []
+
+
+def test_a_test_that_could_not_begin_has_tested_nothing_and_a_quiet_commit_is_one():
+    session = Session("Fix it.").calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
+    session.calls("Bash", "Exit code 1\nERR_PNPM_UNSUPPORTED_ENGINE Got: v14", True, command="pnpm test")
+    session.calls("Edit", "ok", file_path="/w/b.py", old_string="a", new_string="b")
+    assert state.pending_changes(session.evidence) == []
+    session.calls("Bash", "", command="git commit -q -am Fix")
+    session.calls("Edit", "ok", file_path="/w/c.py", old_string="a", new_string="b")
+    assert [one.text for one in state.pending_changes(session.evidence)] == ["changed since the last commit: /w/c.py"]
+
+
+def test_a_script_that_calls_tools_is_no_shell_and_what_is_applied_to_a_cluster_changes_no_file():
+    session = Session("Fix it.").calls("exec", "Script completed", input="tools.list.filter(x => x.name > y.md)")
+    session.calls("kubectl_apply", "pod/a created", filename="/w/pod.yaml")
+    assert state.changed_files(session.evidence) == []
+
+
 def test_a_worktree_beside_the_work_is_no_branch_of_it():
     session = Session("Fix it.").calls("Bash", "On branch main", command="git status")
     session.calls("Bash", "Switched to a new branch 'try'", command="git worktree add ../try -b try")
@@ -400,6 +431,10 @@ SHELL = {
     "echo x > 'notes.md'": ["src/a.py: edited", "notes.md: written by a command"],
     "$body = @'\na > b.py\n'@\ngh issue create --body $body": ["src/a.py: edited"],
     "cd src && npx prettier --write ./a.py": ["src/a.py: formatted by a command"],
+    "uv run ruff format src/a.py": ["src/a.py: formatted by a command"],
+    "ruff format src": ["src/a.py: edited"],
+    "ruff check src/a.py": ["src/a.py: edited"],
+    'cd "/w/my app" && rm b.py': ["src/a.py: edited", "/w/my app/b.py: removed"],
     "gofmt -l src/a.py; oxfmt --check src/a.py": ["src/a.py: edited"],
     "make 2>err.txt >/dev/null; grep 'a > b.py' c": ["src/a.py: edited"],
     "git checkout main -- src/a.py": ["src/a.py: restored by git"],

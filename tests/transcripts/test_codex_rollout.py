@@ -200,6 +200,17 @@ def test_a_script_of_several_patches_is_one_patch_of_all_of_them():
     assert [change.path for change in file_changes(evidence)] == ["a.txt", "b.txt"]
 
 
+def test_a_script_that_types_into_a_program_is_a_call_of_that():
+    script = (
+        'const r = await tools.write_stdin({session_id:7,chars:"\\u0003",yield_time_ms:1000}); text(JSON.stringify(r));'
+    )
+    read = read_transcript(lines(said("user", "go on"), *scripted(script, HEAD, printed(1, "^C")))).messages
+    call = read[1]["content"][0]
+    assert (call["name"], call["input"]) == ("write_stdin", {"session_id": 7, "chars": "\x03"})
+    evidence = gather_evidence(read_history(read), TokenCounter.for_model(""))
+    assert [outcome.status for turn in evidence.turns.values() for outcome in turn.outcomes] != ["failed"]
+
+
 def test_a_script_that_failed_has_failed():
     broken = scripted("throw new Error('boom')", HEAD.replace("completed", "failed"), "Script error:\nError: boom")
     (result,) = read_transcript(lines(said("user", "go on"), *broken)).messages[-1]["content"]

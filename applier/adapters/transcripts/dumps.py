@@ -304,8 +304,9 @@ def _pi(entry: Data) -> Spoken:
 def _pi_sessions(value: Any) -> Conversations:
     """The newest branch of a session, whose lines are a tree; a list where they name no parents."""
     lines = dicts(value)
-    head = lines[0] if lines else {}
-    if head.get("type") != "session" or "cwd" not in head or not any(line.get("type") == "message" for line in lines):
+    types = [line.get("type") for line in lines]
+    head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})
+    if "cwd" not in head or "message" not in types:  # a title may stand before it
         return []
     by_id = {str(line["id"]): line for line in lines if "id" in line}
     branch, line = list[Data](), lines[-1] if "parentId" in lines[-1] else None

@@ -82,6 +82,10 @@ _CALLED = {"exec_command": "cmd", "apply_patch": "input"}
 """Tools that scripts call, and the key of what they are called with."""
 _CALL = re.compile(r'\btools\.(exec_command|apply_patch)\(\s*(?:\{\s*"?cmd"?\s*:\s*)?("(?:[^"\\\n]|\\.)*")(?=\s*[,})])')
 """``tools.exec_command({"cmd": "ls"})``, ``tools.apply_patch("*** Begin Patch…")``; not ``{cmd: "cat " + name}``."""
+_STDIN = re.compile(
+    r'\btools\.write_stdin\(\s*\{\s*"?session_id"?: ?(\d+), ?"?chars"?: ?("(?:[^"\\\n]|\\.)*")[^{}]*\}\s*\)'
+)
+"""``tools.write_stdin({session_id: 7, chars: "\\u0003"})``."""
 _OPEN = re.compile(r"\btools\s*[.\[]|\b(?:if|for|while|switch|catch)\b|=>|\?|&&|\|\|")
 """What leaves open which calls a script makes: ``tools[name]``, ``for (``; not ``text(r.output)``."""
 
@@ -103,11 +107,13 @@ def item_block(item: Item) -> Block:
 
 def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
     """The one tool that a `script` calls, whatever it finds, and its input; None if its text does not say that."""
-    calls = _CALL.findall(script)
+    calls, typed = _CALL.findall(script), _STDIN.findall(script)
     tools = [*{tool for tool, _ in calls}]
-    if len(tools) != 1 or _OPEN.search(_CALL.sub("", script)):
+    if len(tools) + len(typed) != 1 or _OPEN.search(_STDIN.sub("", _CALL.sub("", script))):
         return None
     try:
+        for session_id, characters in typed:
+            return "write_stdin", {"session_id": int(session_id), "chars": json.loads(characters)}
         return tools[0], {_CALLED[tools[0]]: "\n".join(json.loads(literal) for _, literal in calls)}
     except ValueError:
         return None
@@ -118,7 +124,7 @@ def _result(item: Item) -> Block:
     failed = isinstance(output, dict) and output.get("success") is False
     content = output.get("content") if isinstance(output, dict) else output
     inner = item_blocks(content) if isinstance(content, list) else content or ""
-    if item.type == "custom_tool_call_output" and isinstance(inner, list):
+    if isinstance(inner, list):
         failed = failed or any(str(block.get("text")).startswith("Script failed\n") for block in inner[:1])
         inner = _told(inner)
     flag = {"is_error": True} if failed else {}
