@@ -161,8 +161,15 @@ def fields(key: str, count: int) -> list[str]:
 
 
 def order_of(key: str) -> int:
-    """Where the record with this key stands among those that have an order: a session's name may have strokes."""
-    return int(key.rpartition("/")[2])
+    """Where the record with this key stands among those that have an order: a session's name may have strokes.
+
+    Raises:
+        StoreDamaged: its end is no number.
+    """
+    number = key.rpartition("/")[2]
+    if not number.isdigit():
+        raise StoreDamaged(f"{key[:80]!r} is the key of no record; restore the store from a backup")
+    return int(number)
 
 
 def next_order(backend: Backend, count: int = 1) -> str:

@@ -90,7 +90,7 @@ def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
 
     ``cat > a.py <<EOF … EOF`` on lines before ``python a.py`` has written the file, however that ended.
     """
-    if call.kind != "run" or outcome.refused or outcome.status in ("running", "unanswered"):
+    if outcome.refused or outcome.status in ("running", "unanswered"):
         return ()
     failed = last_run(call.commands) if outcome.status == "failed" else ()
     return call.commands[: call.commands.index(failed[0])] if failed else call.commands

@@ -88,8 +88,10 @@ _ON_DRIVE = lazy_pattern(r":(?<=(?<!\w)([A-Za-z]):)((?:\\+[\w.@+-]+){2,}|(?:/[\w
 _DRIVE = lazy_pattern(r"([A-Za-z]):(?=[\\/])|/([A-Za-z])(?=/)")
 """What a path of Windows begins with; in Git's shell ``/c``."""
 _BACKSLASHES = lazy_pattern(r"\\+")
-_TEMPORARY = lazy_pattern(r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/")
-"""Where files lie that nobody means to keep."""
+_BESIDE = lazy_pattern(
+    r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/|.*/\.claude/(?:projects|plans|jobs)/"
+)
+"""Where files lie that nobody means to keep, or that the agent keeps for itself."""
 _FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
 """The ending of a file's name: what has none may be the path of a page, ``/api/orders/7``."""
 
@@ -166,12 +168,12 @@ def file_paths(text: str) -> tuple[str, ...]:
 
 
 def common_root(paths: Iterable[str]) -> str:
-    """The folder whose absence from `paths` saves the most characters, or empty; one of temporary files only if there
-    is no other."""
+    """The folder whose absence from `paths` saves the most characters, or empty; one beside the work only if there is
+    no other."""
     counted = Counter(paths)
-    lasting = {path: times for path, times in counted.items() if not _TEMPORARY.match(path)}
+    lasting = {path: times for path, times in counted.items() if not _BESIDE.match(path)}
     root = _common_root(lasting) or _common_root(counted)
-    return "" if _TEMPORARY.fullmatch(f"{root}/") else root
+    return "" if _BESIDE.fullmatch(f"{root}/") else root
 
 
 def _common_root(paths: Mapping[str, int]) -> str:

@@ -47,6 +47,8 @@ HEAD_LINES, TAIL_LINES = 6, 4
 """Hosts print an exit code within so many lines of the start or of the end of a result."""
 _INTERRUPT = "\x03"
 """What is typed to stop a program: that it then ends is no failure."""
+CHECKS_PENDING = 8
+"""What ``gh pr checks`` exits with while some have not ended (its manual)."""
 NO_OF_SOME = 123
 """What ``xargs`` exits with if a command that it ran exited with 1 to 125 (GNU; BSD's exits 1)."""
 
@@ -62,6 +64,8 @@ _NONE = lazy_pattern(r"\W*no (?:[\w'-]+ ){1,4}?(?:(?:were )?found|reported|match
 _QUIET = lazy_pattern(r"(?:\b2|&)> ?/dev/null")
 """A command that wants to hear no complaint: ``ls a b 2>/dev/null`` asks which of them are there."""
 _SEARCHES = frozenset({"grep", "egrep", "fgrep", "git grep", "rg", "ag", "ack", "pgrep", "which", "type", "command"})
+_CHAINED = frozenset({"|", "|&", "||", ";", "\n", "&"})
+"""Before these the failure of a command does not show in the exit code of the line."""
 _COMPARES = frozenset({"diff", "git diff", "cmp", "test", "["})
 """Commands whose exit code 1 says that they found nothing, or "no"."""
 _SPEAK_UP = frozenset({"cd", "pushd", "popd", "echo", "printf", "export", "set", "source", "sleep", "true", ":"})
@@ -102,9 +106,10 @@ _DONE = lazy_pattern(
 with a URL; not ``def created``."""
 
 _NO_FAILURE = lazy_pattern(
-    r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b|(?:warning|hint)\b"
+    r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b|(?:warning|hint|info)\b"
     r"|(?:note: )?run with\b)"
-    r"|.*\b(?:0 (?:fail|error)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass)"
+    r"|.*\b(?:0 (?:fail|error)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass"
+    r"|as expected\b)"
     r"|\W*+(?:(?:errors?|fatal|failed|failures?):?)?\W*+$",
     re.I,
 )
@@ -134,8 +139,8 @@ _HTTP_ERROR = lazy_pattern(
 nor records that have a status: ``[{"status": 500}, …]``."""
 _RAISED = lazy_pattern(
     r"\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt)\b(?::.*)?$|E {3,}\S)"
-    r"|\s*[\w./-]+: .*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized|[Uu]nknown"
-    r"|not a |HTTP [45]\d\d|(?<!\d )failed)"
+    r"|\s*[\w./-]+: .*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized"
+    r"|(?<!-)[Uu]nknown(?!-)|not a |HTTP [45]\d\d|(?<!\d )failed)"
     r"|\s*(?:fatal|error|panic)(?: error)?(?:\[\w+\])?(?:: (?!expect\(received\))| [A-Z]).{3,}"
     r"|\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \(|overwrite .+\? \(y/n \[n\]\) not overwritten"
 )
@@ -279,6 +284,8 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
         return False
     if code in (1, NO_OF_SOME) and _found_nothing(call, result, code):
         return False
+    if code == CHECKS_PENDING and any(one.starts("gh", "pr", "checks") for one in call.commands):
+        return False
     if code and call.kind == "read" and _QUIET.search(call.command):
         return _shell_complains(call, result) or any(_signals(one.text) for one in _printed_lines(result))
     if call.is_error or code:
@@ -293,6 +300,8 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
         return _shell_complains(call, whole) or (short and any(failure_rank(one.text) == 2 for one in whole))
     if call.kind == "write" or call.is_report:
         return False
+    if code == 0 and _CHAINED.isdisjoint(one.before for one in call.commands[1:]):
+        return verdict == "failed"  # no command of it but the last may have failed unseen
     opens = call.kind == "other" or call.is_script
     near = whole[:RESPONSE_LINES] if opens else whole[-RESPONSE_LINES:] if code == 0 else whole
     # what the command itself would print, ``|| echo "✗ no such page"``, is its answer

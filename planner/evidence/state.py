@@ -190,6 +190,8 @@ def _end_of(ended: Sequence[_Ended], at: int) -> _Ended:
 def _check_outcome(evidence: Evidence, run: Call, turn: TurnEvidence, call: Call, outcome: Outcome) -> str:
     command = f"`{shortened(evidence.shown(run.subject), COMMAND_CHARACTERS)}`"
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
+    if lines and all(map(RAN_NOTHING.search, lines)):
+        return ""
     words = " · ".join(shortened(line, OUTCOME_CHARACTERS) for line in lines[-2:])
     code = outcome.exit_code
     if outcome.status == "running":
@@ -379,7 +381,7 @@ def _is_elsewhere(call: Call, root: str) -> bool:
 
 def _commits(call: Call) -> list[tuple[str, str]]:
     """Hash and subject of each commit that `call` made."""
-    return _COMMIT.findall(call.text) if call.kind == "run" and _git_commands(call) else []
+    return _COMMIT.findall(call.text) if _git_commands(call) else []
 
 
 def commits(evidence: Evidence) -> list[RecordLine]:

@@ -307,6 +307,10 @@ def test_a_failure_is_told_by_its_reason(printed, why):
 def test_what_a_command_says_of_its_own_is_an_answer_and_what_was_not_overwritten_a_failure():
     asked = "grep -q openapi page.html || echo '✗ names no /openapi.json'"
     assert outcome_of("Bash", "✗ names no /openapi.json", command=asked)[0] == "done"
+    pending = "Exit code 8\nbuild\tskipping\t0\nwindows-e2e\tpending\t0"
+    assert outcome_of("Bash", pending, True, command="gh pr checks 7")[0] != "failed"
+    assert outcome_of("Bash", "Exit code 0\nmesg: ttyname failed: no ioctl", command="docker run a")[0] == "done"
+    assert outcome_of("Bash", "main: Pulling from a/aarch64-unknown-linux-gnu", command="docker run a")[0] == "done"
     assert outcome_of("Bash", "overwrite a.py? (y/n [n]) not overwritten", command="cp b.py a.py")[0] == "failed"
 
 

@@ -234,7 +234,7 @@ def test_a_test_that_could_not_begin_has_tested_nothing_and_a_quiet_commit_is_on
     session.calls("Bash", "Exit code 1\nERR_PNPM_UNSUPPORTED_ENGINE Got: v14", True, command="pnpm test")
     session.calls("Edit", "ok", file_path="/w/b.py", old_string="a", new_string="b")
     assert state.pending_changes(session.evidence) == []
-    session.calls("Bash", "", command="git commit -q -am Fix")
+    session.calls("Bash", "", command="git status --short && git commit -q -am Fix")
     session.calls("Edit", "ok", file_path="/w/c.py", old_string="a", new_string="b")
     assert [one.text for one in state.pending_changes(session.evidence)] == ["changed since the last commit: /w/c.py"]
 

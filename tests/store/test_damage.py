@@ -158,3 +158,8 @@ def test_a_file_that_was_cut_short_is_told(sound, sqlite_path, share):
     with pytest.raises(StoreDamaged, match=r"store\.db: the file is damaged .* restore it from a backup"):  # noqa: SIM117
         with open_store(sqlite_path) as store:
             store.load_history(HISTORY.digest)
+
+
+def test_the_key_of_no_record_is_told():
+    with pytest.raises(StoreDamaged, match="is the key of no record"):
+        order_of("fact/a/b/0000000\x000003")
