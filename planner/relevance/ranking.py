@@ -129,7 +129,7 @@ class Told:
 
     def tells(self, text: str, part: Part, places: Collection[str] = ()) -> bool:
         """`says`, of a line by its text; without names it is told by its like."""
-        return self.says(list(specifics_of(text)) or [one_line(text)], partial(str, text), part, places)
+        return self.says(specifics_of(text) or [one_line(text)], partial(str, text), part, places)
 
 
 def _tells(text: str, words: frozenset[str], printed: bool) -> bool:
