@@ -140,7 +140,6 @@ class _Selecting:
     costs: dict[str, float] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     heads: dict[str, float] = field(default_factory=dict)
-    entries: dict[str, tuple[TurnDecision, str]] = field(default_factory=dict)
 
     def __post_init__(self, brief: str | None) -> None:
         self.turns, asked = self.request.evidence.turns, self.proposal.turns
@@ -362,12 +361,8 @@ class _Selecting:
         return told.tells(text, "assistant")
 
     def _entry(self, decision: TurnDecision) -> str:
-        latest, text = self.entries.get(decision.turn_id, (None, ""))
-        if latest is not decision:
-            marks = media_marks(self.request.history, self.turns[decision.turn_id])
-            text = entry_text(self.request.evidence, decision, marks)
-            self.entries[decision.turn_id] = decision, text
-        return text
+        marks = media_marks(self.request.history, self.turns[decision.turn_id])
+        return entry_text(self.request.evidence, decision, marks)
 
     def keep_ends(self) -> None:
         """Keep the turns at either end of which every line stands: there a message is as cheap as its entry."""
