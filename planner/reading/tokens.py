@@ -115,8 +115,6 @@ class TokenCounter:
         kind = block.get("type")
         if kind == "image":
             return self._image(block)
-        if kind == "document":
-            return self._document(block) + MESSAGE_OVERHEAD
         return self._inside(kind, block) + MESSAGE_OVERHEAD
 
     def _inside(self, kind: object, block: Block) -> int:
@@ -129,6 +127,8 @@ class TokenCounter:
             return self.text(f"{block.get('name', '')} {to_json(block.get('input'))}")
         if kind == "tool_result":
             return self._content(block.get("content", ""))
+        if kind == "document":
+            return self._document(block)
         return self.text(to_json({name: value for name, value in block.items() if name != "type"}))
 
     def _content(self, content: object) -> int:
