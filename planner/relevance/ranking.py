@@ -214,10 +214,7 @@ def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
     if text.part == "call" and at == text.first:  # the short arguments: each is a text of its own
         return (number,)
     beside = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
-    around, standing = own + sum(beside.values()), own
-    if 2 * own >= around:
-        return (number,)
-    chosen = [number]
+    around, standing, chosen = own + sum(beside.values()), own, [number]
     for index in sorted(beside, key=lambda index: abs(index - at)):
         if 2 * standing >= around:
             break
