@@ -174,7 +174,7 @@ class _Selecting:
             if not wanted and not summary.strip():
                 wanted = opening_lines(turn)
         elif step in ("reference", "drop"):
-            step = "summarize" if wanted else "reference" if media_marks(self.request.history, turn) else step
+            step = "summarize" if wanted else "reference" if turn.once(media_marks, self.request.history) else step
         return TurnDecision(
             turn_id=turn_id,
             strategy=step,
@@ -219,7 +219,7 @@ class _Selecting:
     def keep_images(self, left: float) -> float:
         """Keep what the user showed, the newest first, where it is little of the space left; what is left then."""
         for turn_id, turn in reversed(list(self.turns.items())):
-            if turn.turn.kind == "user" and self._weight(turn_id) and media_marks(self.request.history, turn):
+            if turn.turn.kind == "user" and self._weight(turn_id) and turn.once(media_marks, self.request.history):
                 decision = self._decision(turn_id, "keep")
                 if self._raw_tokens(decision) - self.costs[turn_id] <= left * IMAGE_SHARE:
                     left -= self._choose(decision)
@@ -361,7 +361,7 @@ class _Selecting:
         return told.tells(text, "assistant")
 
     def _entry(self, decision: TurnDecision) -> str:
-        marks = media_marks(self.request.history, self.turns[decision.turn_id])
+        marks = self.turns[decision.turn_id].once(media_marks, self.request.history)
         return entry_text(self.request.evidence, decision, marks)
 
     def keep_ends(self) -> None:
