@@ -91,7 +91,8 @@ def plan_compaction(
     if store is not None and not hasattr(store, "save_plan"):
         raise SettingsError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
     asked = open_planner(planner, model, client, prompts_dir)
-    messages, previous = _originals(messages, store, previous)
+    if known := next(filter(None, (behind(messages, store) for behind in BEHIND_VIEWS)), None):
+        messages, previous = known[0], previous or known[1]
     settings = settings or PlanSettings()
     settings = settings.model_copy(update={"restore_tool": settings.restore_tool or restore_tool_of(tools or ())})
     analysis = analyze(messages, settings.target_model)
@@ -182,7 +183,7 @@ def _all_fits(analysis: Analysis) -> dict[str, TurnDecision]:
 def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
     """What is said of a history that begins with a view whose originals nobody here has: what that says of demands and
     failures would be told a second time, by less."""
-    turn_id = request.analysis.once(unknown_view)
+    turn_id = unknown_view(request.history)
     if not turn_id:
         return ()
     fits = request.evidence.turns[turn_id].tokens <= request.target_tokens
@@ -205,14 +206,6 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
     )
     finding = Finding(code="target_unreachable", problem=problem)
     return plan.model_copy(update={"findings": (*plan.findings, finding)})
-
-
-def _originals(
-    messages: Sequence[object], store: Any, previous: CompactionPlan | None
-) -> tuple[Sequence[object], CompactionPlan | None]:
-    """What is planned, and the plan before: of a list that begins with a view of ours what stands behind it."""
-    earlier = next(filter(None, (behind(messages, store) for behind in BEHIND_VIEWS)), None)
-    return (messages, previous) if earlier is None else (earlier[0], previous or earlier[1])
 
 
 def _target(

@@ -187,19 +187,17 @@ def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | Non
     """`statement` citing turns that hold all it names; None if some name stands in no turn."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing = _missing(statement.text, cited, evidence)
-    if not missing:
-        return replace(statement, turns=cited), "" if cited == statement.turns else _short(statement)
-    newest_first = [*reversed(evidence.turns.items())]
     added: list[str] = []
     for name in missing:
-        holder = next((turn_id for turn_id, turn in newest_first if turn.names.holds(name)), "")
+        holder = next((turn_id for turn_id, turn in reversed(evidence.turns.items()) if turn.names.holds(name)), "")
         if not holder and invented(name, evidence.names):
             return None, f"{name!r} stands in no turn: {_short(statement)}"
         added += [holder] if holder else []
     turns = tuple(dict.fromkeys((*cited, *added)))
     if turns == statement.turns:
         return statement, ""
-    return replace(statement, turns=turns), f"{missing[0]!r} stands elsewhere: {_short(statement)}"
+    elsewhere = f"{missing[0]!r} stands elsewhere: " if missing else ""
+    return replace(statement, turns=turns), f"{elsewhere}{_short(statement)}"
 
 
 def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str]:

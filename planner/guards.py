@@ -212,7 +212,7 @@ class _Guarding:
     def traced(self) -> None:
         """An image or document leaves at least its mark and an id that restores it; a summary says something."""
         decision = self.decision
-        if decision.strategy == "drop" and media_marks(self.stands.analysis.history, self.turn):
+        if decision.strategy == "drop" and self.turn.once(media_marks, self.stands.analysis.history):
             problem = "drop would lose an image or document without a trace"
             self.note_finding("media", problem, "referenced", strategy="reference")
         elif decision.strategy == "summarize" and not decision.summary.strip() and not decision.excerpts:

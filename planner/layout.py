@@ -71,7 +71,7 @@ def lay_out(
     """
     history, evidence, counter = analysis.history, analysis.evidence, analysis.counter
     entries = {
-        turn.id: entry_text(evidence, decisions[turn.id], media_marks(history, evidence.turns[turn.id]))
+        turn.id: entry_text(evidence, decisions[turn.id], evidence.turns[turn.id].once(media_marks, history))
         for turn in history.turns
         if not turn.live and decisions[turn.id].strategy != "keep"
     }

@@ -16,6 +16,7 @@ from planner.evidence import TurnEvidence
 from planner.evidence.user_words import typed_lines
 from planner.layout import leading_turn
 from planner.placeholders import first_note
+from planner.reading.history import History
 from planner.reading.lines import Line
 
 __all__ = ["Pinned", "pinned", "unknown_view"]
@@ -69,7 +70,7 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: st
     """What stands of a history beside `brief`, for `model` to read; but for that it is read once. None: beside one that
     is yet to be written and tells what was answered."""
     turns = analysis.evidence.turns
-    told = analysis.once(_told, brief or "")
+    told = told_failures(brief or "", analysis.evidence)
     failures = {
         turn_id: frozenset(turn.decisive_lines) - told.get(turn_id, frozenset()) for turn_id, turn in turns.items()
     }
@@ -77,7 +78,7 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: st
     fits = sum(turn.tokens for turn in live) <= window_tokens * LIVE_SHARE
     demoted = frozenset(turn.turn.id for turn in live if not fits and turn.turn.kind in ("tools", "user"))
     whole = {turn_id for turn_id, turn in turns.items() if turn.turn.must_stand or turn.turn.live} - demoted
-    view = analysis.once(unknown_view)
+    view = unknown_view(analysis.history)
     whole |= {view} if view and turns[view].tokens <= target_tokens else set()
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
     words, demands_stored = analysis.once(_user_words, window_tokens, target_tokens, brief)
@@ -85,19 +86,10 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: st
     return Pinned(analysis, frozenset(whole.union(analysis.broken)), previews, words, demands_stored, failures, told)
 
 
-def unknown_view(analysis: Analysis) -> str:
+def unknown_view(history: History) -> str:
     """The turn in which the history begins with what looks like a view of ours, told apart before where a store knows
     it; empty if there is none."""
-    history = analysis.history
     return next((turn.id for turn in history.turns[:2] if first_note(history.messages_of(turn)) is not None), "")
-
-
-def _told(analysis: Analysis, brief: str) -> dict[str, frozenset[int]]:
-    return told_failures(brief, analysis.evidence)
-
-
-def _told_demands(analysis: Analysis, brief: str | None) -> dict[str, frozenset[int]]:
-    return told_demands(brief, analysis.evidence)
 
 
 def _user_words(
@@ -110,7 +102,7 @@ def _user_words(
     The last message comes first, then the first one, then from the newest on; what was said twice stands at its last
     place.
     """
-    scale, told = analysis.counter.scale, analysis.once(_told_demands, brief)
+    scale, told = analysis.counter.scale, told_demands(brief, analysis.evidence)
     most = LONG_MESSAGE_SHARE * target_tokens / scale
     room = DEMANDS_SHARE * window_tokens / scale
     left = OWN_WORDS_SHARE * min(target_tokens, (1 - LIVE_SHARE - DEMANDS_SHARE) * window_tokens) / scale

@@ -154,12 +154,8 @@ def line_text(turn: TurnEvidence, line: Line, root: str) -> str:
     return without_root(call_line(call, line.text, root) if call is not None else line.text, root)
 
 
-def media_marks(history: History, turn: TurnEvidence) -> tuple[str, ...]:
+def media_marks(turn: TurnEvidence, history: History) -> tuple[str, ...]:
     """One mark for each image and document of `turn`, results included: ``[image 640x480]``."""
-    return turn.once(_media_marks, history)
-
-
-def _media_marks(turn: TurnEvidence, history: History) -> tuple[str, ...]:
     content = [block for _, block in history.blocks_of(turn.turn)]
     lists = (block["content"] for block in content if isinstance(block.get("content"), list))
     inside = (item for items in lists for item in items if isinstance(item, dict))

@@ -140,7 +140,6 @@ class _Selecting:
     costs: dict[str, float] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     heads: dict[str, float] = field(default_factory=dict)
-    entries: dict[str, tuple[TurnDecision, str]] = field(default_factory=dict)
 
     def __post_init__(self, brief: str | None) -> None:
         self.turns, asked = self.request.evidence.turns, self.proposal.turns
@@ -175,7 +174,7 @@ class _Selecting:
             if not wanted and not summary.strip():
                 wanted = opening_lines(turn)
         elif step in ("reference", "drop"):
-            step = "summarize" if wanted else "reference" if media_marks(self.request.history, turn) else step
+            step = "summarize" if wanted else "reference" if turn.once(media_marks, self.request.history) else step
         return TurnDecision(
             turn_id=turn_id,
             strategy=step,
@@ -220,7 +219,7 @@ class _Selecting:
     def keep_images(self, left: float) -> float:
         """Keep what the user showed, the newest first, where it is little of the space left; what is left then."""
         for turn_id, turn in reversed(list(self.turns.items())):
-            if turn.turn.kind == "user" and self._weight(turn_id) and media_marks(self.request.history, turn):
+            if turn.turn.kind == "user" and self._weight(turn_id) and turn.once(media_marks, self.request.history):
                 decision = self._decision(turn_id, "keep")
                 if self._raw_tokens(decision) - self.costs[turn_id] <= left * IMAGE_SHARE:
                     left -= self._choose(decision)
@@ -362,12 +361,8 @@ class _Selecting:
         return told.tells(text, "assistant")
 
     def _entry(self, decision: TurnDecision) -> str:
-        latest, text = self.entries.get(decision.turn_id, (None, ""))
-        if latest is not decision:
-            marks = media_marks(self.request.history, self.turns[decision.turn_id])
-            text = entry_text(self.request.evidence, decision, marks)
-            self.entries[decision.turn_id] = decision, text
-        return text
+        marks = self.turns[decision.turn_id].once(media_marks, self.request.history)
+        return entry_text(self.request.evidence, decision, marks)
 
     def keep_ends(self) -> None:
         """Keep the turns at either end of which every line stands: there a message is as cheap as its entry."""

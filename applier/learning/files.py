@@ -222,7 +222,7 @@ def lines_for(task: str, project: Path, approved: Collection[str], today: date) 
 def mattering(lines: Sequence[str], task: str) -> list[str]:
     """Those of `lines` that share a name with `task`, or some words, the nearest first."""
     specifics, own = specifics_of(task), stems(task)
-    names = [name for name, kind in specifics.items() if kind != "number"]
+    names = [name for name in specifics if not name.isdigit()]
     near = [line for line in lines if any(name in line for name in names) or len(stems(line) & own) >= SHARED_WORDS]
     return [near[at] for at, _ in ranked(near, " ".join([*long_words(task), *specifics]))]
 

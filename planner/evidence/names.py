@@ -12,13 +12,11 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import accumulate, islice, repeat, takewhile
 from operator import itemgetter
-from typing import Literal
 
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "LEAST_USES",
-    "SpecificKind",
     "common_root",
     "defines",
     "file_paths",
@@ -29,8 +27,6 @@ __all__ = [
     "specifics_of",
     "without_root",
 ]
-
-SpecificKind = Literal["url", "path", "identifier", "number"]
 
 NAME_CHARACTERS = 256
 """No name is longer, but for URLs: a longer run of its characters (base64, a rule of dashes) is read in pieces, so that
@@ -96,18 +92,18 @@ _FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
 """The ending of a file's name: what has none may be the path of a page, ``/api/orders/7``."""
 
 
-def specifics_of(text: str) -> dict[str, SpecificKind]:
-    """The distinct specifics of `text` with their kinds, in order of first appearance."""
-    kinds: dict[str, SpecificKind] = {}
+def specifics_of(text: str) -> list[str]:
+    """The distinct specifics of `text`, in order of first appearance."""
+    names: dict[str, None] = {}
     for run in _RUN.finditer(text):
         if run["url"]:
-            kinds.setdefault(run["url"].rstrip(_TRAILING), "url")
+            names[run["url"].rstrip(_TRAILING)] = None
             continue
         for match in _TOKEN.finditer(text, run.start(), run.end()):
             name = match.group().rstrip(_TRAILING)
-            if name not in kinds and (kind := _kind(match.lastgroup or "", name)) is not None:
-                kinds[name] = kind
-    return kinds
+            if name not in names and _is_specific(match.lastgroup, name):
+                names[name] = None
+    return list(names)
 
 
 def defines(line: str) -> bool:
@@ -128,12 +124,10 @@ def parts_of(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((name, *runs)))
 
 
-def _kind(group: str, text: str) -> SpecificKind | None:
+def _is_specific(group: str | None, text: str) -> bool:
     if group in ("path", "file"):
-        return "path" if len(text) >= 4 and _LETTER.search(text) else None
-    if text.isdigit():
-        return "number" if len(text) >= 3 else None
-    return "identifier" if _is_identifier(text) else None
+        return len(text) >= 4 and _LETTER.search(text) is not None
+    return len(text) >= 3 if text.isdigit() else _is_identifier(text)
 
 
 def _is_identifier(text: str) -> bool:

@@ -29,7 +29,7 @@ _CHECKLIST_KEY = "task_progress"
 _CHECKBOX = lazy_pattern(r"^\s*(?:[-*] |\d+\. )?\[([ xX~/-]?)\] +(\S.*)$", re.M)
 """An item of a list in Markdown: ``- [x] Read it``, ``[-] Fix it``; not ``[1] a reference``."""
 _MARKS = {"x": "completed", "-": "in_progress", "~": "in_progress", "/": "in_progress"}
-_NUMBER = lazy_pattern(r"#(\d{1,9})\b|\b(\d{1,9})\b")
+_NUMBER = lazy_pattern(r"(?:#|\b)(\d{1,9})\b")
 """How tools name a task that they made: ``Task #5 created``, ``{"id": "5"}``; looked for in so much of the answer."""
 NUMBER_CHARACTERS = 300
 _TEXT_KEYS = ("content", "step", "title", "text", "subject", "task", "description")
@@ -67,7 +67,8 @@ def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
         if tasks is not None:
             written = tuple(replace(task, turn_id=turn_id) for task in tasks)
         elif _MAKES_TASK.fullmatch(call.name):
-            number = _made_number(call) or str(len(made) + 1)
+            named = _NUMBER.search(call.text[:NUMBER_CHARACTERS])
+            number = named[1] if named else str(len(made) + 1)
             made[number] = Task(_first(asked, _TEXT_KEYS), _status(asked), turn_id, number)
         elif _UPDATES_TASK.fullmatch(call.name) and (task := made.get(_first(asked, _ID_KEYS))):
             text, status = _first(asked, _TEXT_KEYS) or task.text, str(asked.get("status") or task.status)
@@ -103,11 +104,6 @@ def _parsed(text: str) -> object:
         return json.loads(text) if text.lstrip()[:1] in ("[", "{") else None
     except (ValueError, RecursionError):
         return None
-
-
-def _made_number(call: Call) -> str:
-    match = _NUMBER.search(call.text[:NUMBER_CHARACTERS])
-    return (match[1] or match[2]) if match else ""
 
 
 def _status(entry: Mapping[str, Any]) -> str:

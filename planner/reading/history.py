@@ -19,6 +19,7 @@ from planner.reading.messages import (
     Message,
     blocks,
     call_ids,
+    field_of,
     given_message,
     is_compacted,
     message_digest,
@@ -160,17 +161,14 @@ def _starts(messages: Sequence[Message]) -> Iterator[int]:
 
 def _goes_on(message: Message, unanswered: set[str]) -> bool:
     """True for results, and for calls that a server tool of the turn makes (programmatic tool calling)."""
-    callers = {str(_caller(block)) for block in blocks(message)} if message["role"] == "assistant" else set()
-    return not unanswered.isdisjoint(callers | set(result_ids(message)))
+    ids = result_ids(message)
+    if message["role"] == "assistant":
+        ids += [str(field_of(block.get("caller"), "tool_id")) for block in blocks(message)]
+    return not unanswered.isdisjoint(ids)
 
 
 def _is_thought(message: Message) -> bool:
     return all(block["type"] in THINKING for block in blocks(message))
-
-
-def _caller(block: Block) -> object:
-    caller = block.get("caller")
-    return caller.get("tool_id") if isinstance(caller, dict) else None
 
 
 def _kind(first: Message) -> TurnKind:

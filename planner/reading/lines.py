@@ -275,16 +275,12 @@ def numbers_of(said: Iterable[Statement]) -> tuple[int, ...]:
 def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
     """Neighbouring lines without what costs tokens and says little: of the indentation that all share, and, where a
     file is `viewed`, of the numbers that the viewer counted them with, only the first number stays."""
-    numbers = [_GUTTER.match(text) for text in texts] if viewed else []
-    first = numbers[0] if numbers else None
-    counted = first is not None and all(
-        number is not None and int(number[1]) == int(first[1]) + at for at, number in enumerate(numbers)
-    )
-    bare = [_GUTTER.sub("", text) for text in texts] if counted else list(texts)
-    bare = [text.rstrip() for text in bare]
+    numbers = [match[1] for text in texts if viewed and (match := _GUTTER.match(text))]
+    counted = len(numbers) == len(texts) and all(int(one) == int(numbers[0]) + at for at, one in enumerate(numbers))
+    bare = [(_GUTTER.sub("", text) if counted else text).rstrip() for text in texts]
     bare = textwrap.dedent("\n".join(bare)).split("\n") if len(bare) > 1 else bare
-    bare[:1] = [text.lstrip() for text in bare[:1]]
-    return [f"{first[1]}→{bare[0]}", *bare[1:]] if counted and first is not None else bare
+    bare[0] = bare[0].lstrip()
+    return [f"{numbers[0]}→{bare[0]}", *bare[1:]] if counted else bare
 
 
 def is_encoded(text: str) -> bool:

@@ -251,8 +251,7 @@ def _unmarked_block(block: Block) -> Block:
 
 def source_data(block: Block) -> str:
     """The base64 or text in an ``image`` or ``document`` block; empty if it stands elsewhere (URL, file)."""
-    source = block.get("source")
-    data = source.get("data") if isinstance(source, dict) else None
+    data = field_of(block.get("source"), "data")
     return data if isinstance(data, str) else ""
 
 
@@ -285,8 +284,7 @@ def media_mark(block: Block) -> str:
 
 def visible_pages(block: Block) -> int:
     """Pages of a base64 PDF whose page objects are not compressed; 0 when they cannot be seen."""
-    source = block.get("source")
-    if not isinstance(source, dict) or source.get("type") != "base64":
+    if field_of(block.get("source"), "type") != "base64":
         return 0
     try:
         return len(_PAGE.findall(_decoded(source_data(block))))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import SettingsError
 from planner.reading.families import model_family
-from planner.reading.messages import Block, Message, blocks, image_size, source_data, to_json, visible_pages
+from planner.reading.messages import Block, Message, blocks, field_of, image_size, source_data, to_json, visible_pages
 from planner.reading.vocabulary import estimate_tokens, load_vocabulary
 
 if TYPE_CHECKING:
@@ -115,8 +115,6 @@ class TokenCounter:
         kind = block.get("type")
         if kind == "image":
             return self._image(block)
-        if kind == "document":
-            return self._document(block) + MESSAGE_OVERHEAD
         return self._inside(kind, block) + MESSAGE_OVERHEAD
 
     def _inside(self, kind: object, block: Block) -> int:
@@ -129,6 +127,8 @@ class TokenCounter:
             return self.text(f"{block.get('name', '')} {to_json(block.get('input'))}")
         if kind == "tool_result":
             return self._content(block.get("content", ""))
+        if kind == "document":
+            return self._document(block)
         return self.text(to_json({name: value for name, value in block.items() if name != "type"}))
 
     def _content(self, content: object) -> int:
@@ -145,10 +145,9 @@ class TokenCounter:
 
     def _document(self, block: Block) -> int:
         source = block.get("source")
-        kind = source.get("type") if isinstance(source, dict) else None
-        if isinstance(source, dict) and kind == "content":
-            return self._content(source.get("content"))
-        data = source_data(block)
+        kind, data = field_of(source, "type"), source_data(block)
+        if kind == "content":
+            return self._content(field_of(source, "content"))
         if kind == "text":
             return self.text(data)
         return max(1, visible_pages(block) or len(data) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS

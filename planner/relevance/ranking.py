@@ -129,7 +129,7 @@ class Told:
 
     def tells(self, text: str, part: Part, places: Collection[str] = ()) -> bool:
         """`says`, of a line by its text; without names it is told by its like."""
-        return self.says(list(specifics_of(text)) or [one_line(text)], partial(str, text), part, places)
+        return self.says(specifics_of(text) or [one_line(text)], partial(str, text), part, places)
 
 
 def _tells(text: str, words: frozenset[str], printed: bool) -> bool:
@@ -214,10 +214,7 @@ def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
     if text.part == "call" and at == text.first:  # the short arguments: each is a text of its own
         return (number,)
     beside = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
-    around, standing = own + sum(beside.values()), own
-    if 2 * own >= around:
-        return (number,)
-    chosen = [number]
+    around, standing, chosen = own + sum(beside.values()), own, [number]
     for index in sorted(beside, key=lambda index: abs(index - at)):
         if 2 * standing >= around:
             break

@@ -41,7 +41,8 @@ class Request:
     def rounds(self) -> list[tuple[list[_Place], list[_Place], int]]:
         """Of each run of assistant messages the calls, of the run of user messages right behind it, which may be empty,
         the results, and where that run starts: neighbours of one role are one message to the API."""
-        runs = [(role, [at for at, _ in run]) for role, run in groupby(enumerate(self.messages), _role)]
+        by_role = groupby(enumerate(self.messages), lambda numbered: str(numbered[1]["role"]))
+        runs = [(role, [at for at, _ in run]) for role, run in by_role]
         return [
             (
                 list(self._named(asked, "tool_use", "id")),
@@ -65,10 +66,6 @@ class Request:
             if self.messages[at]["role"] == "assistant":
                 return at, blocks(self.messages[at])
         return -1, ()
-
-
-def _role(numbered: tuple[int, Message]) -> str:
-    return str(numbered[1]["role"])
 
 
 MENDED_BY_THE_API = frozenset({"alternation", "result_order", "split_results"})
