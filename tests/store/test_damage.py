@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from applier.store import open_store
-from applier.store.records import pack
+from applier.store.records import order_of, pack
 from planner.errors import StoreDamaged
 from planner.reading.history import read_history
 from tests.store.damage import HISTORY, Damage, check_damage, damages, fill, plan_for, read_all, sound_store
