@@ -348,8 +348,9 @@ _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
 
 
 def _git_commands(call: Call) -> list[Command]:
-    """The commands of `call` whose output tells of commits, branches and conflicts."""
-    return [one for one in call.commands if one.words[0] in ("git", "gh", "glab")]
+    """The commands of `call` whose output tells of commits, branches and conflicts, not of those that would be."""
+    asked = [one for one in call.commands if one.words[0] in ("git", "gh", "glab")]
+    return [] if any(one.starts("git", "merge-tree") for one in asked) else asked
 
 
 def _users_commands(turn: TurnEvidence) -> Sequence[Command]:

@@ -234,7 +234,7 @@ def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
 
 def unmarked(message: Message) -> Message:
     """`message` without its cache marks; the same object if it has none."""
-    return {**message, "content": _unmarked(message["content"])} if any(cache_marks(message)) else message
+    return _unmarked_block(message) if any(cache_marks(message)) else message
 
 
 def _unmarked(content: Sequence[Any]) -> list[Any]:

@@ -229,6 +229,13 @@ def test_what_the_user_ran_himself_counts():
     assert state.commits(session.evidence) == []
 
 
+def test_a_merge_that_is_only_asked_about_is_none():
+    told = "CONFLICT (content): Merge conflict in src/a.py"
+    session = Session("Merge it?").calls("Bash", told, command="git fetch; git merge-tree main fix")
+    assert state.conflicts(session.evidence) == []
+    assert [turn.failed for turn in session.evidence.turns.values()] == [False, False]
+
+
 def test_a_test_that_could_not_begin_has_tested_nothing_and_a_quiet_commit_is_one():
     session = Session("Fix it.").calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
     session.calls("Bash", "Exit code 1\nERR_PNPM_UNSUPPORTED_ENGINE Got: v14", True, command="pnpm test")
@@ -451,6 +458,7 @@ SHELL = {
     "cd /tmp/x && echo a > b.txt": ["src/a.py: edited"],
     "cd $(mktemp -d) && echo a > b.txt": ["src/a.py: edited"],
     "cd src && rm a.py": ["src/a.py: removed"],
+    "rm -rf app/src": ["src/a.py: removed"],
     "rm -rf /w/app/src": ["src/a.py: removed"],
     "rm -rf /w/app/sr": ["src/a.py: edited"],
     "cd /w && rm -r app/src/": ["src/a.py: removed"],

@@ -14,6 +14,7 @@ from planner.reading.messages import (
     readable_text,
     result_text,
     to_json,
+    unmarked,
 )
 from tests.strategies import histories, image, text, texts
 
@@ -140,3 +141,23 @@ def test_to_json_carries_lone_surrogates():
 )  # fmt: skip
 def test_result_text_is_what_a_reader_sees(content, read):
     assert result_text({"type": "tool_result", "content": content}) == read == readable_text(content)
+
+
+def test_a_message_loses_its_cache_marks_and_nothing_else():
+    mark = {"type": "ephemeral"}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "c1",
+        "content": [{"type": "text", "text": "b", "cache_control": mark}],
+    }
+    for content, plain in (
+        ("hello", "hello"),
+        ([{"type": "text", "text": "a", "cache_control": mark}], [{"type": "text", "text": "a"}]),
+        ([result], [{**result, "content": [{"type": "text", "text": "b"}]}]),
+    ):
+        assert unmarked({"role": "user", "content": content, "cache_control": mark}) == {
+            "role": "user",
+            "content": plain,
+        }
+    own = {"role": "user", "content": "hello"}
+    assert unmarked(own) is own
