@@ -156,8 +156,12 @@ def fields(key: str, count: int) -> list[str]:
     """
     parts = key.split("/")[1:]
     if len(parts) != count:
-        raise StoreDamaged(f"{key[:80]!r} is the key of no record; restore the store from a backup")
+        raise _no_record(key)
     return parts
+
+
+def _no_record(key: str) -> StoreDamaged:
+    return StoreDamaged(f"{key[:80]!r} is the key of no record; restore the store from a backup")
 
 
 def order_of(key: str) -> int:
@@ -168,7 +172,7 @@ def order_of(key: str) -> int:
     """
     number = key.rpartition("/")[2]
     if not number.isdigit():
-        raise StoreDamaged(f"{key[:80]!r} is the key of no record; restore the store from a backup")
+        raise _no_record(key)
     return int(number)
 
 

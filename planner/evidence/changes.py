@@ -129,9 +129,8 @@ def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], 
             change.turns.append(turn_id)
     for path, how in shell_changes(commands):
         folders = plain_path(path, changes), join(root, path)
-        # a folder is known by the end of its path as well, if that says more than one name
-        ending = f"/{path}" if path.count("/") > 1 and not is_absolute(path) else "//"
-        within = [one for one in changes if f"{one}/".startswith(folders) or ending in one]
+        is_telling = path.count("/") > 1 and not is_absolute(path)  # then the end of a folder's path names it as well
+        within = [one for one in changes if f"{one}/".startswith(folders) or (is_telling and f"/{path}" in one)]
         for one in within if path[-1] == "/" else [known_path(path, changes)]:
             change = changes.setdefault(one, FileChange(path))
             change.turns.append(turn_id)

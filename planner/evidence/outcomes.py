@@ -280,13 +280,7 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
 def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None) -> bool:
     """True if `call`, whose run's last word is `verdict`, failed: by the host's flag, its exit code, or its report."""
     code = _exit_code(result)
-    if _INTERRUPT in call.input.values():
-        return False
-    if code in (1, NO_OF_SOME) and _found_nothing(call, result, code):
-        return False
-    if code == CHECKS_PENDING and any(one.starts("gh", "pr", "checks") for one in call.commands):
-        return False
-    if any(one.starts("git", "merge-tree") for one in call.commands):  # asks what a merge would come to
+    if _is_answer(call, result, code):
         return False
     if code and call.kind == "read" and _QUIET.search(call.command):
         return _shell_complains(call, result) or any(_signals(one.text) for one in _printed_lines(result))
@@ -308,6 +302,16 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     near = whole[:RESPONSE_LINES] if opens else whole[-RESPONSE_LINES:] if code == 0 else whole
     # what the command itself would print, ``|| echo "✗ no such page"``, is its answer
     return verdict == "failed" or any(_signals(one.text) and one.text.strip() not in call.command for one in near)
+
+
+def _is_answer(call: Call, result: Sequence[Statement], code: int | None) -> bool:
+    """True if what looks like a failure is what was asked for: a program was stopped, a search found nothing, checks
+    have not ended, or a merge that was only asked about would conflict."""
+    if code == CHECKS_PENDING and any(one.starts("gh", "pr", "checks") for one in call.commands):
+        return True
+    if _INTERRUPT in call.input.values() or any(one.starts("git", "merge-tree") for one in call.commands):
+        return True
+    return code in (1, NO_OF_SOME) and _found_nothing(call, result, code)
 
 
 def _found_nothing(call: Call, result: Sequence[Statement], code: int) -> bool:
@@ -435,14 +439,14 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     searched = call.kind in ("read", "search") and _shell_complains(call, result)
     distinct = {one.text.strip(): one for one in reversed(result) if not (searched and _LOCATED.match(one.text))}
     filled = [one for one in result if one.text.strip()]
-    headed = {one for head, one in pairwise(filled) if _HEADS.match(head.text)}
-    ranked_lines = ((0 if one in headed else failure_rank(one.text), one) for one in reversed(distinct.values()))
-    ranks = [(rank, one) for rank, one in ranked_lines if rank is not None]
+    headed = {one.text.strip() for head, one in pairwise(filled) if _HEADS.match(head.text)}
+    told = ((0 if text in headed else failure_rank(one.text), one) for text, one in reversed(distinct.items()))
+    ranks = [(rank, one) for rank, one in told if rank is not None]
     first, tests, *others = ([one for rank, one in ranks if rank == wanted] for wanted in range(len(_RANKS)))
     first.sort(key=_says_why, reverse=True)
     if tests:  # a program under test prints lines like a report's own: its name stands for it where none says why
-        told = sorted(filter(_says_why, first), key=partial(_distance, tests[0]))
-        first, tests = (told, tests) if told else (tests, [])
+        why = sorted(filter(_says_why, first), key=partial(_distance, tests[0]))
+        first, tests = (why, tests) if why else (tests, [])
     ranked = [*first[:1], *tests[:1], *first[1:], *tests[1:], *chain(*others)]
     if all(_is_bare(one.text) for one in ranked):
         ranked = list(dict.fromkeys([*_reasons_beside(ranked, result), *ranked]))
@@ -492,7 +496,7 @@ def _distance(test: Statement, line: Statement) -> tuple[int, int]:
 
 def is_passed_test(text: str) -> bool:
     """True for a line by which a runner says that one test passed."""
-    return bool(_PASSED_TEST.match(without_escapes(text) if "\x1b" in text else text))
+    return bool(_PASSED_TEST.match(without_escapes(text)))
 
 
 def failure_rank(text: str) -> int | None:

@@ -296,9 +296,10 @@ def pending_changes(evidence: Evidence) -> list[RecordLine]:
     if conflicts(evidence):
         return []
     since: dict[str, dict[str, str]] = {}
-    by_user = [turn.turn.number for turn in evidence.turns.values() if not all(map(is_looking, _users_commands(turn)))]
+    turns = evidence.turns.values()
+    by_user = max((one.turn.number for one in turns if not all(map(is_looking, _users_commands(one)))), default=0)
     for turn, call, outcome in evidence.ended_calls():
-        if outcome.status == "unanswered" or outcome.refused or turn.turn.number < max(by_user, default=0):
+        if outcome.status == "unanswered" or outcome.refused or turn.turn.number < by_user:
             continue
         if call.is_report:  # what another agent changed, tested and committed, its report alone may say
             since.clear()
