@@ -125,8 +125,7 @@ def rules_brief(evidence: Evidence) -> str:
     branches, commits = reversed(state.branches(evidence)), reversed(state.commits(evidence))
     sections: dict[Heading, list[state.RecordLine]] = {
         "REQUEST": [*([wanted] if wanted else []), *reversed(state.choices(evidence))],
-        "STATE": [*checks, *state.pending_changes(evidence), *state.conflicts(evidence), *edits],
-        "FAILED": list(reversed(state.recoveries(evidence))),
+        "STATE": [*checks, *reversed(state.recoveries(evidence)), *state.conflicts(evidence), *edits],
         "FACTS": [*branches, *commits, *state.urls(evidence)[:MOST_PAGES]],
         "NEXT": state.open_items(evidence),
     }

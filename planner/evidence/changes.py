@@ -10,7 +10,7 @@ from posixpath import join
 
 from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
 from planner.evidence.gather import Evidence, TurnEvidence
-from planner.evidence.names import is_absolute, plain_path
+from planner.evidence.names import is_absolute, is_beside, plain_path
 from planner.evidence.outcomes import Outcome
 from planner.evidence.shell import Command, last_run, shell_changes
 from planner.reading.lines import Line, call_parts
@@ -20,7 +20,6 @@ __all__ = [
     "changed_paths",
     "edit_sides",
     "file_changes",
-    "known_path",
     "unchanged_lines",
 ]
 
@@ -88,9 +87,11 @@ def changed_paths(call: Call, outcome: Outcome) -> Iterator[str]:
 def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
     """The commands of a call that ran to their end: of one that failed those before what may have failed.
 
-    ``cat > a.py <<EOF … EOF`` on lines before ``python a.py`` has written the file, however that ended.
+    ``cat > a.py <<EOF … EOF`` on lines before ``python a.py`` has written the file, however that ended. Of one that a
+    host flags without an exit code none ran: a hook blocked it.
     """
-    if outcome.refused or outcome.status in ("running", "unanswered"):
+    blocked = call.is_error and outcome.exit_code is None
+    if blocked or outcome.refused or outcome.status in ("running", "unanswered"):
         return ()
     failed = last_run(call.commands) if outcome.status == "failed" else ()
     return call.commands[: call.commands.index(failed[0])] if failed else call.commands
@@ -109,7 +110,7 @@ _STASHED = frozenset({"pop", "apply", "list", "show", "drop", "branch", "clear"}
 """What ``git stash`` does to what is put away already."""
 
 
-def known_path(path: str, known: Collection[str]) -> str:
+def _known_path(path: str, known: Collection[str]) -> str:
     """The one of `known`, all plain, that `path` is or that it ends if it is relative; else it, plain."""
     path = plain_path(path, known).replace("\\", "/")
     ending = f"/{path.removeprefix('./')}"
@@ -120,18 +121,18 @@ def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], 
     brings_back = any(one.starts("git", "stash", act) for one in commands for act in ("pop", "apply"))
     taken_back = next(filter(None, map(_taking_back, commands)), "")
     commits = any(one.starts("git", "commit") for one in commands)
-    for change in changes.values():
+    for plain, change in changes.items():
         change.committed = change.committed or commits
         if brings_back:
             change.undone = ""
-        elif taken_back and not (change.committed and "reset" not in taken_back):
+        elif taken_back and not (is_beside(plain) or (change.committed and "reset" not in taken_back)):
             change.undone = taken_back
             change.turns.append(turn_id)
     for path, how in shell_changes(commands):
         folders = plain_path(path, changes), join(root, path)
         is_telling = path.count("/") > 1 and not is_absolute(path)  # then the end of a folder's path names it as well
         within = [one for one in changes if f"{one}/".startswith(folders) or (is_telling and f"/{path}" in one)]
-        for one in within if path[-1] == "/" else [known_path(path, changes)]:
+        for one in within if path[-1] == "/" else [_known_path(path, changes)]:
             change = changes.setdefault(one, FileChange(path))
             change.turns.append(turn_id)
             change.by_command, change.failed_last, change.undone, change.committed = how, False, "", commits

@@ -21,6 +21,7 @@ __all__ = [
     "defines",
     "file_paths",
     "is_absolute",
+    "is_beside",
     "parts_of",
     "plain_path",
     "repository_root",
@@ -145,6 +146,11 @@ def is_absolute(path: str) -> bool:
     return path[:1] in ("/", "~", "\\") or path[1:2] == ":"
 
 
+def is_beside(path: str) -> bool:
+    """True for a file that lies where nobody means to keep it, or that the agent keeps for itself: ``/tmp/a``."""
+    return _BESIDE.match(path) is not None
+
+
 def plain_path(path: str, beside: Iterable[str] = ()) -> str:
     """The one spelling for the ways to write a path of Windows: ``C:\\a`` and ``c:/a`` are ``C:/a``, and `beside` such
     paths Git's ``/c/a`` is."""
@@ -165,7 +171,7 @@ def common_root(paths: Iterable[str]) -> str:
     """The folder whose absence from `paths` saves the most characters, or empty; one beside the work only if there is
     no other."""
     counted = Counter(paths)
-    lasting = {path: times for path, times in counted.items() if not _BESIDE.match(path)}
+    lasting = {path: times for path, times in counted.items() if not is_beside(path)}
     root = _common_root(lasting) or _common_root(counted)
     return "" if _BESIDE.fullmatch(f"{root}/") else root
 

@@ -29,7 +29,6 @@ __all__ = [
     "is_passed_test",
     "is_refusal",
     "read_calls",
-    "shows_verdict",
 ]
 
 Verdict = Literal["passed", "failed"]
@@ -63,6 +62,8 @@ _NONE = lazy_pattern(r"\W*no (?:[\w'-]+ ){1,4}?(?:(?:were )?found|reported|match
 """How a command that looks says that there is none: ``no pull requests found for branch "x"``; not ``no such file``."""
 _QUIET = lazy_pattern(r"(?:\b2|&)> ?/dev/null")
 """A command that wants to hear no complaint: ``ls a b 2>/dev/null`` asks which of them are there."""
+_ABSENT = lazy_pattern(r"No such file or directory|no matches found|Broken pipe", re.I)
+"""What programs say of a file that is not there, and of a pipe that nobody reads on: ``head`` has seen enough."""
 _SEARCHES = frozenset({"grep", "egrep", "fgrep", "git grep", "rg", "ag", "ack", "pgrep", "which", "type", "command"})
 _CHAINED = frozenset({"|", "|&", "||", ";", "\n", "&"})
 """Before these the failure of a command does not show in the exit code of the line."""
@@ -115,7 +116,7 @@ _NO_FAILURE = lazy_pattern(
 )
 """``(pass) fails when the file does not exist``, ``found no new issues``: words of failure that deny one, or only warn:
 ``warning: a.rs is never read``; and a line that says no more than that there was one, or separates: ``-----``."""
-_HEADS = lazy_pattern(r"\W*(?:error|fatal|failure)s?:\s*$", re.I)
+_HEADS = lazy_pattern(r"\W*(?:error|fatal|failure|panic)s?:\s*$", re.I)
 """``Error:`` alone: what went wrong stands in the line below."""
 _REJECTED = lazy_pattern(
     r"\s*(?:The user d(?:oes|id)(?:n'?t| not) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user"
@@ -131,33 +132,36 @@ _TOOL_ERROR = lazy_pattern(
 """How a tool's own error begins: ``Error: no such flight``, ``String to replace not found in file``, ``{"error":
 "denied"}``; not ``{"error": null}``."""
 _HTTP_ERROR = lazy_pattern(
-    r"\s*(?:<\s*)?HTTP/[\d.]+ [45]\d\d\b|curl: \(\d+\)"
-    r"|(?!\s*\[\s*\{).{0,120}(?:\bstatus(?: ?code)?[\"']?\s*[:=]?\s*|\(HTTP )[45]\d\d\b(?! tokens)",
+    r"\s*(?:<\s*)?HTTP/[\d.]+ 5\d\d\b|curl: \(\d+\)"
+    r"|(?!\s*\[\s*\{).{0,120}(?:\bstatus(?: ?code)?[\"']?\s*[:=]?\s*|\(HTTP )5\d\d\b(?! tokens)",
     re.I,
 )
-"""A response that says no: ``HTTP/1.1 500``, ``"statusCode":404``, ``(HTTP 403)``; not ``status: 200``, ``500 files``,
+"""A server that broke: ``HTTP/1.1 500``, ``"statusCode":503``; not ``status: 404``, which is an answer, ``500 files``,
 nor records that have a status: ``[{"status": 500}, …]``."""
 _RAISED = lazy_pattern(
-    r"\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt)\b(?::.*)?$|E {3,}\S)"
+    r"\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt)\b(?: \[\w+\])?(?::.*)?$|E {3,}\S)"
     r"|\s*[\w./-]+: .*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized"
     r"|(?<!-)[Uu]nknown(?!-)|not a |HTTP [45]\d\d|(?<!\d )failed)"
     r"|\s*(?:fatal|error|panic)(?: error)?(?:\[\w+\])?(?:: (?!expect\(received\))| [A-Z]).{3,}"
-    r"|\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \(|overwrite .+\? \(y/n \[n\]\) not overwritten"
+    r"|\(eval\):\d+: \S|\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
+    r"|overwrite .+\? \(y/n \[n\]\) not overwritten"
 )
 """What was raised, and how programs complain: ``KeyError: 'token'``, ``E   assert 1 == 2``, ``rg: a: No such file``,
 ``error[E0382]: borrow of``; not ``raise KeyError``, ``2 failed``, ``error is set; update the``."""
 _LOCATED = lazy_pattern(
     r"\s*(?:\[[\w:.-]+\] |vet: )?[\w./\\@-]+\.\w{1,5}[:(]\d+(?P<column>[:,]\d+)?\)?:? +"
-    r"(?!in \S+$|\w+(?:Error|Exception)$|(?:warning|note|info)\b)[^\s:#]"
+    r"(?!in \S+$|\+0x|\w+(?:Error|Exception)$|(?:warning|note|info)\b)[^\s:#]"
 )
 """``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place; a search prints no column.
-Not ``file.go:1: : # package``."""
+Not ``file.go:1: : # package``, nor a frame of a stack, ``file.go:12 +0x1a0``."""
 _EXPECTED = lazy_pattern(r".*\bexpected\b.*\b(?:got|found|received|but|to)\b|\s*(?:Received|Actual|got)\b ?:", re.I)
 """``expected 3, got 4``, ``Received: 4``."""
 _NAMED_TEST = lazy_pattern(
-    r"\s*+(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|[✗✖✘✕×]|not ok|test (?:result:|\S+ \.\.\.) FAILED|[^\t]+\tfail\t)"
+    r"\s*+(?!✖ failing tests:)(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|[✗✖✘✕×]|not ok"
+    r"|test (?:result:|\S+ \.\.\.) FAILED|[^\t]+\tfail\t)"
 )
-"""Which test failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``, ``Build\tfail\t3m20s``; not ``FAILED = 3``."""
+"""Which test failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``, ``Build\tfail\t3m20s``; not ``FAILED = 3``,
+``✖ failing tests:``."""
 _REPORT = lazy_pattern(
     r"\s*(?:[\w.]*(?:Error|Exception|Failure|Panic)\b(?:\s*\[[^\]]*\])?:|(?:fail(?:ed|ure)?|abort(?:ed)?)(?:\[\w+\])?:"
     r"|(?:(?-i:Error(?! Context:)|FAIL|FAILED|\[?ERR_\w+)|Failed to)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed"
@@ -189,9 +193,14 @@ _RANKS = (
     (_EXIT,),
 )
 """How much a line says of a failure, the most first: what was raised or complained of, which test, that one was."""
+BARE_RANK = 2
+"""The rank of a line that says no more than that a run failed."""
+_USAGE = lazy_pattern(r"\s*usage:", re.I)
+"""What a program prints of its options below its complaint."""
 _TELLING = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|a)\b|no such|denied|refus|undefined|cannot|can't"
-    r"|unable|unknown|panic|invalid|expected|conflict|timed? ?out|want|mismatch|should|assert|incorrect|missing",
+    r"|unable|could ?n[o'’]t|unknown|panic|invalid|expected|conflict|timed? ?out|want|mismatch|should|assert|incorrect"
+    r"|missing",
     re.I,
 )
 """Words by which a line alone says that something failed; ``a.go:3:1: appendAssign: same slice`` has none."""
@@ -291,17 +300,14 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     whole = [one for one in result if not one.lines[0].continues and one.text.strip()]
     if any(is_refusal(one.text) for one in whole[:2]) or _tool_erred(call, whole):
         return True
-    if call.kind in ("read", "search"):
-        short = len(whole) <= OUTCOME_LINES
-        return _shell_complains(call, whole) or (short and any(failure_rank(one.text) == 2 for one in whole))
-    if call.kind == "write" or call.is_report:
-        return False
-    if code == 0 and _CHAINED.isdisjoint(one.before for one in call.commands[1:]):
-        return verdict == "failed"  # no command of it but the last may have failed unseen
+    if call.kind in ("read", "search"):  # that something is not there is an answer
+        return _shell_complains(call, [one for one in whole if not _ABSENT.search(one.text)])
+    if code == 0 or call.is_report or call.kind == "write":
+        return verdict == "failed"
     opens = call.kind == "other" or call.is_script
-    near = whole[:RESPONSE_LINES] if opens else whole[-RESPONSE_LINES:] if code == 0 else whole
     # what the command itself would print, ``|| echo "✗ no such page"``, is its answer
-    return verdict == "failed" or any(_signals(one.text) and one.text.strip() not in call.command for one in near)
+    near = (one.text for one in (whole[:RESPONSE_LINES] if opens else whole))
+    return verdict == "failed" or any(_signals(text) and text.strip() not in call.command for text in near)
 
 
 def _is_answer(call: Call, result: Sequence[Statement], code: int | None) -> bool:
@@ -365,11 +371,6 @@ def _verdict(text: str) -> Verdict | None:
     return "passed" if _PASSED_RUN.match(bare) else None
 
 
-def shows_verdict(text: str) -> bool:
-    """True if a run whose output this is says that it passed or failed, and not only that it could not begin."""
-    return any(map(_verdict, without_escapes(text).splitlines()))
-
-
 def _verdict_of_run(call: Call, result: Sequence[Statement]) -> tuple[Verdict | None, tuple[Statement, ...]]:
     """How a run ended, and the lines that say so: the last one decides. Of other tools counts are data.
 
@@ -407,7 +408,7 @@ def is_refusal(text: str) -> bool:
 
 
 def _tool_erred(call: Call, whole: Sequence[Statement]) -> bool:
-    """True if the result opens with a tool's own error, or with a response that says no."""
+    """True if the result opens with a tool's own error, or with a response that broke."""
     responds = call.kind in ("run", "other", "search") or len(whole) <= OUTCOME_LINES
     return any(_TOOL_ERROR.match(one.text) for one in whole[:1]) or (
         responds and any(_HTTP_ERROR.match(one.text) for one in whole[:RESPONSE_LINES])
@@ -415,10 +416,11 @@ def _tool_erred(call: Call, whole: Sequence[Statement]) -> bool:
 
 
 def _signals(text: str) -> bool:
-    """True for a line that begins as reports of failure do; the same words in the middle of data say nothing."""
+    """True for a line that begins as reports of failure do; the same words in the middle of data say nothing, nor does
+    a shell that names no files for a pattern."""
     located = _LOCATED.match(text)
     begins = (located and located["column"]) or any(sign.match(text) for sign in (_RAISED, _NAMED_TEST, _REPORT))
-    return bool(begins) and not _NO_FAILURE.match(text)
+    return bool(begins) and not _NO_FAILURE.match(text) and "no matches found" not in text
 
 
 def _shell_complains(call: Call, lines: Sequence[Statement]) -> bool:
@@ -426,7 +428,7 @@ def _shell_complains(call: Call, lines: Sequence[Statement]) -> bool:
     ``zsh:1: unmatched "``; not ``a.py: cannot``."""
     programs = {"fatal", "bash", "zsh", "sh", *(one.words[0] for one in call.commands)}
     begun = ((one.text, *one.text.partition(":")[:2]) for one in lines)
-    said = (text for text, begin, colon in begun if colon and begin.rpartition("/")[2] in programs)
+    said = (text for text, begin, colon in begun if colon and " " not in begin and begin.rpartition("/")[2] in programs)
     return any(not _NO_FAILURE.match(text) for text in said)
 
 
@@ -446,7 +448,8 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     first.sort(key=_says_why, reverse=True)
     if tests:  # a program under test prints lines like a report's own: its name stands for it where none says why
         why = sorted(filter(_says_why, first), key=partial(_distance, tests[0]))
-        first, tests = (why, tests) if why else (tests, [])
+        below = [one for one in first if _distance(tests[0], one) == BELOW]
+        first, tests = (why, tests) if why else (tests, below)
     ranked = [*first[:1], *tests[:1], *first[1:], *tests[1:], *chain(*others)]
     if all(_is_bare(one.text) for one in ranked):
         ranked = list(dict.fromkeys([*_reasons_beside(ranked, result), *ranked]))
@@ -460,11 +463,14 @@ def _is_bare(text: str) -> bool:
 
 def _reasons_beside(ranked: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
     """What stands beside lines that give no reason: of what several scripts print the first by the one that failed,
-    above a package of Go what it printed; beside an exit code alone the last and the first that was printed."""
-    telling = [one for one in result if _says_anything(one)]
+    above a package of Go what it printed; beside an exit code alone the last that says why, or the last and the first
+    that was printed."""
+    printed = takewhile(lambda one: not _USAGE.match(one.text), result)
+    telling = list(filter(_says_anything, printed)) or list(filter(_says_anything, result))
     bare = next(chain((one for one in result if _verdict(one.text) == "failed"), ranked), None)
     if bare is None or _EXIT.match(bare.text):
-        return telling[-1:] + telling[:1]
+        why = [one for one in telling if one.text.lstrip()[:1].isalpha() and _says_why(one)]
+        return why[-1:] or telling[-1:] + telling[:1]
     above = [one for one in telling if one.numbers < bare.numbers]
     if prefix := _PREFIX.match(bare.text):
         return ([one for one in above if one.text.startswith(prefix.group())] or above)[:1]
@@ -486,12 +492,16 @@ def _says_why(line: Statement) -> bool:
     return bool(_TELLING.search(line.text)) and not line.text.rstrip().endswith(":")
 
 
+BELOW = (0, 0)
+"""The place of the line behind the name of a test."""
+
+
 def _distance(test: Statement, line: Statement) -> tuple[int, int]:
     """How near `line` is to the name of a test, the nearest least: the line behind it, places told of before it, others
     in their order."""
     below = line.numbers[0] - test.numbers[-1]
     located = below < 0 and _LOCATED.match(line.text)
-    return (0, 0) if below == 1 else (1, -below) if located else (2, line.numbers[0])
+    return BELOW if below == 1 else (1, -below) if located else (2, line.numbers[0])
 
 
 def is_passed_test(text: str) -> bool:
@@ -503,7 +513,8 @@ def failure_rank(text: str) -> int | None:
     """How much a line says of a failure, 0 the most; None if it says nothing of one."""
     if _NO_FAILURE.match(text):
         return None
-    return next((rank for rank, signs in enumerate(_RANKS) if any(sign.match(text) for sign in signs)), None)
+    rank = next((rank for rank, signs in enumerate(_RANKS) if any(sign.match(text) for sign in signs)), None)
+    return BARE_RANK if rank == 0 and _verdict(text) == "failed" else rank  # ``error: script "lint" exited with 1``
 
 
 def _decisive(report: Sequence[Statement], result: Sequence[Statement]) -> Sequence[Statement]:
@@ -528,8 +539,8 @@ def _refusal(result: Sequence[Statement]) -> list[Statement]:
 
 
 def _admits(one: Statement) -> bool:
-    """True if the agent says that what it tried failed; not in a table."""
-    says = one.part == "assistant" and not one.text.lstrip().startswith("|")
+    """True if the agent says that what it tried failed; not in a table, a list or a heading, which tell of others."""
+    says = one.part == "assistant" and not (one.text.lstrip().startswith(("|", "- ", "* ")) or one.text.endswith(":"))
     return says and bool(_ADMITTED.search(one.text)) and not _NO_FAILURE.match(one.text)
 
 

@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Literal
 
 from planner.evidence.calls import Call
-from planner.evidence.changes import FileChange, changed_paths, commands_done, file_changes, known_path
+from planner.evidence.changes import FileChange, changed_paths, file_changes
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.hosts import running_id, without_boilerplate
 from planner.evidence.names import is_absolute, plain_path
-from planner.evidence.outcomes import RAN_NOTHING, Outcome, shows_verdict
-from planner.evidence.shell import Command, commands_of, is_looking, last_run
+from planner.evidence.outcomes import RAN_NOTHING, Outcome
+from planner.evidence.shell import Command, commands_of, last_run
 from planner.evidence.tasks import task_lists
 from planner.evidence.user_words import Choice
 from planner.reading.lines import statements
@@ -37,7 +37,6 @@ __all__ = [
     "conflicts",
     "latest_request",
     "open_items",
-    "pending_changes",
     "recoveries",
     "urls",
 ]
@@ -285,44 +284,12 @@ def _is_left(turns: Sequence[TurnEvidence], at: int) -> bool:
     return at <= answered <= len(turns) - LEFT_TURNS
 
 
-_ASKING_CI = (("gh", "pr", "checks"), ("gh", "run"), ("glab", "ci"))
-"""Commands that ask how tests ended that ran elsewhere."""
-
-
-def pending_changes(evidence: Evidence) -> list[RecordLine]:
-    """The files of the work that were changed after the last test, and after the last commit, if there was one since
-    the user himself ran what may test or commit; nothing while a merge goes on, which changes many more. What tests
-    elsewhere said is one, too: they may have seen more."""
-    if conflicts(evidence):
-        return []
-    since: dict[str, dict[str, str]] = {}
-    turns = evidence.turns.values()
-    by_user = max((one.turn.number for one in turns if not all(map(is_looking, _users_commands(one)))), default=0)
-    for turn, call, outcome in evidence.ended_calls():
-        if outcome.status == "unanswered" or outcome.refused or turn.turn.number < by_user:
-            continue
-        if call.is_report:  # what another agent changed, tested and committed, its report alone may say
-            since.clear()
-        elsewhere = any(one.starts(*asking) for one in call.commands for asking in _ASKING_CI)
-        tests = "test" in check_kinds(call) and (outcome.status != "failed" or shows_verdict(call.text))
-        tests = tests or ("test" in since and elsewhere)
-        tests = tests or (outcome.status == "passed" and bool(_git_commands(call)))  # in a hook
-        committed = _commits(call) or any(one.starts("git", "commit") for one in commands_done(call, outcome))
-        ends = {what for what, is_end in (("test", tests), ("commit", committed)) if is_end}
-        since |= {what: {} for what in ends}
-        for what in since.keys() - ends:  # `sed -i …; git commit`
-            shown = ((path, evidence.shown(path)) for path in changed_paths(call, outcome))
-            own = [path for path, short in shown if not (evidence.root and is_absolute(short))]
-            since[what] |= {known_path(path, since[what]): turn.turn.id for path in own}
-    told = {what: ", ".join(map(evidence.shown, changed)) for what, changed in since.items() if changed}
-    return [
-        RecordLine(f"changed since the last {what}: {told[what]}", tuple(dict.fromkeys(since[what].values())))
-        for what in sorted(told, reverse=True)
-    ]
-
-
 _COMMIT = lazy_pattern(r"^\[(?:[^\s\[\]]{1,120}|detached HEAD) (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
 """What git says of a commit: ``[main a1b2c3d] Fix the race``, ``[detached HEAD a1b2c3d] Try``; not ``[main] Fix``."""
+_LOGGED = lazy_pattern(r"^[*|\\/ ]{0,9}([0-9a-f]{7,40}) (?:\([^()\n]{1,200}\) )?(.+)$", re.M)
+"""A commit in ``git log --oneline``: ``a1b2c3d (HEAD -> main) Fix the race``."""
+SHORT_HASH = 7
+"""Git abbreviates a hash to as many digits as it needs, and to no fewer."""
 _CONFLICT = lazy_pattern(
     r"^CONFLICT \([^)\n]{1,60}\): Merge conflict in (\S.{0,250})$|^\s{0,8}both (?:modified|added): +(\S.{0,250})$"
     r"|^(?:UU|AA) (\S.{0,250})$",
@@ -387,16 +354,27 @@ def _commits(call: Call) -> list[tuple[str, str]]:
 
 
 def commits(evidence: Evidence) -> list[RecordLine]:
-    """Commits that were made, and since neither amended nor taken back: hash and subject."""
-    lines: list[RecordLine] = []
+    """Commits that were made, and since neither amended nor taken back: hash and subject, by the hash that a log of git
+    showed last."""
+    made: list[tuple[str, str, str]] = []
     for turn, text, asked in _git_output(evidence):
         if "fatal: " not in text:
-            lines = lines[: len(lines) - sum(map(_taken_back, asked))]
+            made = made[: len(made) - sum(map(_taken_back, asked))]
         if any(_REBASING.intersection(one.words) for one in asked):  # all may have other names now
-            lines = []
-        made = _COMMIT.findall(text)
-        lines += [RecordLine(f"commit {of} {shortened(to, COMMAND_CHARACTERS)}", (turn.turn.id,)) for of, to in made]
-    return lines
+            made = []
+        logged = {subject: digest for digest, subject in reversed(_LOGGED.findall(text))}
+        made = [(_renamed(digest, logged.get(subject, digest)), subject, turn_id) for digest, subject, turn_id in made]
+        made += [(digest, subject, turn.turn.id) for digest, subject in _COMMIT.findall(text)]
+    last = {one[0][:SHORT_HASH]: one for one in made}
+    return [
+        RecordLine(f"commit {digest} {shortened(subject, COMMAND_CHARACTERS)}", (turn_id,))
+        for digest, subject, turn_id in last.values()
+    ]
+
+
+def _renamed(digest: str, logged: str) -> str:
+    """The hash of a commit that a log shows as `logged`; two abbreviations of one are the same."""
+    return digest if digest.startswith(logged) or logged.startswith(digest) else logged
 
 
 def _taken_back(command: Command) -> int:
@@ -432,8 +410,10 @@ def branches(evidence: Evidence) -> list[RecordLine]:
         if any(one.starts("git", "worktree") for one in asked):
             continue  # what is printed may be another one's
         named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(text)]
-        if any(one.words[1:] in _ASKING_BRANCH for one in asked):
-            named += _BRANCH_ALONE.findall(text)[:1]
+        asking = [one.words[1:] in _ASKING_BRANCH for one in asked]
+        if any(asking):  # what others printed stands before or behind it
+            alone = _BRANCH_ALONE.findall(text)
+            named += alone[:1] if asking[0] else alone[-1:]
         for branch in named:
             naming[branch] = [*naming.pop(branch, []), turn.turn.id]
     current = next(reversed(naming), "")

@@ -13,6 +13,7 @@ from pathlib import Path
 from applier.adapters.transcripts import read_transcript
 from planner.analysis import analyze
 from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.gather import call_head
 from planner.evidence.state import (
     RecordLine,
     branches,
@@ -20,7 +21,6 @@ from planner.evidence.state import (
     check_outcomes,
     commits,
     conflicts,
-    pending_changes,
     recoveries,
 )
 
@@ -34,7 +34,6 @@ _RECORDS: dict[str, Callable[[Evidence], list[RecordLine]]] = {
     "check": check_outcomes,
     "later succeeded": recoveries,
     "change": changed_files,
-    "pending": pending_changes,
     "conflict": conflicts,
     "branch": branches,
     "commit": commits,
@@ -64,7 +63,7 @@ def rule_statements(path: Path) -> list[RuleStatement]:
     said = [(kind, line.text, line.turn_ids) for kind, line in stated]
     for turn in evidence.turns.values():
         kind = "earlier summary" if any(turn.lines.of_sources("planner")) else "failed"
-        said += [(kind, text, (turn.turn.id,)) for text in _decisive(turn)]
+        said += [(kind, text, (turn.turn.id,)) for text in _decisive(evidence, turn)]
     return [RuleStatement(path.stem, kind, ids, text, _record(evidence, ids)) for kind, text, ids in said]
 
 
@@ -74,18 +73,21 @@ def sampled(statements: Sequence[RuleStatement], count: int, seed: int) -> list[
     return [statements[at] for at in sorted(chosen)]
 
 
-def _decisive(turn: TurnEvidence) -> Iterator[str]:
-    """What decided each failure, as a view says it: of what the user refused that he did, and with the line of an
-    earlier summary the one below that belongs to it."""
-    refused = {call.result_block for call in turn.calls if turn.is_refused(call)}
+def _decisive(evidence: Evidence, turn: TurnEvidence) -> Iterator[str]:
+    """What decided each failure, as a view says it: behind the call that failed, of what the user refused that he did,
+    and with the line of an earlier summary the one below that belongs to it."""
+    calls = {call.result_block: call for call in turn.calls}
     told: list[str] = []
     listed = set(turn.failure_lines)
     for one in turn.statements_of(turn.decisive_lines):
-        if one.source == "planner" and told and listed.isdisjoint(one.numbers):
-            told[-1] += f" {one.text.strip()}"
-        else:
-            mark = "✗ " * (one.source != "planner") + "refused by the user, not done: " * (one.block in refused)
-            told.append(mark + one.text.strip())
+        if one.source == "planner":
+            told += [""] * (not told or not listed.isdisjoint(one.numbers))
+            told[-1] = f"{told[-1]} {one.text.strip()}".strip()
+            continue
+        call = calls.get(one.block)
+        head = f"{call_head(call, evidence.root, failed=True)} → " if call else ""
+        refused = "refused by the user, not done: " * bool(call and turn.is_refused(call))
+        told.append(f"✗ {head}{refused}{one.text.strip()}")
     yield from told
 
 

@@ -295,6 +295,19 @@ REASONS = {
         "0: File system loop",
     ),
     "before a hint": (f"no space left on device\n{HINT}", "no space left on device"),
+    "above the usage": ("unknown flag: --job\n\nUsage:  gh run watch\n  -i, --interval int   Seconds", "unknown flag"),
+    "the last that says why": (
+        "group 1 ok\nconflict at c5e51ba\n    src/data.go\n 12 | assert row is None",
+        "conflict at c5e51ba",
+    ),
+    "what broke, not who called it": (
+        "panic: \n\tassert: mock: unexpected call\n\t/go/panic.go:860 +0x12c\nFAIL",
+        "assert: mock",
+    ),
+    "what a script's check said": ('× An import is unused.\nerror: script "lint" exited with code 1', "× An import"),
+    "by its name, not its heading": ("✖ failing tests:\n\ntest at a.js:35:1\n✖ releases it (1.6ms)", "✖ releases it"),
+    "with the code of an error": ("AssertionError [ERR_ASSERTION]: 500 is not 200\n  1 failing", "AssertionError"),
+    "by the shell of an eval": ("(eval):3: file exists: /tmp/a.patch\ncorrupt patch", "(eval):3: file exists"),
 }
 
 
@@ -333,6 +346,12 @@ def test_how_it_was_mended_stands_with_an_error_wherever_a_summary_tells_it(befo
     turn = spoken({"role": "user", "content": summary}, {"role": "assistant", "content": "I go on."})["t1"]
     assert lines_of(turn, turn.failure_lines) == ["- **Race**: two writers"]
     assert lines_of(turn, turn.decisive_lines) == ["- **Race**: two writers", f"- {mended}"]
+
+
+@pytest.mark.parametrize("said", ["- The old one still failed.", "| still failing |", "Why it didn't work:"])
+def test_what_the_agent_tells_of_others_is_no_admission(said):
+    turn = spoken({"role": "user", "content": "Compare them."}, {"role": "assistant", "content": said})["t2"]
+    assert not turn.failed
 
 
 REFUSED = "The user doesn't want to proceed with this tool use. The tool use was rejected. the user said:\nKeep it."

@@ -87,8 +87,7 @@ FAILED = {
         "KeyError: 'token'",
     ),
     "command not found": (call("Bash", "bash: rg: command not found", command="rg x"), "command not found"),
-    "missing file": (call("Read", "File does not exist.", file_path="src/gone.ts"), "does not exist"),
-    "reading command": (call("Bash", "cat: src/gone.ts: No such file or directory", command="cat src/gone.ts"), "gone"),
+    "reading command": (call("Bash", "rg: unrecognized flag --include", command="rg --include x | head"), "--include"),
     "rejected edit": (
         call("Edit", "The user doesn't want to proceed with this tool use. The tool use was rejected.", file_path="a"),
         "rejected",
@@ -98,7 +97,7 @@ FAILED = {
     "time out": (call("Bash", "Error: timed out after 30 s", command="npm test"), "timed out"),
     "the agent's words": ([{"role": "assistant", "content": "The mutex did not work: it deadlocks."}], "did not work"),
     "http error": (call("Bash", 'HTTP/1.1 500 Internal Server Error\n{"message": "boom"}', command="curl -i x"), "500"),
-    "response body": (call("Bash", '{"statusCode":404,"message":"no such order"}', command="curl -s x"), "404"),
+    "response body": (call("Bash", '{"statusCode":500,"message":"no such order"}', command="curl -s x"), "500"),
     "task runner": (
         call("Bash", "a.go:3:1: same slice\nb\nc\n[lint] ERROR task failed", command="mise run lint"),
         "task failed",
@@ -147,6 +146,12 @@ FINE = {
         "Grep", "src/a.py:3: raise ValueError('x')\nsrc/b.py:9: log.error('failed')\n" * 9, pattern="e"
     ),
     "source code": call("Read", SOURCE, file_path="src/parse.py"),
+    "missing file": call("Read", "File does not exist.", file_path="src/gone.ts"),
+    "a look for a file": call("Bash", "ls: .env.example: No such file or directory", command="ls .env.example | head"),
+    "a page that is not there": call("Bash", '{"statusCode":404,"message":"no such order"}', command="curl -s x"),
+    "what is said after all went well": call(
+        "exec_command", "Process exited with code 0\nError: no file a; as it must be", cmd="check a; echo ok"
+    ),
     "source by cat": call("Bash", SOURCE, command="cat src/parse.py"),
     "exit code 0": call("Bash", "Exit code: 0\nBuilt in 3 s", command="make"),
     "0 failed": call("Bash", "12 passed, 0 failed in 3.2s", command="pytest -q"),
