@@ -162,6 +162,8 @@ _NAMED_TEST = lazy_pattern(
 )
 """Which test failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``, ``Build\tfail\t3m20s``; not ``FAILED = 3``,
 ``✖ failing tests:``."""
+_NUMBERED_TEST = lazy_pattern(r"\s{2,}\d+\) \S")
+"""How Mocha lists them, in a run that failed: ``    1) adds``."""
 _REPORT = lazy_pattern(
     r"\s*(?:[\w.]*(?:Error|Exception|Failure|Panic)\b(?:\s*\[[^\]]*\])?:|(?:fail(?:ed|ure)?|abort(?:ed)?)(?:\[\w+\])?:"
     r"|(?:(?-i:Error(?! Context:)|FAIL|FAILED|\[?ERR_\w+)|Failed to)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed"
@@ -188,7 +190,7 @@ _DIFFERENCE = lazy_pattern(r"\s*[+-] ?['\"\w\[{]|.* !==? ")
 """``+ 'Loading'``, ``- 'Ready'``, ``'a' !== 'b'``; not ``  at run (a.js:3:7)``, ``---``."""
 _RANKS = (
     (_RAISED, _LOCATED, _EXPECTED, _REJECTED, _TOOL_ERROR, _HTTP_ERROR),
-    (_NAMED_TEST,),
+    (_NAMED_TEST, _NUMBERED_TEST),
     (_REPORT, _WORDS),
     (_EXIT,),
 )
@@ -489,7 +491,9 @@ def _says_anything(one: Statement) -> bool:
 
 
 def _says_why(line: Statement) -> bool:
-    return bool(_TELLING.search(line.text)) and not line.text.rstrip().endswith(":")
+    """True if it is more than a heading; an assertion may announce the difference below it."""
+    heads = line.text.rstrip().endswith(":") and "AssertionError" not in line.text
+    return bool(_TELLING.search(line.text)) and not heads
 
 
 BELOW = (0, 0)

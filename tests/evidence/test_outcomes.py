@@ -307,6 +307,10 @@ REASONS = {
     "what a script's check said": ('× An import is unused.\nerror: script "lint" exited with code 1', "× An import"),
     "by its name, not its heading": ("✖ failing tests:\n\ntest at a.js:35:1\n✖ releases it (1.6ms)", "✖ releases it"),
     "with the code of an error": ("AssertionError [ERR_ASSERTION]: 500 is not 200\n  1 failing", "AssertionError"),
+    "by what was asserted": (
+        "  1 failing\n  1) Sessions UI\n       loads:\n\n      AssertionError [ERR_ASSERTION]: Equal:\n+ 'a'",
+        "AssertionError",
+    ),
     "by the shell of an eval": ("(eval):3: file exists: /tmp/a.patch\ncorrupt patch", "(eval):3: file exists"),
 }
 
