@@ -78,23 +78,24 @@ class Visible:
         Raises:
             ReferenceNotFound: none was.
         """
+        return self._newest_first()[0]
+
+    def _newest_first(self) -> list[Conversation]:
         known = self.conversations()
         if not known:
             raise ReferenceNotFound(NOTHING_YET if self._session or self._history else _NOBODYS)
-        return known[-1]
+        return known[::-1]
 
     def restore(
         self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
     ) -> Restored:
         """What stands behind `reference`, at most so many characters."""
-        self.current()
-        within = [conversation.history_key for conversation in reversed(self.conversations())]
+        within = [conversation.history_key for conversation in self._newest_first()]
         return self.store.restore(reference, lines=lines, search=search, max_characters=max_characters, within=within)
 
     def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
         """The turns that match `text` by their full references, the newest conversation's first."""
-        self.current()
-        keys = [conversation.history_key for conversation in reversed(self.conversations())]
+        keys = [conversation.history_key for conversation in self._newest_first()]
         results = {key: self.store.search(text, key, part=part, tool=tool, limit=limit) for key in keys}
         matches = (replace(m, turn_id=f"{key}:{m.turn_id}") for key, result in results.items() for m in result.matches)
         return SearchResult(tuple(islice(matches, limit)), sum(result.turns for result in results.values()))

@@ -1,6 +1,6 @@
 """What of a session is stored: the originals before a frame is sent, and where the session stands for a restart.
 
-The only file of a session that touches the store. Whatever goes wrong in there is a `StoreError` to the others.
+Whatever goes wrong in the store is a `StoreError` to a session.
 """
 
 from __future__ import annotations
