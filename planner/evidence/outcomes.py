@@ -140,7 +140,7 @@ _HTTP_ERROR = lazy_pattern(
 nor records that have a status: ``[{"status": 500}, …]``."""
 _RAISED = lazy_pattern(
     r"\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt)\b(?: \[\w+\])?(?::.*)?$|E {3,}\S)"
-    r"|\s*[\w./-]+: .*(?:No such file|not found|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized"
+    r"|\s*[\w./-]+: .*(?:No such file|not found|not permitted|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized"
     r"|(?<!-)[Uu]nknown(?!-)|not a |HTTP [45]\d\d|(?<!\d )failed)"
     r"|\s*(?:fatal|error|panic)(?: error)?(?:\[\w+\])?(?:: (?!expect\(received\))| [A-Z]).{3,}"
     r"|\(eval\):\d+: \S|\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
@@ -166,8 +166,8 @@ _NUMBERED_TEST = lazy_pattern(r"\s{2,}\d+\) \S")
 """How Mocha lists them, in a run that failed: ``    1) adds``."""
 _REPORT = lazy_pattern(
     r"\s*(?:[\w.]*(?:Error|Exception|Failure|Panic)\b(?:\s*\[[^\]]*\])?:|(?:fail(?:ed|ure)?|abort(?:ed)?)(?:\[\w+\])?:"
-    r"|(?:(?-i:Error(?! Context:)|FAIL|FAILED|\[?ERR_\w+)|Failed to)\b|❌|(?:\w+ )?timed out|Tests?:.*\d+ failed"
-    r"|\d+ (?:fail|error))",
+    r"|npm (?:err!|error)|(?:(?-i:Error(?! Context:)|FAIL|FAILED|\[?ERR_\w+)|Failed to)\b|❌|(?:\w+ )?timed out"
+    r"|Tests?:.*\d+ failed|\d+ (?:fail|error))",
     re.I,
 )
 """How a line begins that reports a failure: ``Failed to open``, ``[ERR_MODULE_NOT_FOUND]``, ``EXECUTION TIMED OUT``;
@@ -200,9 +200,9 @@ BARE_RANK = 2
 _USAGE = lazy_pattern(r"\s*usage:", re.I)
 """What a program prints of its options below its complaint."""
 _TELLING = lazy_pattern(
-    r"error|fail|exception|not (?:found|defined|exist|enough|used|a)\b|no such|denied|refus|undefined|cannot|can't"
-    r"|unable|could ?n[o'’]t|unknown|panic|invalid|expected|conflict|timed? ?out|want|mismatch|should|assert|incorrect"
-    r"|missing",
+    r"error|fail|exception|not (?:found|defined|exist|enough|used|permitted|a)\b|no such|denied|refus|undefined|cannot"
+    r"|can't|unable|could ?n[o'’]t|unknown|panic|invalid|expected|conflict|timed? ?out|want|mismatch|should|assert"
+    r"|incorrect|missing",
     re.I,
 )
 """Words by which a line alone says that something failed; ``a.go:3:1: appendAssign: same slice`` has none."""
@@ -303,7 +303,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     if any(is_refusal(one.text) for one in whole[:2]) or _tool_erred(call, whole):
         return True
     if call.kind in ("read", "search"):  # that something is not there is an answer
-        return _shell_complains(call, [one for one in whole if not _ABSENT.search(one.text)])
+        return _shell_complains(call, [one for one in whole if not _says_absent(one.text)])
     if code == 0 or call.is_report or call.kind == "write":
         return verdict == "failed"
     opens = call.kind == "other" or call.is_script
@@ -418,19 +418,31 @@ def _tool_erred(call: Call, whole: Sequence[Statement]) -> bool:
 
 
 def _signals(text: str) -> bool:
-    """True for a line that begins as reports of failure do; the same words in the middle of data say nothing, nor does
-    a shell that names no files for a pattern."""
+    """True for a line that begins as reports of failure do; the same words in the middle of data say nothing, nor that
+    something which was looked for is not there."""
     located = _LOCATED.match(text)
     begins = (located and located["column"]) or any(sign.match(text) for sign in (_RAISED, _NAMED_TEST, _REPORT))
-    return bool(begins) and not _NO_FAILURE.match(text) and "no matches found" not in text
+    return bool(begins) and not (_NO_FAILURE.match(text) or _says_absent(text))
+
+
+def _says_absent(text: str) -> bool:
+    """True if a program that looks says that what it looks for is not there: ``ls: a: No such file or directory``."""
+    if not _ABSENT.search(text):
+        return False
+    program = text.strip().partition(":")[0].rpartition("/")[2]
+    return program in ("zsh", "(eval)") or is_looking(Command((program,), "", ()))
 
 
 def _shell_complains(call: Call, lines: Sequence[Statement]) -> bool:
     """True if in one of `lines` a program of `call`, or the shell that runs it, complains: ``cat: a.py: No such file``,
     ``zsh:1: unmatched "``; not ``a.py: cannot``."""
     programs = {"fatal", "bash", "zsh", "sh", *(one.words[0] for one in call.commands)}
-    begun = ((one.text, *one.text.partition(":")[:2]) for one in lines)
-    said = (text for text, begin, colon in begun if colon and " " not in begin and begin.rpartition("/")[2] in programs)
+    begun = ((one.text, *one.text.partition(":")[::2]) for one in lines)
+    said = (
+        text
+        for text, begin, rest in begun
+        if rest.strip() and " " not in begin and begin.rpartition("/")[2] in programs
+    )
     return any(not _NO_FAILURE.match(text) for text in said)
 
 
@@ -444,6 +456,7 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     distinct = {one.text.strip(): one for one in reversed(result) if not (searched and _LOCATED.match(one.text))}
     filled = [one for one in result if one.text.strip()]
     headed = {one.text.strip() for head, one in pairwise(filled) if _HEADS.match(head.text)}
+    headed |= {text for text, one in distinct.items() if searched and _shell_complains(call, [one])}
     told = ((0 if text in headed else failure_rank(one.text), one) for text, one in reversed(distinct.items()))
     ranks = [(rank, one) for rank, one in told if rank is not None]
     first, tests, *others = ([one for rank, one in ranks if rank == wanted] for wanted in range(len(_RANKS)))

@@ -106,6 +106,13 @@ FAILED = {
     "a count of errors": (call("Bash", "checked 9 files\nFound 3 errors in 2 files", command="mypy ."), "3 errors"),
     "time limit": (call("Bash", "EXECUTION TIMED OUT", command="python solve.py"), "TIMED OUT"),
     "a search that breaks": (call("Bash", "Exit code 2\nrg: regex parse error", command="rg '('"), "regex parse error"),
+    "what a search may not read, not what it found": (
+        call(
+            "Bash", 'rg: /home/ana/x: Operation not permitted\na.py: raise Error("expected 1, got 2")', command="rg x"
+        ),
+        "not permitted",
+    ),
+    "npm": (call("Bash", "npm error enoent This is related to a file", command="npm run build | tail -1"), "enoent"),
     "refused patch": (
         call("apply_patch", "apply_patch verification failed: no such lines", input="*** Begin Patch"),
         "verification failed",
@@ -148,6 +155,9 @@ FINE = {
     "source code": call("Read", SOURCE, file_path="src/parse.py"),
     "missing file": call("Read", "File does not exist.", file_path="src/gone.ts"),
     "a look for a file": call("Bash", "ls: .env.example: No such file or directory", command="ls .env.example | head"),
+    "a look behind a removal": call(
+        "Bash", "ls: cannot access 'tools': No such file or directory", command="rm b; ls tools"
+    ),
     "a page that is not there": call("Bash", '{"statusCode":404,"message":"no such order"}', command="curl -s x"),
     "what is said after all went well": call(
         "exec_command", "Process exited with code 0\nError: no file a; as it must be", cmd="check a; echo ok"
