@@ -184,6 +184,11 @@ class Call:
         """True if the result carries the error flag."""
         return bool(self.result is not None and self.result.get("is_error"))
 
+    @property
+    def is_no_error(self) -> bool:
+        """True if the result says that it is none: a host that flags what fails."""
+        return self.result is not None and self.result.get("is_error") is False
+
     def _first(self, keys: tuple[str, ...]) -> str:
         for key in keys:
             value = self.input.get(key)

@@ -42,7 +42,7 @@ class FileChange:
     undone: str = ""
     """The command that took back all changes of the repository since."""
     committed: bool = False
-    """True if git made a commit since: what is committed no stash takes back."""
+    """True if git made a commit since: what is committed nothing takes back."""
     written: bool = False
     """True if its whole text was written."""
 
@@ -52,9 +52,10 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     changes: dict[str, FileChange] = {}  # by `plain_path`
     for turn, call, outcome in evidence.ended_calls():
         _note_commands(changes, commands_done(call, outcome), turn.turn.id, evidence.root)
-        for path in () if turn.is_refused(call) else written_paths(call):
+        failed, paths = outcome.status == "failed", () if turn.is_refused(call) else written_paths(call)
+        for path in (one for one in paths if not failed or len(paths) == 1 or one in call.text):
             change = changes.setdefault(plain_path(path), FileChange(path))
-            change.failed_last = outcome.status == "failed"
+            change.failed_last = failed
             if change.failed_last:
                 change.failed_turn = turn.turn.id
             else:
@@ -98,16 +99,11 @@ def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
 
 
 def _taking_back(command: Command) -> str:
-    """What of a command takes back changes of the whole repository: ``git reset --hard``; not ``git stash pop``."""
+    """What of a command takes back changes of the whole repository: ``git reset --hard``; not ``git stash``, which
+    brings them back."""
     words = [word for word in command.words[:4] if word != "--"][:3]
-    if words[:2] == ["git", "stash"]:
-        return "" if words[2:] and words[2] in _STASHED else "git stash"
     takes = words[:2] in (["git", "checkout"], ["git", "restore"]) and words[2:] == ["."]
     return " ".join(words) if takes or words == ["git", "reset", "--hard"] else ""
-
-
-_STASHED = frozenset({"pop", "apply", "list", "show", "drop", "branch", "clear"})
-"""What ``git stash`` does to what is put away already."""
 
 
 def _known_path(path: str, known: Collection[str]) -> str:
@@ -118,14 +114,11 @@ def _known_path(path: str, known: Collection[str]) -> str:
 
 
 def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], turn_id: str, root: str) -> None:
-    brings_back = any(one.starts("git", "stash", act) for one in commands for act in ("pop", "apply"))
     taken_back = next(filter(None, map(_taking_back, commands)), "")
     commits = any(one.starts("git", "commit") for one in commands)
     for plain, change in changes.items():
         change.committed = change.committed or commits
-        if brings_back:
-            change.undone = ""
-        elif taken_back and not (is_beside(plain) or (change.committed and "reset" not in taken_back)):
+        if taken_back and not (is_beside(plain) or change.committed):
             change.undone = taken_back
             change.turns.append(turn_id)
     for path, how in shell_changes(commands):

@@ -38,6 +38,8 @@ OUTCOME_LINES = 3
 """A result of at most so many lines is its own outcome; of a longer one at most so many are told."""
 REPORT_LINES = 4
 """At most so many statements of one failed result stand for it; the first of them is decisive."""
+HEADING_WORDS = 6
+"""A line of fewer words that ends in ":" says nothing by itself."""
 DIFFERENCE_LINES = 3
 """Of so many below ``Expected values to be strictly equal:`` those that say how they differ belong to it."""
 RESPONSE_LINES = 4
@@ -77,7 +79,8 @@ _PREFIX = lazy_pattern(r"\s*(?:@?\w[\w./-]{0,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\
 """
 _FAILED_RUN = lazy_pattern(
     r"\s*+(?:(?!error: ).{0,80}?\b[1-9]\d{0,9} (?:\w+ )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
-    r"|(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|--- FAIL|test result: FAILED|.*ERROR task failed"
+    r"|(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|--- FAIL|test result: FAILED"
+    r"|(?:\[[\w:.-]{1,40}\] ){0,3}ERROR task failed"
     r"|(?:[✖✗×]|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed| \(0 err)|issues?:)"
     r"|BUILD FAILED|make(?:\[\d+\])?: \*\*\* |npm (?:ERR!|error)|.*ELIFECYCLE|error: script \"|Exited with code [1-9])",
 )
@@ -127,7 +130,8 @@ _REJECTED = lazy_pattern(
 _TOOL_ERROR = lazy_pattern(
     r"\s*(?:<tool_use_error>|InputValidationError|String to replace not found|File has (?:not been read|been modified)"
     r"|Error(?::| editing| writing| reading| executing)|ERROR\b|error:(?! expect\()|Your proposed edit has introduced"
-    r"|apply_patch verification failed|No replacement was performed|\{\s*\"errors?\": ?[\"\[{1t]\w)"
+    r"|apply_patch verification failed|No replacement was performed|overwrite .+\? \(y/n \[n\]\) not overwritten"
+    r"|\{\s*\"errors?\": ?[\"\[{1t]\w)"
 )
 """How a tool's own error begins: ``Error: no such flight``, ``String to replace not found in file``, ``{"error":
 "denied"}``; not ``{"error": null}``."""
@@ -144,7 +148,6 @@ _RAISED = lazy_pattern(
     r"|(?<!-)[Uu]nknown(?!-)|not a |HTTP [45]\d\d|(?<!\d )failed)"
     r"|\s*(?:fatal|error|panic)(?: error)?(?:\[\w+\])?(?:: (?!expect\(received\))| [A-Z]).{3,}"
     r"|\(eval\):\d+: \S|\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
-    r"|overwrite .+\? \(y/n \[n\]\) not overwritten"
 )
 """What was raised, and how programs complain: ``KeyError: 'token'``, ``E   assert 1 == 2``, ``rg: a: No such file``,
 ``error[E0382]: borrow of``; not ``raise KeyError``, ``2 failed``, ``error is set; update the``."""
@@ -186,6 +189,7 @@ _ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?\$ |> \S|\s*at \S")
 """How runners print what they run: ``[lint:go] $ golangci-lint run``, ``> vitest run``; and a frame of a stack."""
 _EXIT = lazy_pattern(r".*\bexit\w*(?: with)?(?: code| status)?\W{1,4}-?[1-9]", re.I)
 """An exit code other than 0, wherever it stands: ``make: exit 2``; not ``exit code 0``."""
+_ASSERTS = lazy_pattern(r"assert|expected values", re.I)
 _DIFFERENCE = lazy_pattern(r"\s*[+-] ?['\"\w\[{]|.* !==? ")
 """``+ 'Loading'``, ``- 'Ready'``, ``'a' !== 'b'``; not ``  at run (a.js:3:7)``, ``---``."""
 _RANKS = (
@@ -282,10 +286,15 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
         if counts and report and not _TELLING.search(report[0].text):
             report = list(dict.fromkeys([report[0], counts[-1], *report[1:]]))
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *counts]))
-    running = any(is_running(one.text) for one in result[:HEAD_LINES])
+    running = _runs_on(result)
     if verdict == "passed" and not running:
         return [], Outcome("passed", numbers_of(lines))
     return [], Outcome("running" if running else "done", numbers_of(_telling_lines(call, result)))
+
+
+def _runs_on(result: Sequence[Statement]) -> bool:
+    """True if the host says that the command had not ended when its output was read."""
+    return any(is_running(one.text) for one in result[:HEAD_LINES])
 
 
 def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None) -> bool:
@@ -297,16 +306,17 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
         return _shell_complains(call, result) or any(_signals(one.text) for one in _printed_lines(result))
     if call.is_error or code:
         return True
-    if call.kind == "ask" or verdict == "passed":
+    if call.kind == "ask" or verdict == "passed" or _runs_on(result):
         return False
     whole = [one for one in result if not one.lines[0].continues and one.text.strip()]
     if any(is_refusal(one.text) for one in whole[:2]) or _tool_erred(call, whole):
         return True
     if call.kind in ("read", "search"):  # that something is not there is an answer
         return _shell_complains(call, [one for one in whole if not _says_absent(one.text)])
-    if code == 0 or call.is_report or call.kind == "write":
+    succeeded = code == 0 or (call.is_no_error and _CHAINED.isdisjoint(one.before for one in call.commands[1:]))
+    if succeeded or call.is_report or call.kind == "write":
         return verdict == "failed"
-    opens = call.kind == "other" or call.is_script
+    opens = call.kind == "other" or call.is_script or call.name.startswith("mcp__")  # of a document in it speaks none
     # what the command itself would print, ``|| echo "✗ no such page"``, is its answer
     near = (one.text for one in (whole[:RESPONSE_LINES] if opens else whole))
     return verdict == "failed" or any(_signals(text) and text.strip() not in call.command for text in near)
@@ -504,8 +514,8 @@ def _says_anything(one: Statement) -> bool:
 
 
 def _says_why(line: Statement) -> bool:
-    """True if it is more than a heading; an assertion may announce the difference below it."""
-    heads = line.text.rstrip().endswith(":") and "AssertionError" not in line.text
+    """True if it says more than a heading: ``Errors found:``, but ``error: These files would be overwritten:``."""
+    heads = line.text.rstrip().endswith(":") and len(line.text.split()) < HEADING_WORDS
     return bool(_TELLING.search(line.text)) and not heads
 
 
@@ -544,7 +554,8 @@ def _decisive(report: Sequence[Statement], result: Sequence[Statement]) -> Seque
 
 def announced(text: str, below: Iterable[Statement]) -> list[Statement]:
     """What a line of a report announces of what stands `below` it: how what came differs from what was expected."""
-    near = islice((one for one in below if one.text.strip()), DIFFERENCE_LINES if text.rstrip().endswith(":") else 0)
+    announces = text.rstrip().endswith(":") and _ASSERTS.search(text)
+    near = islice((one for one in below if one.text.strip()), DIFFERENCE_LINES if announces else 0)
     return [one for one in near if _DIFFERENCE.match(one.text)]
 
 

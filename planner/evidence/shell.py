@@ -6,7 +6,7 @@ Each question about a command is asked here, of its words. Runs nothing, expands
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, dropwhile
 from posixpath import join
@@ -44,8 +44,13 @@ _LOOKING = frozenset(
     )
 )
 """Commands that only look, by their first words; as those that are to ``show``, ``list`` or ``capture`` something."""
-SAYING = frozenset({"cd", "echo", "printf", "Set-Location", "Push-Location", "Write-Host", "Write-Output"})
-"""What stands before the command that a line is about: it goes somewhere, or prints a heading."""
+SAYING = frozenset(
+    (
+        *("cd", "echo", "printf", "sleep", "true", "set", "export", "source", "kill", "pkill"),
+        *("Set-Location", "Push-Location", "Write-Host", "Write-Output"),
+    )
+)
+"""What stands before the command that a line is about: it goes somewhere, waits, ends something or prints a heading."""
 _SENDING = frozenset({"-X", "--method", "-f", "-F"})
 """With these ``gh api`` changes something."""
 
@@ -134,13 +139,6 @@ _NAME = lazy_pattern(r"(?!/dev/|/tmp/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]*\w")
 _FILE = lazy_pattern(rf"{_NAME.pattern}\.\w{{1,12}}")
 _SENT = ("written by a command", "appended to by a command")
 _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
-_FORMATTERS: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(("prettier", "gofmt", "goimports", "biome format", "biome check"), frozenset({"--write", "-w"})),
-    **dict.fromkeys(("ruff check", "eslint"), frozenset({"--fix"})),
-    **dict.fromkeys(("black", "rustfmt", "oxfmt", "ruff format"), frozenset()),
-}
-"""Programs that write files in another form, and what asks them to; those without it do unless they only check."""
-_CHECKING = frozenset({"--check", "--diff", "-l", "--list-different"})
 
 
 def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
@@ -172,16 +170,10 @@ def _way(one: Command) -> tuple[str, tuple[str, ...]]:
     words = one.words
     if words[0] in ("sed", "gsed", "perl") and any(map(_IN_PLACE.fullmatch, words[1:])):
         return "edited by a command", words[1:]
-    if one.starts("git", "restore"):
+    if one.starts("git", "restore") and "--staged" not in words:
         return "restored by git", words[2:]
     if one.starts("git", "checkout") and (taking := {"--", "--theirs", "--ours"}.intersection(words)):
         return "restored by git", words[min(map(words.index, taking)) + 1 :]
-    begins = ((" ".join(words[at : at + count]), at + count) for at in range(4) for count in (1, 2))
-    if formats := next(((_FORMATTERS[begin], end) for begin, end in begins if begin in _FORMATTERS), None):
-        asked, end = formats
-        writes = asked.intersection(words) if asked else _CHECKING.isdisjoint(words)
-        # of a folder it chooses which files it reads
-        return ("formatted by a command", tuple(filter(_FILE.fullmatch, words[end:]))) if writes else ("", ())
     if words[0] == "mv" or one.starts("git", "mv"):
         return f"moved to {words[-1]}", words[1:-1]
     removes = words[0] == "rm" or (one.starts("git", "rm") and "--cached" not in words)

@@ -11,10 +11,10 @@ from planner.reading.tokens import TokenCounter
 LOG = "\n".join(f"step {n}: fine" for n in range(40))
 
 
-def turn_of(name, result, is_error=False, **arguments):
-    """The turn of a call with `result`."""
+def turn_of(name, result, is_error=None, **arguments):
+    """The turn of a call with `result`, and what the host says of it, if it says anything."""
     answer = {"type": "tool_result", "tool_use_id": "c1", "content": result}
-    answer |= {"is_error": True} if is_error else {}
+    answer |= {} if is_error is None else {"is_error": is_error}
     messages = [
         {"role": "user", "content": "Fix it."},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": name, "input": arguments}]},
@@ -24,7 +24,7 @@ def turn_of(name, result, is_error=False, **arguments):
     return gather_evidence(read_history(messages), TokenCounter.for_model("")).turns["t2"]
 
 
-def outcome_of(name, result, is_error=False, **arguments):
+def outcome_of(name, result, is_error=None, **arguments):
     """The status of a call with `result`, and the lines that say so."""
     turn = turn_of(name, result, is_error, **arguments)
     (outcome,) = turn.outcomes
@@ -308,7 +308,7 @@ REASONS = {
     "by its name, not its heading": ("✖ failing tests:\n\ntest at a.js:35:1\n✖ releases it (1.6ms)", "✖ releases it"),
     "with the code of an error": ("AssertionError [ERR_ASSERTION]: 500 is not 200\n  1 failing", "AssertionError"),
     "by what was asserted": (
-        "  1 failing\n  1) Sessions UI\n       loads:\n\n      AssertionError [ERR_ASSERTION]: Equal:\n+ 'a'",
+        "  1 failing\n  1) UI\n       loads:\n\n   AssertionError [ERR_ASSERTION]: Expected values to be equal:\n+ 'a'",
         "AssertionError",
     ),
     "by the shell of an eval": ("(eval):3: file exists: /tmp/a.patch\ncorrupt patch", "(eval):3: file exists"),
@@ -319,6 +319,16 @@ REASONS = {
 def test_a_failure_is_told_by_its_reason(printed, why):
     turn = turn_of("Bash", f"Exit code 1\n{printed}", True, command="make check")
     assert lines_of(turn, turn.decisive_lines)[0].startswith(why)
+
+
+def test_what_still_runs_or_the_host_says_is_no_error_has_not_failed_by_its_words():
+    running = "Process running with session ID 7\nOutput:\nerror: 1 crate failed"
+    assert outcome_of("exec_command", running, cmd="cargo test")[0] == "running"
+    found = "a.py:3:34 'x' is defined but never used"
+    assert outcome_of("Bash", found, False, command="python report.py")[0] == "done"
+    assert outcome_of("Bash", found, False, command="python lint.py | tail -1")[0] == "failed"
+    log = "7: [render] [show] ERROR task failed"
+    assert outcome_of("Bash", log, command="pkill x || true\nrg -n task log.txt")[0] == "done"
 
 
 def test_what_a_command_says_of_its_own_is_an_answer_and_what_was_not_overwritten_a_failure():
