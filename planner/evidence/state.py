@@ -107,7 +107,7 @@ def _change(evidence: Evidence, change: FileChange) -> RecordLine:
         return RecordLine(f"{evidence.shown(change.path)}: change failed", (change.failed_turn,))
     state = change.by_command or ("written" if change.written else "edited")
     state += f", before `{change.undone}`" * bool(change.undone) + ", last change failed" * change.failed_last
-    return RecordLine(evidence.shown(f"{change.path}: {state}"), ids)
+    return RecordLine(evidence.shown(f"{change.path}: {state}"), ids + (change.failed_turn,) * change.failed_last)
 
 
 _LAUNCHER = lazy_pattern(

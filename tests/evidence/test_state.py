@@ -68,7 +68,7 @@ def test_changed_files_say_how_their_last_change_ended():
     session.calls("apply_patch", "Success.", input="*** Begin Patch\n*** Update File: src/c.py\n*** End Patch")
     assert lines(state.changed_files(session.evidence)) == [
         ("src/a.py: written", ("t2",)),
-        ("src/b.py: edited, last change failed", ("t3",)),
+        ("src/b.py: edited, last change failed", ("t3", "t4")),
         ("src/c.py: edited", ("t5",)),
     ]
 
