@@ -64,7 +64,7 @@ _NONE = lazy_pattern(r"\W*no (?:[\w'-]+ ){1,4}?(?:(?:were )?found|reported|match
 """How a command that looks says that there is none: ``no pull requests found for branch "x"``; not ``no such file``."""
 _QUIET = lazy_pattern(r"(?:\b2|&)> ?/dev/null")
 """A command that wants to hear no complaint: ``ls a b 2>/dev/null`` asks which of them are there."""
-_ABSENT = lazy_pattern(r"No such file or directory|no matches found|Broken pipe", re.I)
+_ABSENT = lazy_pattern(r"No such file or directory|no matches found|: no \S+ in \(|Broken pipe", re.I)
 """What programs say of a file that is not there, and of a pipe that nobody reads on: ``head`` has seen enough."""
 _SEARCHES = frozenset({"grep", "egrep", "fgrep", "git grep", "rg", "ag", "ack", "pgrep", "which", "type", "command"})
 _CHAINED = frozenset({"|", "|&", "||", ";", "\n", "&"})
@@ -78,7 +78,7 @@ _PREFIX = lazy_pattern(r"\s*(?:@?\w[\w./-]{0,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``; not ``- Console:``.
 """
 _FAILED_RUN = lazy_pattern(
-    r"\s*+(?:(?!error: ).{0,80}?\b[1-9]\d{0,9} (?:\w+ )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(=.]|in \d))"
+    r"\s*+(?:(?!error: ).{0,80}?\b[1-9]\d{0,9} (?:\w+ )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(.]|=(?!\d)|in \d))"
     r"|(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|--- FAIL|test result: FAILED"
     r"|(?:\[[\w:.-]{1,40}\] ){0,3}ERROR task failed"
     r"|(?:[✖✗×]|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed| \(0 err)|issues?:)"
@@ -113,7 +113,7 @@ _NO_FAILURE = lazy_pattern(
     r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b|(?:warning|hint|info)\b"
     r"|(?:note: )?run with\b)"
     r"|.*\b(?:0 (?:fail|error)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass"
-    r"|as expected\b)"
+    r"|as expected\b|, skipping\b)"
     r"|\W*+(?:(?:errors?|fatal|failed|failures?):?)?\W*+$",
     re.I,
 )
@@ -281,8 +281,8 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
         return [], Outcome("unanswered", ())
     verdict, lines = _verdict_of_run(call, result)
     if _has_failed(call, result, verdict):
-        report = _report(call, result)
         counts = lines if verdict == "failed" else ()
+        report = _report(call, result) or list(counts)
         if counts and report and not _TELLING.search(report[0].text):
             report = list(dict.fromkeys([report[0], counts[-1], *report[1:]]))
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *counts]))
@@ -317,6 +317,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     if succeeded or call.is_report or call.kind == "write":
         return verdict == "failed"
     opens = call.kind == "other" or call.is_script or call.name.startswith("mcp__")  # of a document in it speaks none
+    opens = opens or any("--help" in one.words for one in call.commands)
     # what the command itself would print, ``|| echo "✗ no such page"``, is its answer
     near = (one.text for one in (whole[:RESPONSE_LINES] if opens else whole))
     return verdict == "failed" or any(_signals(text) and text.strip() not in call.command for text in near)
@@ -451,7 +452,7 @@ def _shell_complains(call: Call, lines: Sequence[Statement]) -> bool:
     said = (
         text
         for text, begin, rest in begun
-        if rest.strip() and " " not in begin and begin.rpartition("/")[2] in programs
+        if rest.strip() and " " not in begin and begin[:2] != "//" and begin.rpartition("/")[2] in programs
     )
     return any(not _NO_FAILURE.match(text) for text in said)
 
