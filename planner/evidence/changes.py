@@ -54,7 +54,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
         _note_commands(changes, commands_done(call, outcome), turn.turn.id, evidence.root)
         failed, paths = outcome.status == "failed", () if turn.is_refused(call) else written_paths(call)
         for path in (one for one in paths if not failed or len(paths) == 1 or one in call.text):
-            change = changes.setdefault(plain_path(path), FileChange(path))
+            change = changes.setdefault(_known_path(path, changes), FileChange(path))
             change.failed_last = failed
             if change.failed_last:
                 change.failed_turn = turn.turn.id
@@ -82,7 +82,8 @@ def _patch(call: Call) -> str:
 def changed_paths(call: Call, outcome: Outcome) -> Iterator[str]:
     """The files that a call which ended so has changed."""
     yield from written_paths(call) if outcome.status in ("passed", "done") else ()
-    yield from (path for path, _ in shell_changes(commands_done(call, outcome)) if path[-1] != "/")
+    named = (path for path, _ in shell_changes(commands_done(call, outcome)))
+    yield from (path for path in named if path[-1] != "/" and not is_beside(path))
 
 
 def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
@@ -107,10 +108,12 @@ def _taking_back(command: Command) -> str:
 
 
 def _known_path(path: str, known: Collection[str]) -> str:
-    """The one of `known`, all plain, that `path` is or that it ends if it is relative; else it, plain."""
+    """The one of `known`, all plain, that `path` is, or of which the one ends the other; else it, plain."""
     path = plain_path(path, known).replace("\\", "/")
     ending = f"/{path.removeprefix('./')}"
-    return next((one for one in known if one == path or (not is_absolute(path) and one.endswith(ending))), path)
+    if is_absolute(path):
+        return next((one for one in known if one == path or (not is_absolute(one) and path.endswith(f"/{one}"))), path)
+    return next((one for one in known if one == path or one.endswith(ending)), path)
 
 
 def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], turn_id: str, root: str) -> None:
@@ -125,7 +128,8 @@ def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], 
         folders = plain_path(path, changes), join(root, path)
         is_telling = path.count("/") > 1 and not is_absolute(path)  # then the end of a folder's path names it as well
         within = [one for one in changes if f"{one}/".startswith(folders) or (is_telling and f"/{path}" in one)]
-        for one in within if path[-1] == "/" else [_known_path(path, changes)]:
+        named = within if path[-1] == "/" else [_known_path(path, changes)]
+        for one in (one for one in named if one in changes or not is_beside(one)):
             change = changes.setdefault(one, FileChange(path))
             change.turns.append(turn_id)
             change.by_command, change.failed_last, change.undone, change.committed = how, False, "", commits

@@ -134,7 +134,7 @@ def last_run(commands: Sequence[Command]) -> list[Command]:
     return last
 
 
-_NAME = lazy_pattern(r"(?!/dev/|/tmp/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]*\w")
+_NAME = lazy_pattern(r"(?!/dev/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]*\w")
 """``notes``, ``a/b.md``, ``C:\\a.md``; not ``/dev/null``, ``$out``, nor what is in quotes."""
 _FILE = lazy_pattern(rf"{_NAME.pattern}\.\w{{1,12}}")
 _SENT = ("written by a command", "appended to by a command")
@@ -174,7 +174,8 @@ def _way(one: Command) -> tuple[str, tuple[str, ...]]:
         return "restored by git", words[2:]
     if one.starts("git", "checkout") and (taking := {"--", "--theirs", "--ours"}.intersection(words)):
         return "restored by git", words[min(map(words.index, taking)) + 1 :]
-    if words[0] == "mv" or one.starts("git", "mv"):
-        return f"moved to {words[-1]}", words[1:-1]
+    plain = tuple(word.strip("\"'") for word in words[1:])
+    if plain and (words[0] == "mv" or one.starts("git", "mv")):
+        return "moved" if "$" in plain[-1] else f"moved to {plain[-1]}", plain[:-1]
     removes = words[0] == "rm" or (one.starts("git", "rm") and "--cached" not in words)
-    return ("removed", words[1:]) if removes else ("", ())
+    return ("removed", plain) if removes else ("", ())

@@ -211,11 +211,21 @@ def test_a_commit_has_the_hash_that_git_showed_last():
     assert lines(state.commits(session.evidence)) == [("commit c3d4e5f Fix", ("t5",))]
 
 
-def test_what_lies_beside_the_work_no_git_takes_back():
+def test_a_file_is_one_by_its_whole_path_and_by_its_end():
+    session = Session("Fix it.").calls("Bash", "", command="mv hook.sh hooks/remind.sh")
+    session.calls("Edit", "ok", file_path="/w/app/hooks/remind.sh", old_string="a", new_string="b")
+    assert [one.text for one in state.changed_files(session.evidence)][-1] == "hooks/remind.sh: edited"
+    session.calls("Bash", "", command="rm /w/app/hooks/remind.sh")
+    assert [one.text for one in state.changed_files(session.evidence)][-1] == "hooks/remind.sh: removed"
+
+
+def test_what_lies_beside_the_work_is_told_where_an_edit_made_it_and_no_git_takes_it_back():
     session = Session("Fix it.").calls("Write", "ok", file_path="/tmp/x/notes.md", content="a")
     session.calls("Write", "ok", file_path="C:\\Users\\ana\\AppData\\Local\\Temp\\b.md", content="b")
     session.calls("Bash", "HEAD is now at a1b2c3d", command="git reset --hard")
     assert [one.text.rpartition(": ")[2] for one in state.changed_files(session.evidence)] == ["written", "written"]
+    session.calls("Bash", "", command="rm /tmp/x/notes.md; echo a > /tmp/x/log.txt")
+    assert [one.text.rpartition(": ")[2] for one in state.changed_files(session.evidence)] == ["removed", "written"]
 
 
 def test_of_a_patch_that_failed_the_file_that_it_names_was_not_changed():
@@ -452,6 +462,8 @@ SHELL = {
     "git stash && make": ["src/a.py: edited"],
     "cp src/a.py src/b.py": ["src/a.py: edited", "src/b.py: written by a command"],
     "rm src/a.py": ["src/a.py: removed"],
+    'rm "/w/app/src/a.py"': ["src/a.py: removed"],
+    'mv src/a.py "$TARGET"': ["src/a.py: moved"],
     "cd /repo/lib && sed -i 's/a/b/' c.py": ["src/a.py: edited", "/repo/lib/c.py: edited by a command"],
     "cd /tmp/x && echo a > b.txt": ["src/a.py: edited"],
     "cd $(mktemp -d) && echo a > b.txt": ["src/a.py: edited"],
