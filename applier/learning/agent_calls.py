@@ -79,8 +79,7 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
     """
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
-        has_passed = outcome.status == "passed" or (outcome.status == "done" and outcome.exit_code == 0)
-        if not has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
+        if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
             continue
         for command in call.commands if call.kind == "run" else ():
             words, kind = " ".join(command.words), check_kind(command)

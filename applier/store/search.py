@@ -90,7 +90,11 @@ def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], 
     only_results = {turn_id for turn_id, lines in matching.items() if all(line.part not in _PROSE for line in lines)}
     newest = list(reversed(matching))
     newest.sort(key=only_results.__contains__)
-    return {turn_id: _hits(sorted(matching[turn_id], key=_order), by_words=False) for turn_id in newest}
+
+    def order(line: Line) -> tuple[bool, bool, int]:  # words and calls before what tools printed, there definitions
+        return line.part not in _PROSE, not defines(line.text), line.number
+
+    return {turn_id: _hits(sorted(matching[turn_id], key=order), by_words=False) for turn_id in newest}
 
 
 def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
@@ -98,11 +102,6 @@ def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
     for line in best:
         first.setdefault(line.text.strip(), line.number)
     return Hits(tuple(sorted(line.number for line in best)), tuple(first.values()), by_words)
-
-
-def _order(line: Line) -> tuple[bool, bool, int]:
-    """Words and calls before what tools printed, there definitions first."""
-    return line.part not in _PROSE, not defines(line.text), line.number
 
 
 def _reached(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:

@@ -135,13 +135,6 @@ _TOOL_ERROR = lazy_pattern(
 )
 """How a tool's own error begins: ``Error: no such flight``, ``String to replace not found in file``, ``{"error":
 "denied"}``; not ``{"error": null}``."""
-_HTTP_ERROR = lazy_pattern(
-    r"\s*(?:<\s*)?HTTP/[\d.]+ 5\d\d\b|curl: \(\d+\)"
-    r"|(?!\s*\[\s*\{).{0,120}(?:\bstatus(?: ?code)?[\"']?\s*[:=]?\s*|\(HTTP )5\d\d\b(?! tokens)",
-    re.I,
-)
-"""A server that broke: ``HTTP/1.1 500``, ``"statusCode":503``; not ``status: 404``, which is an answer, ``500 files``,
-nor records that have a status: ``[{"status": 500}, …]``."""
 _RAISED = lazy_pattern(
     r"\s*(?:[\w.]+(?:Error|Exception|Exit|Interrupt)\b(?: \[\w+\])?(?::.*)?$|E {3,}\S)"
     r"|\s*[\w./-]+: .*(?:No such file|not found|not permitted|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized"
@@ -193,7 +186,7 @@ _ASSERTS = lazy_pattern(r"assert|expected values", re.I)
 _DIFFERENCE = lazy_pattern(r"\s*[+-] ?['\"\w\[{]|.* !==? ")
 """``+ 'Loading'``, ``- 'Ready'``, ``'a' !== 'b'``; not ``  at run (a.js:3:7)``, ``---``."""
 _RANKS = (
-    (_RAISED, _LOCATED, _EXPECTED, _REJECTED, _TOOL_ERROR, _HTTP_ERROR),
+    (_RAISED, _LOCATED, _EXPECTED, _REJECTED, _TOOL_ERROR),
     (_NAMED_TEST, _NUMBERED_TEST),
     (_REPORT, _WORDS),
     (_EXIT,),
@@ -309,7 +302,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     if call.kind == "ask" or verdict == "passed" or _runs_on(result):
         return False
     whole = [one for one in result if not one.lines[0].continues and one.text.strip()]
-    if any(is_refusal(one.text) for one in whole[:2]) or _tool_erred(call, whole):
+    if any(is_refusal(one.text) for one in whole[:2]) or _tool_erred(whole):
         return True
     if call.kind in ("read", "search"):  # that something is not there is an answer
         return _shell_complains(call, [one for one in whole if not _says_absent(one.text)])
@@ -420,12 +413,9 @@ def is_refusal(text: str) -> bool:
     return bool(_REJECTED.match(text))
 
 
-def _tool_erred(call: Call, whole: Sequence[Statement]) -> bool:
-    """True if the result opens with a tool's own error, or with a response that broke."""
-    responds = call.kind in ("run", "other", "search") or len(whole) <= OUTCOME_LINES
-    return any(_TOOL_ERROR.match(one.text) for one in whole[:1]) or (
-        responds and any(_HTTP_ERROR.match(one.text) for one in whole[:RESPONSE_LINES])
-    )
+def _tool_erred(whole: Sequence[Statement]) -> bool:
+    """True if the result opens with a tool's own error."""
+    return any(_TOOL_ERROR.match(one.text) for one in whole[:1])
 
 
 def _signals(text: str) -> bool:

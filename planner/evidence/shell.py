@@ -117,17 +117,13 @@ def last_run(commands: Sequence[Command]) -> list[Command]:
     """The commands of a line of which it may have its exit code, if that is not 0: those that may have run last.
 
     Of ``a; b | c && d`` these are ``c`` and ``d``, for after a ``c`` that exits 1 nothing runs; of ``a || b`` it is
-    ``b`` alone. With ``pipefail`` each command of a pipe is one, with ``set -e`` each of them all.
+    ``b`` alone.
     """
-    options = [word for one in commands if one.words[0] == "set" for word in one.words[1:]]
-    whole_pipe = "pipefail" in options
-    whole_list = any(word[0] == "-" and "e" in word for word in options)
     last: list[Command] = []
     for one in commands:
-        piped = one.before in ("|", "|&")
-        if piped and not whole_pipe:
+        if one.before in ("|", "|&"):
             last[-1:] = [one]
-        elif piped or one.before == "&&" or (whole_list and one.before != "||"):
+        elif one.before == "&&":
             last.append(one)
         else:
             last = [one]

@@ -348,11 +348,6 @@ def _is_elsewhere(call: Call, root: str) -> bool:
     return any(not path.startswith(f"{root}/") and not f"{root}/".startswith(path) for path in paths)
 
 
-def _commits(call: Call) -> list[tuple[str, str]]:
-    """Hash and subject of each commit that `call` made."""
-    return _COMMIT.findall(call.text) if _git_commands(call) else []
-
-
 def commits(evidence: Evidence) -> list[RecordLine]:
     """Commits that were made, and since neither amended nor taken back: hash and subject, by the hash that a log of git
     showed last."""
@@ -395,7 +390,7 @@ def conflicts(evidence: Evidence) -> list[RecordLine]:
         asked = [] if _is_elsewhere(call, evidence.root) else _git_commands(call)
         if not asked:
             continue
-        if _commits(call) or _SETTLED.search(call.text) or any(_GIVING_UP & {*one.words} for one in asked):
+        if _COMMIT.search(call.text) or _SETTLED.search(call.text) or any(_GIVING_UP & {*one.words} for one in asked):
             standing.clear()
         named = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
         standing |= dict.fromkeys(named, turn.turn.id)

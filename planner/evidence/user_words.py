@@ -147,7 +147,8 @@ def constraints_of(statements: Sequence[Statement]) -> tuple[tuple[int, ...], tu
     bound = [*_binding(own), *quoted[:QUOTED_LINES]]
     pinned = [one for one in bound if says_so(one) or one.part == "result" or _QUOTED.match(one.text)]
     ends = accumulate(len(one.text) for one in pinned)
-    rules = [one for one in statements if one.source == "host" and one.part == "user" and _is_rule(one.text)]
+    quoted_by_host = (one for one in statements if one.source == "host" and one.part == "user")
+    rules = [one for one in quoted_by_host if _RULE.match(one.text) and len(one.text.split()) >= RULE_WORDS]
     return (
         numbers_of([*bound, *rules[:PROJECT_RULES]]),
         numbers_of(one for one, end in zip(pinned, ends, strict=True) if end <= PINNED_CHARACTERS),
@@ -165,11 +166,6 @@ def _binding(own: Sequence[Statement]) -> Sequence[Statement]:
     quoted = (one for one in own if _QUOTED.match(one.text))
     chosen = (*own[:2], *islice(quoted, QUOTED_LINES), *islice(filter(says_so, own), LONG_MESSAGE_LINES))
     return list(dict.fromkeys(chosen))
-
-
-def _is_rule(text: str) -> bool:
-    """True for a rule of the project that the host put into the user's message (AGENTS.md and the like)."""
-    return bool(_RULE.match(text)) and len(text.split()) >= RULE_WORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +194,8 @@ def answered_option(reply: str, offer: Sequence[Statement], turn_id: str = "") -
     if key:
         wanted = key["key"].lower()
         return _choice(turn_id, [one for named, one in _last_list(offer) if named == wanted][-1:])
-    return _choice(turn_id, _last_question(offer)) if _ASSENT.match(reply) else None
+    questions = (one for one in offer if one.text.rstrip().rstrip("*_").endswith("?"))
+    return _choice(turn_id, [*questions][-1:]) if _ASSENT.match(reply) else None
 
 
 def _choice(turn_id: str, chosen: Sequence[Statement]) -> Choice | None:
@@ -218,7 +215,3 @@ def _last_list(offer: Sequence[Statement]) -> list[tuple[str, Statement]]:
                 options = []
             options.append((key, statement))
     return options
-
-
-def _last_question(offer: Sequence[Statement]) -> list[Statement]:
-    return [one for one in offer if one.text.rstrip().rstrip("*_").endswith("?")][-1:]

@@ -314,11 +314,6 @@ def _kept(turn: TurnEvidence) -> Iterable[Line]:
     return (turn.lines[number - 1] for number in sorted(turn.obligations))
 
 
-def _recap(turn: TurnEvidence) -> Iterable[Line]:
-    """What an earlier compaction wrote, from its end, which says how things stood."""
-    return reversed([line for line in turn.lines if line.source == "planner"])
-
-
 def _agent(turn: TurnEvidence) -> Iterable[Line]:
     """What the agent said, and its questions to the user with their options and answers."""
     dialogs = {block for call in turn.calls if call.kind == "ask" for block in (call.block, call.result_block)}
@@ -332,9 +327,10 @@ def _latest(turn: TurnEvidence) -> Sequence[Line]:
     """
     rest = [line for line in turn.lines if line.part != "result" and not _is_hidden(turn, line)]
     for call, result in _telling_results(turn):
+        longest = LONG_READING_LINES if call.path and len(call.input) == 1 else LONG_EXCERPT_LINES
         if call.kind != "read" and not call.is_report:
             rest += _from_ends(result)[:LONG_OUTPUT_LINES]
-        elif len(result) <= _longest(call) or call.is_report:
+        elif len(result) <= longest or call.is_report:
             rest += result
     rest.sort(key=attrgetter("number"))
     conflict = [turn.lines[number - 1] for number in sorted(turn.once(_in_conflict))]
@@ -385,11 +381,6 @@ def _arguments(turn: TurnEvidence, call: Call) -> Sequence[Line]:
     return [*telling, *lines[:1], *(old if turn.outcomes[call.number].status == "failed" else old[:1])]
 
 
-def _longest(call: Call) -> int:
-    """How many lines a reading may have to be shown whole: of a part that was chosen more."""
-    return LONG_READING_LINES if call.path and len(call.input) == 1 else LONG_EXCERPT_LINES
-
-
 def _telling_results(turn: TurnEvidence) -> Iterator[tuple[Call, Sequence[Line]]]:
     """What calls gave back; of an edit that was made it says nothing."""
     for call, outcome in turn.ended_calls:
@@ -421,7 +412,8 @@ class _Kind(NamedTuple):
 _KINDS = (
     _Kind(_kept, 0.35),
     _Kind(lambda turn: turn.typed_lines, 0.35, in_rounds=False),
-    _Kind(_recap, 0.5, own_share=0.2, in_rounds=False),
+    # what an earlier compaction wrote, from its end, which says how things stood
+    _Kind(lambda turn: reversed([*turn.lines.of_sources("planner")]), 0.5, own_share=0.2, in_rounds=False),
     _Kind(lambda turn: turn.user_lines, 0.5, own_share=0.15, in_rounds=False),
     _Kind(_latest, 0.56, own_share=0.1, most_turns=LAST_TURNS),
     _Kind(_agent, 0.62, in_rounds=False),

@@ -264,7 +264,6 @@ class RelayedPlanner:
     """Who answers behind the agent's prefix."""
     prefix_tokens: int = 0
     """Of the agent's transcript as it was sent last: asked behind it first. 0: there is none, cards are asked."""
-    prompts_dir: str | Path | None = field(default=None, repr=False)
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Plan ``request.history``; what the answers leave out the rules rank.
@@ -273,7 +272,7 @@ class RelayedPlanner:
             Unanswered: questions have no answer yet.
             PlannerUnavailable: no answer can be used.
         """
-        return _asked_proposal(request, load_prompts(self.prompts_dir), self._behind_prefix, self._by_cards)
+        return _asked_proposal(request, load_prompts(), self._behind_prefix, self._by_cards)
 
     def _behind_prefix(self, situation: Situation, prompts: Prompts) -> tuple[list[Outcome], tuple[str, ...]]:
         """What came of asking behind the agent's prefix, if that is to be done; else why not."""
@@ -320,7 +319,6 @@ class RecordedPlanner:
     """Plans from the texts a model answered to `rendered_prompts`, one a question, in order."""
 
     answers: Sequence[str]
-    prompts_dir: str | Path | None = None
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Plan ``request.history`` as the answers say; each is used as a last answer would be.
@@ -328,7 +326,7 @@ class RecordedPlanner:
         Raises:
             PlannerUnavailable: no answer can be used, or there is not one a question.
         """
-        return _asked_proposal(request, load_prompts(self.prompts_dir), lambda *_: ([], ()), self._by_cards)
+        return _asked_proposal(request, load_prompts(), lambda *_: ([], ()), self._by_cards)
 
     def _by_cards(
         self, questions: Sequence[Question], prompts: Prompts, situation: Situation

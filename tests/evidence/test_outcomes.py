@@ -135,8 +135,6 @@ FOUND_NOTHING = {
     "either of two": ("grep -q a f || \\\n  grep -q b f", ""),
     "in a loop": ("for f in a b; do\n  grep -n x $f\ndone", ""),
     "in parentheses": ("(cd src && grep -rn x .) 2>/dev/null", ""),
-    "before the end of a pipe that fails as a whole": ("set -o pipefail; grep x f |\n  sort | uniq -c", ""),
-    "where the first that fails ends it all": ("set -eu\ncd src\ngrep -rn x .\nmake", ""),
     "behind what printed": ("echo '== log'; git log -1 --oneline; grep -rn x src", "== log\na1b2c3d Fix the race"),
     "behind what would have complained": ("cd a && git status --short && rg x", " M src/auth.ts"),
     "through xargs": ("find . -name '*.py' | xargs grep -ln x", ""),

@@ -96,8 +96,6 @@ FAILED = {
     "merge conflict": (call("Bash", "Auto-merging a.py\nCONFLICT (content): Merge conflict in a.py"), "CONFLICT"),
     "time out": (call("Bash", "Error: timed out after 30 s", command="npm test"), "timed out"),
     "the agent's words": ([{"role": "assistant", "content": "The mutex did not work: it deadlocks."}], "did not work"),
-    "http error": (call("Bash", 'HTTP/1.1 500 Internal Server Error\n{"message": "boom"}', command="curl -i x"), "500"),
-    "response body": (call("Bash", '{"statusCode":500,"message":"no such order"}', command="curl -s x"), "500"),
     "task runner": (
         call("Bash", "a.go:3:1: same slice\nb\nc\n[lint] ERROR task failed", command="mise run lint"),
         "task failed",
