@@ -174,4 +174,5 @@ def _way(one: Command) -> tuple[str, tuple[str, ...]]:
     if plain and (words[0] == "mv" or one.starts("git", "mv")):
         return "moved" if "$" in plain[-1] else f"moved to {plain[-1]}", plain[:-1]
     removes = words[0] == "rm" or (one.starts("git", "rm") and "--cached" not in words)
+    removes = removes or one.starts("git", "worktree", "remove")
     return ("removed", plain) if removes else ("", ())

@@ -307,8 +307,9 @@ _ON_BRANCH = lazy_pattern(
 )
 """The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
 _ASKING_BRANCH = (("branch", "--show-current"), ("rev-parse", "--abbrev-ref", "HEAD"))
-_BRANCH_ALONE = lazy_pattern(r"^(?!refs/|origin/|[0-9a-f]{7,40}$)(\w[\w./-]{0,119})$", re.M)
-"""What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``, nor a hash."""
+_BRANCH_ALONE = lazy_pattern(r"^(?!refs/|origin/|HEAD$|[0-9a-f]{7,40}$)(\w[\w./-]{0,119})$", re.M)
+"""What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``, a hash or ``HEAD``.
+"""
 _REBASING = frozenset({"rebase", "--rebase"})
 _RAN_BY_USER = lazy_pattern(r"<bash-input>(.*?)</bash-input>", re.S)
 _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")

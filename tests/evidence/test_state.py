@@ -242,8 +242,9 @@ def test_of_a_patch_that_failed_the_file_that_it_names_was_not_changed():
 
 
 def test_a_commit_without_a_branch_is_none():
-    session = Session("Fix it.").calls("Bash", "50d6f345e", command="git branch --show-current; git rev-parse HEAD")
-    assert state.branches(session.evidence) == []
+    for told in ("50d6f345e", "HEAD"):
+        session = Session("Fix it.").calls("Bash", told, command="git branch --show-current; git rev-parse HEAD")
+        assert state.branches(session.evidence) == []
 
 
 def test_the_branch_stands_where_the_command_that_asks_for_it_does():
@@ -469,6 +470,7 @@ SHELL = {
     "cd $(mktemp -d) && echo a > b.txt": ["src/a.py: edited"],
     "cd src && rm a.py": ["src/a.py: removed"],
     "rm -rf app/src": ["src/a.py: removed"],
+    "git worktree remove --force /w/app": ["src/a.py: removed"],
     "rm -rf /w/app/src": ["src/a.py: removed"],
     "rm -rf /w/app/sr": ["src/a.py: edited"],
     "cd /w && rm -r app/src/": ["src/a.py: removed"],
