@@ -56,7 +56,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
         for path in (one for one in paths if not failed or len(paths) == 1 or one in call.text):
             change = changes.setdefault(_known_path(path, changes), FileChange(path))
             change.failed_last = failed
-            if change.failed_last:
+            if failed:
                 change.failed_turn = turn.turn.id
             else:
                 change.turns.append(turn.turn.id)

@@ -273,39 +273,34 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
     if call.result is None:
         return [], Outcome("unanswered", ())
     verdict, lines = _verdict_of_run(call, result)
-    if _has_failed(call, result, verdict):
+    running = any(is_running(one.text) for one in result[:HEAD_LINES])
+    if _has_failed(call, result, verdict, running=running):
         counts = lines if verdict == "failed" else ()
         report = _report(call, result) or list(counts)
         if counts and report and not _TELLING.search(report[0].text):
             report = list(dict.fromkeys([report[0], counts[-1], *report[1:]]))
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *counts]))
-    running = _runs_on(result)
     if verdict == "passed" and not running:
         return [], Outcome("passed", numbers_of(lines))
     return [], Outcome("running" if running else "done", numbers_of(_telling_lines(call, result)))
 
 
-def _runs_on(result: Sequence[Statement]) -> bool:
-    """True if the host says that the command had not ended when its output was read."""
-    return any(is_running(one.text) for one in result[:HEAD_LINES])
-
-
-def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None) -> bool:
+def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None, *, running: bool) -> bool:
     """True if `call`, whose run's last word is `verdict`, failed: by the host's flag, its exit code, or its report."""
     code = _exit_code(result)
     if _is_answer(call, result, code):
         return False
     if code and call.kind == "read" and _QUIET.search(call.command):
-        return _shell_complains(call, result) or any(_signals(one.text) for one in _printed_lines(result))
+        return bool(_complaints(call, result)) or any(_signals(one.text) for one in _printed_lines(result))
     if call.is_error or code:
         return True
-    if call.kind == "ask" or verdict == "passed" or _runs_on(result):
+    if call.kind == "ask" or verdict == "passed" or running:
         return False
     whole = [one for one in result if not one.lines[0].continues and one.text.strip()]
     if any(is_refusal(one.text) for one in whole[:2]) or _tool_erred(whole):
         return True
     if call.kind in ("read", "search"):  # that something is not there is an answer
-        return _shell_complains(call, [one for one in whole if not _says_absent(one.text)])
+        return any(not _says_absent(one.text) for one in _complaints(call, whole))
     succeeded = code == 0 or (call.is_no_error and _CHAINED.isdisjoint(one.before for one in call.commands[1:]))
     if succeeded or call.is_report or call.kind == "write":
         return verdict == "failed"
@@ -341,7 +336,7 @@ def _found_nothing(call: Call, result: Sequence[Statement], code: int) -> bool:
         return False
     if call.kind in ("read", "search") and code == 1 and _NONE.match(printed[-1].text):
         return True
-    complains = _shell_complains(call, printed) or any(_signals(one.text) for one in printed)
+    complains = _complaints(call, printed) or any(_signals(one.text) for one in printed)
     return not _SEARCHES.isdisjoint(asking) and not complains
 
 
@@ -434,17 +429,17 @@ def _says_absent(text: str) -> bool:
     return program in ("zsh", "(eval)") or is_looking(Command((program,), "", ()))
 
 
-def _shell_complains(call: Call, lines: Sequence[Statement]) -> bool:
-    """True if in one of `lines` a program of `call`, or the shell that runs it, complains: ``cat: a.py: No such file``,
+def _complaints(call: Call, lines: Sequence[Statement]) -> list[Statement]:
+    """Those of `lines` in which a program of `call`, or the shell that runs it, complains: ``cat: a.py: No such file``,
     ``zsh:1: unmatched "``; not ``a.py: cannot``."""
     programs = {"fatal", "bash", "zsh", "sh", *(one.words[0] for one in call.commands)}
-    begun = ((one.text, *one.text.partition(":")[::2]) for one in lines)
-    said = (
-        text
-        for text, begin, rest in begun
+    begun = ((one, *one.text.partition(":")[::2]) for one in lines)
+    return [
+        one
+        for one, begin, rest in begun
         if rest.strip() and " " not in begin and begin[:2] != "//" and begin.rpartition("/")[2] in programs
-    )
-    return any(not _NO_FAILURE.match(text) for text in said)
+        if not _NO_FAILURE.match(one.text)
+    ]
 
 
 def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
@@ -453,11 +448,11 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     What was raised or complained of comes first, then which test failed, then more of both. Where a search complains a
     line with a place is no complaint: it found it elsewhere than where it could not look.
     """
-    searched = call.kind in ("read", "search") and _shell_complains(call, result)
-    distinct = {one.text.strip(): one for one in reversed(result) if not (searched and _LOCATED.match(one.text))}
+    complaints = _complaints(call, result) if call.kind in ("read", "search") else []
+    distinct = {one.text.strip(): one for one in reversed(result) if not (complaints and _LOCATED.match(one.text))}
     filled = [one for one in result if one.text.strip()]
     headed = {one.text.strip() for head, one in pairwise(filled) if _HEADS.match(head.text)}
-    headed |= {text for text, one in distinct.items() if searched and _shell_complains(call, [one])}
+    headed |= {one.text.strip() for one in complaints}
     told = ((0 if text in headed else failure_rank(one.text), one) for text, one in reversed(distinct.items()))
     ranks = [(rank, one) for rank, one in told if rank is not None]
     first, tests, *others = ([one for rank, one in ranks if rank == wanted] for wanted in range(len(_RANKS)))

@@ -134,6 +134,7 @@ _NAME = lazy_pattern(r"(?!/dev/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]*\w")
 """``notes``, ``a/b.md``, ``C:\\a.md``; not ``/dev/null``, ``$out``, nor what is in quotes."""
 _FILE = lazy_pattern(rf"{_NAME.pattern}\.\w{{1,12}}")
 _SENT = ("written by a command", "appended to by a command")
+_REMOVING = (("rm",), ("git", "rm"), ("git", "worktree", "remove"))
 _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 
 
@@ -173,6 +174,5 @@ def _way(one: Command) -> tuple[str, tuple[str, ...]]:
     plain = tuple(word.strip("\"'") for word in words[1:])
     if plain and (words[0] == "mv" or one.starts("git", "mv")):
         return "moved" if "$" in plain[-1] else f"moved to {plain[-1]}", plain[:-1]
-    removes = words[0] == "rm" or (one.starts("git", "rm") and "--cached" not in words)
-    removes = removes or one.starts("git", "worktree", "remove")
+    removes = any(one.starts(*act) for act in _REMOVING) and "--cached" not in words
     return ("removed", plain) if removes else ("", ())

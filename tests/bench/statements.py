@@ -80,14 +80,15 @@ def _decisive(evidence: Evidence, turn: TurnEvidence) -> Iterator[str]:
     told: list[str] = []
     listed = set(turn.failure_lines)
     for one in turn.statements_of(turn.decisive_lines):
-        if one.source == "planner":
-            told += [""] * (not told or not listed.isdisjoint(one.numbers))
-            told[-1] = f"{told[-1]} {one.text.strip()}".strip()
-            continue
-        call = calls.get(one.block)
-        head = f"{call_head(call, evidence.root, failed=True)} → " if call else ""
-        refused = "refused by the user, not done: " * bool(call and turn.is_refused(call))
-        told.append(f"✗ {head}{refused}{one.text.strip()}")
+        text, call = one.text.strip(), calls.get(one.block)
+        if one.source == "planner" and told and listed.isdisjoint(one.numbers):
+            told[-1] += f" {text}"
+        elif one.source == "planner":
+            told.append(text)
+        else:
+            head = f"{call_head(call, evidence.root, failed=True)} → " if call else ""
+            refused = "refused by the user, not done: " * bool(call and turn.is_refused(call))
+            told.append(f"✗ {head}{refused}{text}")
     yield from told
 
 
