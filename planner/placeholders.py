@@ -163,7 +163,13 @@ def media_marks(turn: TurnEvidence, history: History) -> tuple[str, ...]:
 
 
 def _failed_calls(turn: TurnEvidence) -> frozenset[int]:
-    return frozenset(call.number for call, outcome in turn.ended_calls if outcome.status == "failed")
+    return frozenset(call.number for call, outcome in turn.ended_calls if outcome.has_failed)
+
+
+def _is_doubtful(turn: TurnEvidence) -> bool:
+    """True if nothing but words of results, or an exit code alone, says that something failed in `turn`."""
+    admits = any(turn.lines[number - 1].part == "assistant" for number in turn.decisive_lines)
+    return any(one.is_doubtful for one in turn.outcomes) and not (admits or turn.once(_failed_calls))
 
 
 def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] = ()) -> str:
@@ -180,7 +186,7 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
 def _written(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -> str:
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
     is_summary = any(entry.turn.lines.of_sources("planner"))  # what failed before, it tells with how it was mended
-    failed = decision.failed_approach and not entry.failed_calls and not is_summary
+    failed = decision.failed_approach and not (entry.failed_calls or is_summary or entry.turn.once(_is_doubtful))
     mark = decision.turn_id + " ✗" * failed + " (earlier summary)" * is_summary
     if answered := entry.turn.answered_at:
         mark += f" (answered at {answered})"

@@ -69,7 +69,7 @@ _HEAD = lazy_pattern(r"(?:t\d+ )?(?:✗ )?> ")
 """What an entry says of a call begins so."""
 _WORDS = lazy_pattern(r"<user-words>(.*?)</user-words>", re.S)
 _CHANGED = lazy_pattern(r"(?<=\S): (?:edited|written)$")
-"""That a file was changed and no more: ``a.py: edited``; not ``a.py: edited, last change failed``."""
+"""That a file was changed and no more: ``a.py: edited``; not ``a.py: removed``."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import is_absolute, is_beside, plain_path
 from planner.evidence.outcomes import Outcome
-from planner.evidence.shell import Command, last_run, shell_changes
+from planner.evidence.shell import WITH_WORKTREE, Command, last_run, shell_changes
 from planner.reading.lines import Line, call_parts
+from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "FileChange",
@@ -23,6 +24,7 @@ __all__ = [
     "unchanged_lines",
 ]
 
+_UPWARD = lazy_pattern(r"\A(?:\.\./)+")
 NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
 """Where calls that write keep what they write, and what they replace."""
 
@@ -34,9 +36,8 @@ class FileChange:
     path: str
     turns: list[str] = field(default_factory=list)
     """Those that changed it."""
-    failed_turn: str = ""
-    """Where the last attempt to change it failed."""
-    failed_last: bool = False
+    edits: dict[tuple[object, object], str] = field(default_factory=dict)
+    """The turn of each edit that stands, by its old text and its new."""
     by_command: str = ""
     """How a shell command changed it last, in words; empty where a tool that edits did."""
     undone: str = ""
@@ -48,21 +49,29 @@ class FileChange:
 
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
-    """The files that were written, in the order of their first change."""
+    """The files that were written, in the order of their first change; none whose edits took each other back."""
     changes: dict[str, FileChange] = {}  # by `plain_path`
     for turn, call, outcome in evidence.ended_calls():
         _note_commands(changes, commands_done(call, outcome), turn.turn.id, evidence.root)
-        failed, paths = outcome.status == "failed", () if turn.is_refused(call) else written_paths(call)
-        for path in (one for one in paths if not failed or len(paths) == 1 or one in call.text):
+        for path in () if outcome.status == "failed" or turn.is_refused(call) else written_paths(call):
             change = changes.setdefault(_known_path(path, changes), FileChange(path))
-            change.failed_last = failed
-            if failed:
-                change.failed_turn = turn.turn.id
-            else:
-                change.turns.append(turn.turn.id)
-                change.by_command, change.undone, change.committed = "", "", False
-                change.written = bool(WHOLE_TEXT & call.input.keys()) or path in ADDED.findall(_patch(call))
-    return list(changes.values())
+            if _takes_back(change, call, turn.turn.id):
+                continue
+            change.turns.append(turn.turn.id)
+            change.by_command, change.undone, change.committed = "", "", False
+            change.written = bool(WHOLE_TEXT & call.input.keys()) or path in ADDED.findall(_patch(call))
+    return [change for change in changes.values() if change.turns]
+
+
+def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
+    """True if `call` puts back what an earlier edit replaced: then neither has changed the file."""
+    old, new = (next(filter(None, map(call.input.get, keys)), "") for keys in (OLD_TEXT, NEW_TEXT))
+    taken_back = change.edits.pop((new, old), "") if old and new else ""
+    if taken_back:
+        change.turns.remove(taken_back)
+    else:
+        change.edits[old, new] = turn_id
+    return bool(taken_back)
 
 
 def written_paths(call: Call) -> Sequence[str]:
@@ -121,18 +130,19 @@ def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], 
     commits = any(one.starts("git", "commit") for one in commands)
     for plain, change in changes.items():
         change.committed = change.committed or commits
-        if taken_back and not (is_beside(plain) or change.committed):
+        if taken_back and not (is_beside(plain) or change.committed or change.by_command == WITH_WORKTREE):
             change.undone = taken_back
             change.turns.append(turn_id)
     for path, how in shell_changes(commands):
         folders = plain_path(path, changes), join(root, path)
         is_telling = path.count("/") > 1 and not is_absolute(path)  # then the end of a folder's path names it as well
-        within = [one for one in changes if f"{one}/".startswith(folders) or (is_telling and f"/{path}" in one)]
-        named = within if path[-1] == "/" else [_known_path(path, changes)]
+        end = _UPWARD.sub("", path)
+        within = [one for one in changes if f"{one}/".startswith(folders) or (is_telling and f"/{end}" in one)]
+        named = within if path[-1] == "/" else [_known_path(end, changes)]
         for one in (one for one in named if one in changes or not is_beside(one)):
             change = changes.setdefault(one, FileChange(path))
             change.turns.append(turn_id)
-            change.by_command, change.failed_last, change.undone, change.committed = how, False, "", commits
+            change.by_command, change.undone, change.committed = how, "", commits
 
 
 def edit_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:

@@ -234,6 +234,14 @@ class Outcome:
     """True if the user did not let the call happen."""
     exit_code: int | None = None
     """As the host prints it at the start or end of the result."""
+    is_doubtful: bool = False
+    """True if it failed by words of its result alone, or by an exit code of which no line says why: what was asked for
+    may have been that. What is shown of it are its call and the line, without a word of failure."""
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the host, the tool or the run itself says that it failed."""
+        return self.status == "failed" and not self.is_doubtful
 
     @property
     def has_passed(self) -> bool:
@@ -279,7 +287,8 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
         report = _report(call, result) or list(counts)
         if counts and report and not _TELLING.search(report[0].text):
             report = list(dict.fromkeys([report[0], counts[-1], *report[1:]]))
-        return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *counts]))
+        doubtful = not (counts or _says_failed(call, result, report))
+        return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *counts]), is_doubtful=doubtful)
     if verdict == "passed" and not running:
         return [], Outcome("passed", numbers_of(lines))
     return [], Outcome("running" if running else "done", numbers_of(_telling_lines(call, result)))
@@ -309,6 +318,15 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     # what the command itself would print, ``|| echo "✗ no such page"``, is its answer
     near = (one.text for one in (whole[:RESPONSE_LINES] if opens else whole))
     return verdict == "failed" or any(_signals(text) and text.strip() not in call.command for text in near)
+
+
+def _says_failed(call: Call, result: Sequence[Statement], report: Sequence[Statement]) -> bool:
+    """True if more than words of its result say that `call` failed: its host, by a flag or an exit code that a line of
+    the `report` explains, or its tool."""
+    if _exit_code(result):
+        return any(_TELLING.search(one.text) or failure_rank(one.text) in (0, 1) for one in report[:1])
+    whole = [one for one in result if one.text.strip()]
+    return call.is_error or _tool_erred(whole) or any(is_refusal(one.text) for one in whole[:2])
 
 
 def _is_answer(call: Call, result: Sequence[Statement], code: int | None) -> bool:

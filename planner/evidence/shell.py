@@ -9,12 +9,12 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, dropwhile
-from posixpath import join
+from posixpath import join, normpath
 from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["HEREDOC", "SAYING", "Command", "commands_of", "is_looking", "last_run", "shell_changes"]
+__all__ = ["HEREDOC", "SAYING", "WITH_WORKTREE", "Command", "commands_of", "is_looking", "last_run", "shell_changes"]
 
 LINE_CHARACTERS = 4_096
 """What a line of shell does shows within so much of it, documents left out."""
@@ -134,7 +134,8 @@ _NAME = lazy_pattern(r"(?!/dev/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]*\w")
 """``notes``, ``a/b.md``, ``C:\\a.md``; not ``/dev/null``, ``$out``, nor what is in quotes."""
 _FILE = lazy_pattern(rf"{_NAME.pattern}\.\w{{1,12}}")
 _SENT = ("written by a command", "appended to by a command")
-_REMOVING = (("rm",), ("git", "rm"), ("git", "worktree", "remove"))
+_REMOVING = (("rm",), ("git", "rm"))
+WITH_WORKTREE = "removed with its worktree"
 _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 
 
@@ -158,7 +159,10 @@ def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
 
 
 def _within(folder: str, path: str) -> str:
-    return path if path[1:2] == ":" else join(folder, path.removeprefix("./"))
+    if path[1:2] == ":":
+        return path
+    joined = join(folder, path.removeprefix("./"))
+    return normpath(joined) + "/" * (path[-1:] == "/") if "../" in joined else joined
 
 
 def _way(one: Command) -> tuple[str, tuple[str, ...]]:
@@ -174,5 +178,7 @@ def _way(one: Command) -> tuple[str, tuple[str, ...]]:
     plain = tuple(word.strip("\"'") for word in words[1:])
     if plain and (words[0] == "mv" or one.starts("git", "mv")):
         return "moved" if "$" in plain[-1] else f"moved to {plain[-1]}", plain[:-1]
+    if one.starts("git", "worktree", "remove"):
+        return WITH_WORKTREE, plain
     removes = any(one.starts(*act) for act in _REMOVING) and "--cached" not in words
     return ("removed", plain) if removes else ("", ())

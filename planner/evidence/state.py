@@ -97,17 +97,14 @@ def _plain_lines(texts: Iterable[str]) -> str:
 
 
 def changed_files(evidence: Evidence) -> list[RecordLine]:
-    """The files that were written, and how the last change ended."""
+    """The files that were written, and how they were changed last."""
     return [_change(evidence, change) for change in file_changes(evidence)]
 
 
 def _change(evidence: Evidence, change: FileChange) -> RecordLine:
-    ids = tuple(dict.fromkeys(change.turns))
-    if not ids:
-        return RecordLine(f"{evidence.shown(change.path)}: change failed", (change.failed_turn,))
     state = change.by_command or ("written" if change.written else "edited")
-    state += f", before `{change.undone}`" * bool(change.undone) + ", last change failed" * change.failed_last
-    return RecordLine(evidence.shown(f"{change.path}: {state}"), ids + (change.failed_turn,) * change.failed_last)
+    state += f", before `{change.undone}`" * bool(change.undone)
+    return RecordLine(evidence.shown(f"{change.path}: {state}"), tuple(dict.fromkeys(change.turns)))
 
 
 _LAUNCHER = lazy_pattern(
@@ -216,7 +213,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
         command = f"{call.name} {SHOWING.sub('', call.command)}"
         if call.kind != "run" or outcome.refused or not call.command:
             continue
-        if outcome.status == "failed":
+        if outcome.has_failed:
             failed.setdefault(command, []).append(turn.turn.id)
         elif _shows_success(turn, call, outcome) and (ids := failed.pop(command, None)):
             text = f"{call_head(call, evidence.root)} failed; the same command passed at {turn.turn.id}"

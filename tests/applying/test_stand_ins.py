@@ -148,6 +148,26 @@ def test_of_several_calls_in_one_message_the_mark_stands_at_those_that_failed():
     assert "t2 > Bash cat a.py\n| b = 2\n✗ > Bash make test → Error: boom" in notes
 
 
+SAYING_SO = {
+    "flag": ("Error: boom", {"is_error": True}, True),
+    "exit code with a reason": ("Exit code 2\nmake: *** [all] Error 2", {}, True),
+    "counts": ("adds\n2 failed, 3 passed", {}, True),
+    "words of a program that went on": ("fatal: not a git repository", {}, False),
+    "exit code without a reason": ("Exit code 255\n## Intent", {}, False),
+}
+
+
+@pytest.mark.parametrize(("told", "flag", "marked"), SAYING_SO.values(), ids=SAYING_SO)
+def test_a_call_is_marked_as_failed_where_more_than_words_of_its_result_say_so(told, flag, marked):
+    session = [{"role": "user", "content": "Fix it."}, *call(1, "Bash", told + "\nadding" * 90)]
+    session += [{"role": "assistant", "content": "It ended."}, {"role": "user", "content": "Go on."}]
+    session[1]["content"][0]["input"] = {"command": "x"}
+    del session[2]["content"][0]["is_error"]
+    session[2]["content"][0] |= flag
+    found = shown({"t2": {"strategy": "reference", "failed_approach": True}, "t3": "drop"}, session)
+    assert f"t2 {'✗ ' * marked}> Bash x → " in said(found.messages)
+
+
 def test_a_reference_is_one_line_that_says_what_the_turn_holds():
     note = shown({**ALL, "t2": "reference", "t3": "reference", "t7": "reference"}).messages[0]["content"][0]["text"]
     assert "\nt2 > Read auth.ts\nt3 > Edit auth.ts → ok\nt4" in note

@@ -88,7 +88,8 @@ def _decisive(evidence: Evidence, turn: TurnEvidence) -> Iterator[str]:
         else:
             head = f"{call_head(call, evidence.root, failed=True)} → " if call else ""
             refused = "refused by the user, not done: " * bool(call and turn.is_refused(call))
-            told.append(f"✗ {head}{refused}{text}")
+            mark = "" if call and turn.outcomes[call.number].is_doubtful else "✗ "
+            told.append(f"{mark}{head}{refused}{text}")
     yield from told
 
 

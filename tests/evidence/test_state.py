@@ -60,7 +60,7 @@ def test_the_latest_request_is_what_the_user_typed_last():
     assert request.turn_ids == ("t4", "t5")
 
 
-def test_changed_files_say_how_their_last_change_ended():
+def test_changed_files_say_how_they_were_changed_last():
     session = Session("Fix it.")
     session.calls("Write", "ok", file_path="src/a.py", content="a")
     session.calls("Edit", "ok", file_path="src/b.py", old_string="a", new_string="b")
@@ -68,9 +68,20 @@ def test_changed_files_say_how_their_last_change_ended():
     session.calls("apply_patch", "Success.", input="*** Begin Patch\n*** Update File: src/c.py\n*** End Patch")
     assert lines(state.changed_files(session.evidence)) == [
         ("src/a.py: written", ("t2",)),
-        ("src/b.py: edited, last change failed", ("t3", "t4")),
+        ("src/b.py: edited", ("t3",)),
         ("src/c.py: edited", ("t5",)),
     ]
+
+
+def test_an_edit_that_was_taken_back_has_changed_nothing():
+    session = Session("Fix it.").calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
+    session.calls("Edit", "ok", file_path="/w/b.py", old_string="b", new_string="a")
+    session.calls("Edit", "ok", file_path="/w/b.py", old_string="a", new_string="c")
+    session.calls("Edit", "ok", file_path="/w/b.py", old_string="c", new_string="a")
+    session.calls("Edit", "ok", file_path="/w/a.py", old_string="b", new_string="a")
+    assert lines(state.changed_files(session.evidence)) == [("b.py: edited", ("t3",))]
+    session.calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
+    assert ("a.py: edited", ("t7",)) in lines(state.changed_files(session.evidence))
 
 
 def test_of_each_kind_of_check_the_last_run_counts():
@@ -233,10 +244,7 @@ def test_of_a_patch_that_failed_the_file_that_it_names_was_not_changed():
     told = "apply_patch verification failed: Failed to find expected lines in /w/b.py:\n- Some are covered."
     session = Session("Fix it.").calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
     session.calls("apply_patch", told, input=patch)
-    assert lines(state.changed_files(session.evidence)) == [
-        ("a.py: edited", ("t2",)),
-        ("b.py: change failed", ("t3",)),
-    ]
+    assert lines(state.changed_files(session.evidence)) == [("a.py: edited", ("t2",))]
     failed = session.evidence.turns["t3"]
     assert [one.text for one in failed.statements_of(failed.decisive_lines)] == [told.split("\n")[0]]
 
@@ -470,7 +478,9 @@ SHELL = {
     "cd $(mktemp -d) && echo a > b.txt": ["src/a.py: edited"],
     "cd src && rm a.py": ["src/a.py: removed"],
     "rm -rf app/src": ["src/a.py: removed"],
-    "git worktree remove --force /w/app": ["src/a.py: removed"],
+    "git worktree remove --force /w/app": ["src/a.py: removed with its worktree"],
+    "git worktree remove ../app && git reset --hard": ["src/a.py: removed with its worktree"],
+    "cd lib && rm ../src/a.py": ["src/a.py: removed"],
     "rm -rf /w/app/src": ["src/a.py: removed"],
     "rm -rf /w/app/sr": ["src/a.py: edited"],
     "cd /w && rm -r app/src/": ["src/a.py: removed"],
