@@ -119,8 +119,8 @@ _NO_FAILURE = lazy_pattern(
 )
 """``(pass) fails when the file does not exist``, ``found no new issues``: words of failure that deny one, or only warn:
 ``warning: a.rs is never read``; and a line that says no more than that there was one, or separates: ``-----``."""
-_HEADS = lazy_pattern(r"\W*(?:error|fatal|failure|panic)s?:\s*$", re.I)
-"""``Error:`` alone: what went wrong stands in the line below."""
+_HEADS = lazy_pattern(r"\W*(?:error|fatal|failure|panic)s?(?: output)?:\s*$", re.I)
+"""``Error:`` or ``Error output:`` alone: what went wrong stands in the line below."""
 _REJECTED = lazy_pattern(
     r"\s*(?:The user d(?:oes|id)(?:n'?t| not) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user"
     r"|\[Request interrupted by user|(?:The )?(?:tool use was|user(?: has)?) (?:rejected|denied|declined|aborted))",
@@ -310,7 +310,8 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
         return True
     if call.kind in ("read", "search"):  # that something is not there is an answer
         return any(not _says_absent(one.text) for one in _complaints(call, whole))
-    succeeded = code == 0 or (call.is_no_error and _CHAINED.isdisjoint(one.before for one in call.commands[1:]))
+    forced = any(one.before == "||" and one.words in (("true",), (":",)) for one in call.commands)
+    succeeded = (code == 0 and not forced) or (call.is_no_error and _CHAINED.isdisjoint(one.before for one in call.commands[1:]))
     if succeeded or call.is_report or call.kind == "write":
         return verdict == "failed"
     opens = call.kind == "other" or call.is_script or call.name.startswith("mcp__")  # of a document in it speaks none

@@ -329,6 +329,13 @@ def test_what_still_runs_or_the_host_says_is_no_error_has_not_failed_by_its_word
     assert outcome_of("Bash", log, command="pkill x || true\nrg -n task log.txt")[0] == "done"
 
 
+def test_of_a_command_whose_failure_is_swallowed_the_exit_code_says_nothing():
+    told = "Exit code 0\nFailed to load: 2 causes\n  Error output:\n  Import not found: a.pkl"
+    turn = turn_of("Bash", told, command="./hk test || true")
+    assert [turn.lines[number - 1].text.strip() for number in turn.decisive_lines] == ["Import not found: a.pkl"]
+    assert not turn_of("Bash", told, command="./hk test").failed
+
+
 def test_what_a_command_says_of_its_own_is_an_answer_and_what_was_not_overwritten_a_failure():
     asked = "grep -q openapi page.html || echo '✗ names no /openapi.json'"
     assert outcome_of("Bash", "✗ names no /openapi.json", command=asked)[0] == "done"
