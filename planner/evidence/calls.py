@@ -16,7 +16,7 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["ADDED", "MOVING", "PATCHED", "WHOLE_TEXT", "Call", "CallKind", "calls_of", "superseded_turns"]
+__all__ = ["MOVING", "PATCHED", "WHOLE_TEXT", "Call", "CallKind", "calls_of", "superseded_turns"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -54,10 +54,9 @@ _NOTING_NAME = lazy_pattern(r"todo|plan|task|think|patch", re.I)
 """Tools by which an agent notes something for itself, or changes files that their text names."""
 _REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
 """A comment, or a line of marks alone: ``// Load it``, ``})``; what stands behind it says more."""
-PATCHED = lazy_pattern(r"^\*\*\* (?:Add|Update|Delete) File: (\S.*)$", re.M)
-"""The files of a patch in Codex's form: ``*** Update File: src/a.ts``."""
-ADDED = lazy_pattern(r"^\*\*\* Add File: (\S.*)$", re.M)
-"""Those of them that it makes."""
+PATCHED = lazy_pattern(r"^\*\*\* (Add|Update|Delete) File: (\S.*)(?:\n\*\*\* Move to: (\S.*))?$", re.M)
+"""The files of a patch in Codex's form, each with what it does to it: ``*** Update File: src/a.ts``; and where it moves
+it to."""
 MOVING = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
 """``cd /srv/app && npm test``: where a command runs says less than the command; not ``cd /srv``."""
 _PARTIAL_KEY = lazy_pattern(
@@ -142,7 +141,7 @@ class Call:
         """What it is about, in one line: the path, the files of a patch, the command, the query, or else all that it
         was given."""
         asks = self.kind in ("search", "ask") or self.is_report
-        text = self.path or ", ".join(PATCHED.findall(self.command)) or self.command
+        text = self.path or ", ".join(path for _, path, _ in PATCHED.findall(self.command)) or self.command
         text = text or (self._first(_QUERY_KEYS) if asks else "") or self._arguments
         return " ".join(text.split())
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
 
-from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
+from planner.evidence.calls import PATCHED, WHOLE_TEXT, Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import is_absolute, is_beside, plain_path
 from planner.evidence.outcomes import Outcome
@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _UPWARD = lazy_pattern(r"\A(?:\.\./)+")
+_PATCHING = {"Add": "written", "Update": "edited", "Delete": "removed"}
 NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
 """Where calls that write keep what they write, and what they replace."""
 
@@ -38,14 +39,12 @@ class FileChange:
     """Those that changed it."""
     edits: dict[tuple[object, object], str] = field(default_factory=dict)
     """The turn of each edit that stands, by its old text and its new."""
-    by_command: str = ""
-    """How a shell command changed it last, in words; empty where a tool that edits did."""
+    how: str = ""
+    """How it was changed last, in words: ``edited``, ``written``, ``removed``, ``edited by a command``."""
     undone: str = ""
     """The command that took back all changes of the repository since."""
     committed: bool = False
     """True if git made a commit since: what is committed nothing takes back."""
-    written: bool = False
-    """True if its whole text was written."""
 
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
@@ -53,13 +52,13 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     changes: dict[str, FileChange] = {}  # by `plain_path`
     for turn, call, outcome in evidence.ended_calls():
         _note_commands(changes, commands_done(call, outcome), turn.turn.id, evidence.root)
-        for path in () if outcome.status == "failed" or turn.is_refused(call) else written_paths(call):
+        done = {} if outcome.status == "failed" or turn.is_refused(call) else written_files(call)
+        for path, how in done.items():
             change = changes.setdefault(_known_path(path, changes), FileChange(path))
             if _takes_back(change, call, turn.turn.id):
                 continue
             change.turns.append(turn.turn.id)
-            change.by_command, change.undone, change.committed = "", "", False
-            change.written = bool(WHOLE_TEXT & call.input.keys()) or path in ADDED.findall(_patch(call))
+            change.how, change.undone, change.committed = how, "", False
     return [change for change in changes.values() if change.turns]
 
 
@@ -74,23 +73,19 @@ def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
     return bool(taken_back)
 
 
-def written_paths(call: Call) -> Sequence[str]:
-    """The files that a call of a tool that edits changes."""
+def written_files(call: Call) -> Mapping[str, str]:
+    """The files that a call of a tool that edits changes, each with how."""
     if call.kind != "write":
-        return ()
+        return {}
     if call.path and "\n" not in call.path:
-        return (call.path,)
-    return PATCHED.findall(_patch(call))
-
-
-def _patch(call: Call) -> str:
-    """The first text among a call's arguments."""
-    return next((value for value in call.input.values() if isinstance(value, str)), "")
+        return {call.path: "written" if WHOLE_TEXT & call.input.keys() else "edited"}
+    patch = next((value for value in call.input.values() if isinstance(value, str)), "")
+    return {path: f"moved to {to}" if to else _PATCHING[act] for act, path, to in PATCHED.findall(patch)}
 
 
 def changed_paths(call: Call, outcome: Outcome) -> Iterator[str]:
     """The files that a call which ended so has changed."""
-    yield from written_paths(call) if outcome.status in ("passed", "done") else ()
+    yield from written_files(call) if outcome.status in ("passed", "done") else ()
     named = (path for path, _ in shell_changes(commands_done(call, outcome)))
     yield from (path for path in named if path[-1] != "/" and not is_beside(path))
 
@@ -130,7 +125,7 @@ def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], 
     commits = any(one.starts("git", "commit") for one in commands)
     for plain, change in changes.items():
         change.committed = change.committed or commits
-        if taken_back and not (is_beside(plain) or change.committed or change.by_command == WITH_WORKTREE):
+        if taken_back and not (is_beside(plain) or change.committed or change.how == WITH_WORKTREE):
             change.undone = taken_back
             change.turns.append(turn_id)
     for path, how in shell_changes(commands):
@@ -142,7 +137,7 @@ def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], 
         for one in (one for one in named if one in changes or not is_beside(one)):
             change = changes.setdefault(one, FileChange(path))
             change.turns.append(turn_id)
-            change.by_command, change.undone, change.committed = how, "", commits
+            change.how, change.undone, change.committed = how, "", commits
 
 
 def edit_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:

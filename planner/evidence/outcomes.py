@@ -60,8 +60,11 @@ _EXIT_CODE = lazy_pattern(
 )
 """``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``, ``<returncode>1</returncode>``;
 not ``# exit code 2 means usage``."""
-_NONE = lazy_pattern(r"\W*no (?:[\w'-]+ ){1,4}?(?:(?:were )?found|reported|match(?:ed|es)?|exists?)\b", re.I)
-"""How a command that looks says that there is none: ``no pull requests found for branch "x"``; not ``no such file``."""
+_NONE = lazy_pattern(
+    r"\W*no (?:[\w'-]+ ){1,4}?(?:(?:were )?found|reported|match(?:ed|es)?|exists?)\b|gh: .*\(HTTP 404\)$", re.I
+)
+"""How a command that looks says that there is none: ``no pull requests found for branch "x"``, ``gh: Not Found (HTTP
+404)``; not ``no such file``."""
 _QUIET = lazy_pattern(r"(?:\b2|&)> ?/dev/null")
 """A command that wants to hear no complaint: ``ls a b 2>/dev/null`` asks which of them are there."""
 _ABSENT = lazy_pattern(r"No such file or directory|no matches found|: no \S+ in \(|Broken pipe", re.I)
@@ -146,7 +149,7 @@ _RAISED = lazy_pattern(
 ``error[E0382]: borrow of``; not ``raise KeyError``, ``2 failed``, ``error is set; update the``."""
 _LOCATED = lazy_pattern(
     r"\s*(?:\[[\w:.-]+\] |vet: )?[\w./\\@-]+\.\w{1,5}[:(]\d+(?P<column>[:,]\d+)?\)?:? +"
-    r"(?!in \S+$|\+0x|\w+(?:Error|Exception)$|(?:warning|note|info)\b)[^\s:#]"
+    r"(?!in \S+$|\+0x|\w+(?:Error|Exception)$|(?:\w*[Ww]arning|note|info)\b)[^\s:#]"
 )
 """``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place; a search prints no column.
 Not ``file.go:1: : # package``, nor a frame of a stack, ``file.go:12 +0x1a0``."""
@@ -311,7 +314,9 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     if call.kind in ("read", "search"):  # that something is not there is an answer
         return any(not _says_absent(one.text) for one in _complaints(call, whole))
     forced = any(one.before == "||" and one.words in (("true",), (":",)) for one in call.commands)
-    succeeded = (code == 0 and not forced) or (call.is_no_error and _CHAINED.isdisjoint(one.before for one in call.commands[1:]))
+    succeeded = (code == 0 and not forced) or (
+        call.is_no_error and _CHAINED.isdisjoint(one.before for one in call.commands[1:])
+    )
     if succeeded or call.is_report or call.kind == "write":
         return verdict == "failed"
     opens = call.kind == "other" or call.is_script or call.name.startswith("mcp__")  # of a document in it speaks none

@@ -102,8 +102,7 @@ def changed_files(evidence: Evidence) -> list[RecordLine]:
 
 
 def _change(evidence: Evidence, change: FileChange) -> RecordLine:
-    state = change.by_command or ("written" if change.written else "edited")
-    state += f", before `{change.undone}`" * bool(change.undone)
+    state = change.how + f", before `{change.undone}`" * bool(change.undone)
     return RecordLine(evidence.shown(f"{change.path}: {state}"), tuple(dict.fromkeys(change.turns)))
 
 

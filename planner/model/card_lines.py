@@ -15,7 +15,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.calls import ADDED, PATCHED, WHOLE_TEXT, Call
+from planner.evidence.calls import PATCHED, WHOLE_TEXT, Call
 from planner.evidence.changes import edit_sides
 from planner.evidence.names import defines, specifics_of
 from planner.evidence.tasks import written_tasks
@@ -258,9 +258,8 @@ def _texts_written(turn: TurnEvidence, call: Call) -> Mapping[str, Sequence[Line
     texts: dict[str, list[Line]] = {}
     text: list[Line] = []
     for line in lines:
-        if PATCHED.match(line.text):
-            added = ADDED.match(line.text)
-            text = texts.setdefault(added[1], []) if added else []
+        if patched := PATCHED.match(line.text):
+            text = texts.setdefault(patched[2], []) if patched[1] == "Add" else []
         elif sides.get(line.number) == "+":
             text.append(line)
     return texts

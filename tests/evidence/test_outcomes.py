@@ -142,6 +142,7 @@ FOUND_NOTHING = {
     "of a count": ("grep -c x f", "0"),
     "behind a run that printed": ("make; make list | grep x", "cc -o a a.c\n12 files"),
     "in words": ("gh pr view --json url", 'no pull requests found for branch "race"'),
+    "by a code of HTTP": ("gh api repos/a/b/branches/main/protection", "gh: Branch not protected (HTTP 404)"),
     "in other words": ("cd a && gh pr checks", "no checks reported on the 'race' branch"),
 }
 FAILED = {
@@ -327,6 +328,12 @@ def test_what_still_runs_or_the_host_says_is_no_error_has_not_failed_by_its_word
     assert outcome_of("Bash", found, False, command="python lint.py | tail -1")[0] == "failed"
     log = "7: [render] [show] ERROR task failed"
     assert outcome_of("Bash", log, command="pkill x || true\nrg -n task log.txt")[0] == "done"
+
+
+def test_a_warning_of_a_place_says_not_why_a_run_failed():
+    told = "Exit code 4\nlib/config.py:331: PluggyTeardownRaisedWarning: A plugin raised an exception\n"
+    turn = turn_of("Bash", f"{told}E   ModuleNotFoundError: No module named 'respx'", True, command="pytest tests")
+    assert [turn.lines[number - 1].text[:9] for number in turn.decisive_lines] == ["E   Modul"]
 
 
 def test_of_a_command_whose_failure_is_swallowed_the_exit_code_says_nothing():

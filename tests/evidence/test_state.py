@@ -73,6 +73,13 @@ def test_changed_files_say_how_they_were_changed_last():
     ]
 
 
+def test_a_patch_says_what_it_removes_and_where_it_moves_a_file():
+    patch = "*** Begin Patch\n*** Delete File: a.py\n*** Update File: b.py\n*** Move to: lib/b.py\n@@\n-x\n+y\n"
+    session = Session("Fix it.").calls("apply_patch", "Success.", input=f"{patch}*** Add File: c.py\n+z\n*** End Patch")
+    told = [line.text for line in state.changed_files(session.evidence)]
+    assert told == ["a.py: removed", "b.py: moved to lib/b.py", "c.py: written"]
+
+
 def test_an_edit_that_was_taken_back_has_changed_nothing():
     session = Session("Fix it.").calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
     session.calls("Edit", "ok", file_path="/w/b.py", old_string="b", new_string="a")
