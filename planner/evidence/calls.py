@@ -57,6 +57,7 @@ _REMARK = lazy_pattern(r"(?://|/?\*|#(?!include)|--|<!--|\W*$)")
 PATCHED = lazy_pattern(r"^\*\*\* (Add|Update|Delete) File: (\S.*)(?:\n\*\*\* Move to: (\S.*))?$", re.M)
 """The files of a patch in Codex's form, each with what it does to it: ``*** Update File: src/a.ts``; and where it moves
 it to."""
+_PATCHING = {"Add": "written", "Update": "edited", "Delete": "removed"}
 MOVING = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
 """``cd /srv/app && npm test``: where a command runs says less than the command; not ``cd /srv``."""
 _PARTIAL_KEY = lazy_pattern(
@@ -129,6 +130,17 @@ class Call:
         reads = self.path and self.kind == "read"
         parts = [f"{key} {self.input[key]}" for key in self.input if reads and _PARTIAL_KEY.fullmatch(key)]
         return " ".join(" ".join(parts)[:PART_CHARACTERS].split())
+
+    @property
+    def writes(self) -> Mapping[str, str]:
+        """The files that a call of a tool that edits changes, each with how; not what it calls so, ``conflict://7``."""
+        if self.kind != "write":
+            return {}
+        if self.path and "\n" not in self.path:
+            how = "written" if WHOLE_TEXT & self.input.keys() else "edited"
+            return {} if "://" in self.path else {self.path: how}
+        patch = next((value for value in self.input.values() if "*** Begin Patch" in str(value)), "")
+        return {path: f"moved to {to}" if to else _PATCHING[act] for act, path, to in PATCHED.findall(patch)}
 
     @property
     def acts(self) -> bool:

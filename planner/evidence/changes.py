@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
 
-from planner.evidence.calls import PATCHED, WHOLE_TEXT, Call
+from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import is_absolute, is_beside, plain_path
 from planner.evidence.outcomes import Outcome
@@ -25,7 +25,6 @@ __all__ = [
 ]
 
 _UPWARD = lazy_pattern(r"\A(?:\.\./)+")
-_PATCHING = {"Add": "written", "Update": "edited", "Delete": "removed"}
 NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
 """Where calls that write keep what they write, and what they replace."""
 
@@ -52,7 +51,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     changes: dict[str, FileChange] = {}  # by `plain_path`
     for turn, call, outcome in evidence.ended_calls():
         _note_commands(changes, commands_done(call, outcome), turn.turn.id, evidence.root)
-        done = {} if outcome.status == "failed" or turn.is_refused(call) else written_files(call)
+        done = {} if outcome.status == "failed" or turn.is_refused(call) else call.writes
         for path, how in done.items():
             change = changes.setdefault(_known_path(path, changes), FileChange(path))
             if _takes_back(change, call, turn.turn.id):
@@ -73,19 +72,9 @@ def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
     return bool(taken_back)
 
 
-def written_files(call: Call) -> Mapping[str, str]:
-    """The files that a call of a tool that edits changes, each with how."""
-    if call.kind != "write":
-        return {}
-    if call.path and "\n" not in call.path:
-        return {call.path: "written" if WHOLE_TEXT & call.input.keys() else "edited"}
-    patch = next((value for value in call.input.values() if isinstance(value, str)), "")
-    return {path: f"moved to {to}" if to else _PATCHING[act] for act, path, to in PATCHED.findall(patch)}
-
-
 def changed_paths(call: Call, outcome: Outcome) -> Iterator[str]:
     """The files that a call which ended so has changed."""
-    yield from written_files(call) if outcome.status in ("passed", "done") else ()
+    yield from call.writes if outcome.status in ("passed", "done") else ()
     named = (path for path, _ in shell_changes(commands_done(call, outcome)))
     yield from (path for path in named if path[-1] != "/" and not is_beside(path))
 

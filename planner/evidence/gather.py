@@ -248,6 +248,9 @@ def _root(turns: Sequence[TurnEvidence]) -> str:
     folder, times = max(folders.items(), key=itemgetter(1), default=("", 0))
     if times >= LEAST_USES:
         return folder
+    edited = Counter(is_absolute(path) for turn in turns for call in turn.calls for path in call.writes)
+    if edited[False] >= max(LEAST_USES, edited[True]):
+        return ""  # where the relative paths begin does not show
     written, others = zip(*(turn.once(_paths) for turn in turns), strict=True) if turns else ((), ())
     root = common_root(chain(*written)) or common_root(chain(*written, *others))
     return repository_root(root, (text.text for turn in turns for text in turn.lines.texts))

@@ -154,6 +154,7 @@ HOSTS = (
         wrapping=("<shellId:", r"Command .{0,160} executed with exit code"),
         silent=(r"<shellId: \S+ completed with exit code 0>",),
     ),
+    Host("Pi", wrapping=(r"\(no output\)$",)),
     Host(
         "Cline and its kin",
         results=(r"\[\w+(?: for '[^\n]{0,400})?\] Result:",),

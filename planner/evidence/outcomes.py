@@ -49,7 +49,7 @@ HEAD_LINES, TAIL_LINES = 6, 4
 _INTERRUPT = "\x03"
 """What is typed to stop a program: that it then ends is no failure."""
 CHECKS_PENDING = 8
-"""What ``gh pr checks`` exits with while some have not ended (its manual)."""
+"""What ``gh pr checks`` exits with while some have not ended (its manual), with ``build\tpending\t0`` for each."""
 NO_OF_SOME = 123
 """What ``xargs`` exits with if a command that it ran exited with 1 to 125 (GNU; BSD's exits 1)."""
 
@@ -60,6 +60,7 @@ _EXIT_CODE = lazy_pattern(
 )
 """``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``, ``<returncode>1</returncode>``;
 not ``# exit code 2 means usage``."""
+_PENDING = lazy_pattern(r"\tpending\t")
 _NONE = lazy_pattern(
     r"\W*no (?:[\w'-]+ ){1,4}?(?:(?:were )?found|reported|match(?:ed|es)?|exists?)\b|gh: .*\(HTTP 404\)$", re.I
 )
@@ -81,7 +82,8 @@ _PREFIX = lazy_pattern(r"\s*(?:@?\w[\w./-]{0,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``; not ``- Console:``.
 """
 _FAILED_RUN = lazy_pattern(
-    r"\s*+(?:(?!error: ).{0,80}?\b[1-9]\d{0,9} (?:\w+ )?fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(.]|=(?!\d)|in \d))"
+    r"\s*+(?:(?!error: ).{0,80}?\b[1-9]\d{0,9} (?:(?!checks )\w+ )?"
+    r"fail(?:ed|ing|ures?|s)?(?=\s*(?:$|[,;|)(.]|=(?!\d)|in \d))"
     r"|(?:FAIL|FAILED)(?:\s*$|\t| \(|\s+[\w./@-]+(?:\s|$))|--- FAIL|test result: FAILED"
     r"|(?:\[[\w:.-]{1,40}\] ){0,3}ERROR task failed"
     r"|(?:[✖✗×]|Found|Summary:)?\s*[1-9]\d{0,9} (?:(?:problems?|errors?)\b(?! fixed| \(0 err)|issues?:)"
@@ -156,11 +158,11 @@ Not ``file.go:1: : # package``, nor a frame of a stack, ``file.go:12 +0x1a0``.""
 _EXPECTED = lazy_pattern(r".*\bexpected\b.*\b(?:got|found|received|but|to)\b|\s*(?:Received|Actual|got)\b ?:", re.I)
 """``expected 3, got 4``, ``Received: 4``."""
 _NAMED_TEST = lazy_pattern(
-    r"\s*+(?!✖ failing tests:)(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|[✗✖✘✕×]|not ok"
+    r"\s*+(?!✖ failing tests:|\S \d+/\d+ checks)(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|[✗✖✘✕×]|not ok"
     r"|test (?:result:|\S+ \.\.\.) FAILED|[^\t]+\tfail\t)"
 )
 """Which test failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``, ``Build\tfail\t3m20s``; not ``FAILED = 3``,
-``✖ failing tests:``."""
+``✖ failing tests:``, ``× 2/13 checks failing`` in a list of pull requests."""
 _NUMBERED_TEST = lazy_pattern(r"\s{2,}\d+\) \S")
 """How Mocha lists them, in a run that failed: ``    1) adds``."""
 _REPORT = lazy_pattern(
@@ -185,6 +187,8 @@ _ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?\$ |> \S|\s*at \S")
 """How runners print what they run: ``[lint:go] $ golangci-lint run``, ``> vitest run``; and a frame of a stack."""
 _EXIT = lazy_pattern(r".*\bexit\w*(?: with)?(?: code| status)?\W{1,4}-?[1-9]", re.I)
 """An exit code other than 0, wherever it stands: ``make: exit 2``; not ``exit code 0``."""
+_SENTENCE = lazy_pattern(r"\s*[\w'\"(`][\w'\")`.,:/-]*(?: [\w'\"(`.:/-]+){2}")
+"""Several words: ``1 file would be reformatted``; not ``## Intent``, ``} else {``, ``+ let url``."""
 _ASSERTS = lazy_pattern(r"assert|expected values", re.I)
 _DIFFERENCE = lazy_pattern(r"\s*[+-] ?['\"\w\[{]|.* !==? ")
 """``+ 'Loading'``, ``- 'Ready'``, ``'a' !== 'b'``; not ``  at run (a.js:3:7)``, ``---``."""
@@ -216,6 +220,8 @@ _ADMITTED = lazy_pattern(
 )
 """The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not what it plans, leaves
 or took for true: ``let me revert it``, ``the cast that I didn't fix``, ``I was wrong about the cache``."""
+_ASKS = lazy_pattern(r"\b(?:what|which|whether|if|where|when)\b[^.;!?]*$", re.I)
+"""Before words of failure: ``so I can tell you what is still broken``, ``if that still doesn't resolve it``."""
 _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
 """``4. Errors and fixes:``, ``## Failed approaches`` in an earlier summary; not ``5. Problem Solving:``, which tells
@@ -329,6 +335,8 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
 def _says_failed(call: Call, result: Sequence[Statement], report: Sequence[Statement]) -> bool:
     """True if more than words of its result say that `call` failed: its host, by a flag or an exit code that a line of
     the `report` explains, or its tool."""
+    if _exit_code(result) and call.kind in ("read", "search"):
+        return any(not _says_absent(one.text) for one in _complaints(call, result))
     if _exit_code(result):
         return any(_TELLING.search(one.text) or failure_rank(one.text) in (0, 1) for one in report[:1])
     whole = [one for one in result if one.text.strip()]
@@ -338,7 +346,7 @@ def _says_failed(call: Call, result: Sequence[Statement], report: Sequence[State
 def _is_answer(call: Call, result: Sequence[Statement], code: int | None) -> bool:
     """True if what looks like a failure is what was asked for: a program was stopped, a search found nothing, checks
     have not ended, or a merge that was only asked about would conflict."""
-    if code == CHECKS_PENDING and any(one.starts("gh", "pr", "checks") for one in call.commands):
+    if code == CHECKS_PENDING and any(_PENDING.search(one.text) for one in result):
         return True
     if _INTERRUPT in call.input.values() or any(one.starts("git", "merge-tree") for one in call.commands):
         return True
@@ -499,13 +507,16 @@ def _is_bare(text: str) -> bool:
 def _reasons_beside(ranked: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
     """What stands beside lines that give no reason: of what several scripts print the first by the one that failed,
     above a package of Go what it printed; beside an exit code alone the last that says why, or the last and the first
-    that was printed."""
+    sentence that was printed."""
     printed = takewhile(lambda one: not _USAGE.match(one.text), result)
     telling = list(filter(_says_anything, printed)) or list(filter(_says_anything, result))
     bare = next(chain((one for one in result if _verdict(one.text) == "failed"), ranked), None)
     if bare is None or _EXIT.match(bare.text):
         why = [one for one in telling if one.text.lstrip()[:1].isalpha() and _says_why(one)]
-        return why[-1:] or telling[-1:] + telling[:1]
+        plain = [one for one in telling if one.text.lstrip()[:1] not in "+-"]
+        words = [one for one in plain if _TELLING.search(one.text) or _SENTENCE.match(one.text)]
+        words = words or (telling if bare is None or len(telling) <= OUTCOME_LINES else [])
+        return why[-1:] or words[-1:] + words[:1]
     above = [one for one in telling if one.numbers < bare.numbers]
     if prefix := _PREFIX.match(bare.text):
         return ([one for one in above if one.text.startswith(prefix.group())] or above)[:1]
@@ -579,7 +590,8 @@ def _refusal(result: Sequence[Statement]) -> list[Statement]:
 def _admits(one: Statement) -> bool:
     """True if the agent says that what it tried failed; not in a table, a list or a heading, which tell of others."""
     says = one.part == "assistant" and not (one.text.lstrip().startswith(("|", "- ", "* ")) or one.text.endswith(":"))
-    return says and bool(_ADMITTED.search(one.text)) and not _NO_FAILURE.match(one.text)
+    admits = _ADMITTED.search(one.text) if says and not _NO_FAILURE.match(one.text) else None
+    return admits is not None and not _ASKS.search(one.text[: admits.start()])
 
 
 def _listed_before(statements: Iterable[Statement]) -> Iterator[list[Statement]]:

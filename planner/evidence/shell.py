@@ -40,7 +40,11 @@ _LOOKING = frozenset(
         *("awk", "stat", "file", "which", "sed -n", "gh api"),
         *("Select-String", "Get-Content", "Get-ChildItem", "Get-Item", "Get-Command", "Test-Path", "findstr"),
         *(f"git {act}" for act in ("diff", "log", "show", "status", "blame", "grep", "ls-files", "branch", "remote")),
-        *(f"gh {what} {act}" for what in ("pr", "issue", "run") for act in ("view", "list", "diff", "checks")),
+        *(
+            f"gh {what} {act}"
+            for what in ("pr", "issue", "run")
+            for act in ("view", "list", "diff", "checks", "status")
+        ),
     )
 )
 """Commands that only look, by their first words; as those that are to ``show``, ``list`` or ``capture`` something."""
@@ -51,6 +55,8 @@ SAYING = frozenset(
     )
 )
 """What stands before the command that a line is about: it goes somewhere, waits, ends something or prints a heading."""
+_BEFORE_ACT = {"-C": 2, "-c": 2, "--no-pager": 1}
+"""Options of git before the act, each with how many words it takes."""
 _SENDING = frozenset({"-X", "--method", "-f", "-F"})
 """With these ``gh api`` changes something."""
 
@@ -64,6 +70,8 @@ class Command(NamedTuple):
     """What chains it to the one before: ``&&``, ``||``, ``|``, ``;`` or a line break."""
     writes: tuple[tuple[str, bool], ...]
     """The files that its output is sent to, each with whether it is only added to them."""
+    folder: str = ""
+    """Where git is told to run: ``git -C ../app log`` is ``git log`` there."""
 
     def starts(self, *words: str) -> bool:
         """True if it begins with these words."""
@@ -98,10 +106,21 @@ def _commands(line: str) -> tuple[Command, ...]:
         elif token.lastgroup == "operator":
             own = tuple(dropwhile(lambda word: word in _OPENING or _ASSIGNMENT.match(word), words))
             if own and own[0] not in _CLOSING:
-                commands.append(Command(own, before, tuple(writes)))
+                own, folder = _of_git(own) if own[0] == "git" else (own, "")
+                commands.append(Command(own, before, tuple(writes), folder))
             before = text if own else before  # a line may end behind an operator
             words, writes, redirect = [], [], ""
     return tuple(commands)
+
+
+def _of_git(words: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """A command of git without what stands before the act, and the folder that this names."""
+    rest, folder = words[1:], ""
+    while rest and rest[0] in _BEFORE_ACT:
+        count = _BEFORE_ACT[rest[0]]
+        folder = rest[1].strip("\"'") if rest[0] == "-C" and rest[1:] else folder
+        rest = rest[count:]
+    return ("git", *rest), folder
 
 
 def is_looking(command: Command) -> bool:
@@ -151,7 +170,7 @@ def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
         changes += [(_within(folder, path), _SENT[adds]) for path, adds in sent if _NAME.fullmatch(path)]
         how, words = _way(one)
         named = (word if _FILE.fullmatch(word) else f"{word.rstrip('/')}/" for word in words)
-        changes += [(_within(folder, path), how) for path in named]
+        changes += [(_within(_within(folder, one.folder), path), how) for path in named]
         if one.words[0] in ("cp", "mv") and _FILE.fullmatch(one.words[-1]):
             changes.append((_within(folder, one.words[-1]), "written by a command"))
     # a folder that it goes to may have blanks in its name

@@ -338,7 +338,7 @@ def _git_output(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, list[Co
 def _is_elsewhere(call: Call, root: str) -> bool:
     """True if `call` goes to a folder that neither holds the changed files' `root` nor lies in it: ``cd /srv/other &&
     git status``, ``git -C ../other log``; not ``cd src``."""
-    asked = [one.words[2] for one in call.commands if one.starts("git", "-C") and one.words[2:]]
+    asked = [one.folder for one in call.commands if one.folder]
     moved = [one.words[-1].strip("\"'") for one in call.commands if one.words[0] == "cd"]
     gone = [*asked, *(folder for folder in moved if is_absolute(folder) or folder.startswith(".."))] if root else []
     paths = [f"{plain_path(folder, [root]).rstrip('/')}/" for folder in gone]
@@ -371,7 +371,7 @@ def _renamed(digest: str, logged: str) -> str:
 
 def _taken_back(command: Command) -> int:
     """How many of the newest commits a command takes away: ``git commit --amend``, ``git reset --soft HEAD~2``."""
-    words = command.words[3 if command.starts("git", "-C") else 1 :]
+    words = command.words[1:]
     if words[:1] == ("commit",):
         return int("--amend" in words)
     back = _BACK.fullmatch(words[-1]) if words[:1] == ("reset",) else None

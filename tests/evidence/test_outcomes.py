@@ -143,6 +143,8 @@ FOUND_NOTHING = {
     "behind a run that printed": ("make; make list | grep x", "cc -o a a.c\n12 files"),
     "in words": ("gh pr view --json url", 'no pull requests found for branch "race"'),
     "by a code of HTTP": ("gh api repos/a/b/branches/main/protection", "gh: Branch not protected (HTTP 404)"),
+    "in another folder": ("git -C ../app -c core.pager= diff --stat; git -C ../app grep x", "a.py | 2 +-"),
+    "as a host says it": ("git -C ../app status --short | grep -v '^??'", "(no output)"),
     "in other words": ("cd a && gh pr checks", "no checks reported on the 'race' branch"),
 }
 FAILED = {
@@ -330,6 +332,12 @@ def test_what_still_runs_or_the_host_says_is_no_error_has_not_failed_by_its_word
     assert outcome_of("Bash", log, command="pkill x || true\nrg -n task log.txt")[0] == "done"
 
 
+@pytest.mark.parametrize("line", ["## Intent", "} else {", "+ let url = server();"])
+def test_what_says_nothing_of_a_failure_stands_not_for_it(line):
+    turn = turn_of("Bash", "\n".join(["Exit code 255", *[line] * 9]), True, command="./entire explain 1c47c1d")
+    assert [turn.lines[number - 1].text for number in turn.decisive_lines] == ["Exit code 255"]
+
+
 def test_a_warning_of_a_place_says_not_why_a_run_failed():
     told = "Exit code 4\nlib/config.py:331: PluggyTeardownRaisedWarning: A plugin raised an exception\n"
     turn = turn_of("Bash", f"{told}E   ModuleNotFoundError: No module named 'respx'", True, command="pytest tests")
@@ -348,6 +356,8 @@ def test_what_a_command_says_of_its_own_is_an_answer_and_what_was_not_overwritte
     assert outcome_of("Bash", "✗ names no /openapi.json", command=asked)[0] == "done"
     pending = "Exit code 8\nbuild\tskipping\t0\nwindows-e2e\tpending\t0"
     assert outcome_of("Bash", pending, True, command="gh pr checks 7")[0] != "failed"
+    assert outcome_of("write_stdin", pending, session_id=7)[0] != "failed"
+    assert outcome_of("Bash", "#11  Fix tests\n  × 2/13 checks failing", command="make pr-status")[0] != "failed"
     assert outcome_of("Bash", "Exit code 0\nmesg: ttyname failed: no ioctl", command="docker run a")[0] == "done"
     assert outcome_of("Bash", "main: Pulling from a/aarch64-unknown-linux-gnu", command="docker run a")[0] == "done"
     assert outcome_of("Bash", "overwrite a.py? (y/n [n]) not overwritten", command="cp b.py a.py")[0] == "failed"
@@ -374,7 +384,16 @@ def test_how_it_was_mended_stands_with_an_error_wherever_a_summary_tells_it(befo
     assert lines_of(turn, turn.decisive_lines) == ["- **Race**: two writers", f"- {mended}"]
 
 
-@pytest.mark.parametrize("said", ["- The old one still failed.", "| still failing |", "Why it didn't work:"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "- The old one still failed.",
+        "| still failing |",
+        "Why it didn't work:",
+        "I look at the checks so that I can tell you what is still broken.",
+        "If that didn't work, a second way is open.",
+    ],
+)
 def test_what_the_agent_tells_of_others_is_no_admission(said):
     turn = spoken({"role": "user", "content": "Compare them."}, {"role": "assistant", "content": said})["t2"]
     assert not turn.failed

@@ -515,6 +515,15 @@ def test_paths_on_cards_are_relative_to_the_root_of_the_repository_as_git_names_
     )
 
 
+def test_where_edits_name_relative_paths_no_other_folder_is_their_root():
+    reads = [call(20 + n, "read", {"path": f"/opt/agent/packages/core/part_{n}.ts"}, "x") for n in range(6)]
+    edits = [
+        call(30 + n, "edit", {"path": f"src/part_{n}.ts", "old_string": "a", "new_string": "b"}, "ok") for n in range(4)
+    ]
+    history = [{"role": "user", "content": "Mend it."}, *[one for each in (*reads, *edits) for one in each]]
+    assert plan_request([*history, {"role": "assistant", "content": "Done."}]).evidence.root == ""
+
+
 def test_of_a_run_that_passed_a_card_shows_how_it_ended_and_of_one_that_failed_all_that_fits():
     tests = "\n".join(f"--- PASS: TestDrain_{n}_Waits (0.0{n}s)\n    drained {n} of queue_{n}" for n in range(1, 9))
     for end, shown in (("ok  \tapp/queue\t0.42s", 0), ("FAIL\tapp/queue\t0.42s\nExit code 1", 8)):
