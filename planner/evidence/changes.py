@@ -4,6 +4,7 @@ the new.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
@@ -24,6 +25,12 @@ __all__ = [
     "unchanged_lines",
 ]
 
+_SCRIPT = lazy_pattern(
+    r"(?:^|[\s;&|(/])(?:python[\d.]*|node|ruby)(?: -)?\s*<<-?\s*\\?(['\"]?)(\w+)\1[^\n]*\n((?s:.*?))^\s*\2\s*$", re.M
+)
+"""A script that a shell hands to its interpreter: ``python3 - <<'EOF'`` up to ``EOF``; its text is the last group."""
+_WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
+_NAMED_FILE = lazy_pattern(r"['\"]((?:~?/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7})['\"]")
 _UPWARD = lazy_pattern(r"\A(?:\.\./)+")
 NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
 """Where calls that write keep what they write, and what they replace."""
@@ -50,7 +57,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     """The files that were written, in the order of their first change; none whose edits took each other back."""
     changes: dict[str, FileChange] = {}  # by `plain_path`
     for turn, call, outcome in evidence.ended_calls():
-        _note_commands(changes, commands_done(call, outcome), turn.turn.id, evidence.root)
+        _note_commands(changes, call, outcome, turn.turn.id, evidence.root)
         done = {} if outcome.status == "failed" or turn.is_refused(call) else call.writes
         for path, how in done.items():
             change = changes.setdefault(_known_path(path, changes), FileChange(path))
@@ -75,7 +82,7 @@ def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
 def changed_paths(call: Call, outcome: Outcome) -> Iterator[str]:
     """The files that a call which ended so has changed."""
     yield from call.writes if outcome.status in ("passed", "done") else ()
-    named = (path for path, _ in shell_changes(commands_done(call, outcome)))
+    named = (path for path, _ in _changes_by_commands(call, outcome))
     yield from (path for path in named if path[-1] != "/" and not is_beside(path))
 
 
@@ -109,7 +116,17 @@ def _known_path(path: str, known: Collection[str]) -> str:
     return next((one for one in known if one == path or one.endswith(ending)), path)
 
 
-def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], turn_id: str, root: str) -> None:
+def _changes_by_commands(call: Call, outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """The files that the commands of `call` have changed, each with how; of a script in it the only one that it names,
+    if it writes."""
+    yield from shell_changes(commands_done(call, outcome))
+    for _, _, script in _SCRIPT.findall(call.command) if outcome.status in ("passed", "done") else ():
+        named = {*_NAMED_FILE.findall(script)}
+        yield from ((path, "edited by a command") for path in named if len(named) == 1 and _WRITING.search(script))
+
+
+def _note_commands(changes: dict[str, FileChange], call: Call, outcome: Outcome, turn_id: str, root: str) -> None:
+    commands = commands_done(call, outcome)
     taken_back = next(filter(None, map(_taking_back, commands)), "")
     commits = any(one.starts("git", "commit") for one in commands)
     for plain, change in changes.items():
@@ -117,7 +134,7 @@ def _note_commands(changes: dict[str, FileChange], commands: Sequence[Command], 
         if taken_back and not (is_beside(plain) or change.committed or change.how == WITH_WORKTREE):
             change.undone = taken_back
             change.turns.append(turn_id)
-    for path, how in shell_changes(commands):
+    for path, how in _changes_by_commands(call, outcome):
         folders = plain_path(path, changes), join(root, path)
         is_telling = path.count("/") > 1 and not is_absolute(path)  # then the end of a folder's path names it as well
         end = _UPWARD.sub("", path)

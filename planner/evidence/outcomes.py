@@ -16,7 +16,7 @@ from typing import Literal
 
 from planner.evidence.calls import Call
 from planner.evidence.hosts import is_running, is_wrapping
-from planner.evidence.shell import Command, is_looking, last_run
+from planner.evidence.shell import SAYING, Command, is_looking, last_run
 from planner.reading.lines import Statement, numbers_of, without_escapes
 from planner.reading.patterns import lazy_pattern
 
@@ -61,22 +61,20 @@ _EXIT_CODE = lazy_pattern(
 """``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``, ``<returncode>1</returncode>``;
 not ``# exit code 2 means usage``."""
 _PENDING = lazy_pattern(r"\tpending\t")
-_NONE = lazy_pattern(
-    r"\W*no (?:[\w'-]+ ){1,4}?(?:(?:were )?found|reported|match(?:ed|es)?|exists?)\b|gh: .*\(HTTP 404\)$", re.I
-)
-"""How a command that looks says that there is none: ``no pull requests found for branch "x"``, ``gh: Not Found (HTTP
-404)``; not ``no such file``."""
 _QUIET = lazy_pattern(r"(?:\b2|&)> ?/dev/null")
 """A command that wants to hear no complaint: ``ls a b 2>/dev/null`` asks which of them are there."""
-_ABSENT = lazy_pattern(r"No such file or directory|no matches found|: no \S+ in \(|Broken pipe", re.I)
-"""What programs say of a file that is not there, and of a pipe that nobody reads on: ``head`` has seen enough."""
-_SEARCHES = frozenset({"grep", "egrep", "fgrep", "git grep", "rg", "ag", "ack", "pgrep", "which", "type", "command"})
+_ABSENT = lazy_pattern(r"No such file or directory|no matches found|: no \S+ in \(|\(HTTP 404\)$|Broken pipe", re.I)
+"""What programs say of a file or page that is not there, and of a pipe that nobody reads on: ``head`` has seen enough.
+"""
+_ASKING = frozenset(
+    (
+        *("grep", "egrep", "fgrep", "git grep", "rg", "ag", "ack", "pgrep", "which", "type", "command"),
+        *("diff", "git diff", "cmp", "test", "["),
+    )
+)
+"""Commands whose exit code 1 says that they found nothing, or "no"."""
 _CHAINED = frozenset({"|", "|&", "||", ";", "\n", "&"})
 """Before these the failure of a command does not show in the exit code of the line."""
-_COMPARES = frozenset({"diff", "git diff", "cmp", "test", "["})
-"""Commands whose exit code 1 says that they found nothing, or "no"."""
-_SPEAK_UP = frozenset({"cd", "pushd", "popd", "echo", "printf", "export", "set", "source", "sleep", "true", ":"})
-"""Commands that mostly succeed, and say so if they do not; as those that only look do."""
 
 _PREFIX = lazy_pattern(r"\s*(?:@?\w[\w./-]{0,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``; not ``- Console:``.
@@ -116,7 +114,7 @@ with a URL; not ``def created``."""
 
 _NO_FAILURE = lazy_pattern(
     r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b|(?:warning|hint|info)\b"
-    r"|(?:note: )?run with\b)"
+    r"|(?:note: |\w+ error )?run with\b|mise error version)"
     r"|.*\b(?:0 (?:fail|error)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass"
     r"|as expected\b|, skipping\b)"
     r"|\W*+(?:(?:errors?|fatal|failed|failures?):?)?\W*+$",
@@ -145,7 +143,7 @@ _RAISED = lazy_pattern(
     r"|\s*[\w./-]+: .*(?:No such file|not found|not permitted|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized"
     r"|(?<!-)[Uu]nknown(?!-)|not a |HTTP [45]\d\d|(?<!\d )failed)"
     r"|\s*(?:fatal|error|panic)(?: error)?(?:\[\w+\])?(?:: (?!expect\(received\))| [A-Z]).{3,}"
-    r"|\(eval\):\d+: \S|\s*[Uu]nknown \w+ \w+|[Mm]erge failed|CONFLICT \("
+    r"|\(eval\):\d+: \S|\s*[Uu]nknown \w+ ['\"\w]|[Mm]erge failed|CONFLICT \S"
 )
 """What was raised, and how programs complain: ``KeyError: 'token'``, ``E   assert 1 == 2``, ``rg: a: No such file``,
 ``error[E0382]: borrow of``; not ``raise KeyError``, ``2 failed``, ``error is set; update the``."""
@@ -205,8 +203,8 @@ _USAGE = lazy_pattern(r"\s*usage:", re.I)
 """What a program prints of its options below its complaint."""
 _TELLING = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|permitted|a)\b|no such|denied|refus|undefined|cannot"
-    r"|can't|unable|could ?n[o'’]t|unknown|panic|invalid|expected|conflict|timed? ?out|want|mismatch|should|assert"
-    r"|incorrect|missing",
+    r"|can't|unable|could ?n[o'’]t|(?<!-)unknown(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch|should"
+    r"|assert|incorrect|missing",
     re.I,
 )
 """Words by which a line alone says that something failed; ``a.go:3:1: appendAssign: same slice`` has none."""
@@ -335,7 +333,8 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
 def _says_failed(call: Call, result: Sequence[Statement], report: Sequence[Statement]) -> bool:
     """True if more than words of its result say that `call` failed: its host, by a flag or an exit code that a line of
     the `report` explains, or its tool."""
-    if _exit_code(result) and call.kind in ("read", "search"):
+    asks = call.kind in ("read", "search") or any("--help" in one.words for one in call.commands)
+    if asks and _exit_code(result):
         return any(not _says_absent(one.text) for one in _complaints(call, result))
     if _exit_code(result):
         return any(_TELLING.search(one.text) or failure_rank(one.text) in (0, 1) for one in report[:1])
@@ -350,36 +349,23 @@ def _is_answer(call: Call, result: Sequence[Statement], code: int | None) -> boo
         return True
     if _INTERRUPT in call.input.values() or any(one.starts("git", "merge-tree") for one in call.commands):
         return True
-    return code in (1, NO_OF_SOME) and _found_nothing(call, result, code)
+    return code in (1, NO_OF_SOME) and _found_nothing(call, result)
 
 
-def _found_nothing(call: Call, result: Sequence[Statement], code: int) -> bool:
-    """True if exit code `code` is the answer of a search or comparison that may have run last: nothing was printed, or
-    by others that do not fail without a word, and no line of it is a complaint."""
-    last = last_run(call.commands)
-    asking = [_asking(one, code) for one in last]
-    printed = _printed_lines(result)
-    if not printed:
-        return any(asking)
-    if asking and asking[-1] in ("diff", "git diff"):
-        return True
-    speaking = (act or one.words[0] in _SPEAK_UP or is_looking(one) for one, act in zip(last, asking, strict=True))
-    if not all(speaking):
-        return False
-    if call.kind in ("read", "search") and code == 1 and _NONE.match(printed[-1].text):
-        return True
-    complains = _complaints(call, printed) or any(_signals(one.text) for one in printed)
-    return not _SEARCHES.isdisjoint(asking) and not complains
+def _found_nothing(call: Call, result: Sequence[Statement]) -> bool:
+    """True if exit code 1 is the "no" of a search or comparison that may have run last: nothing was printed, or by
+    commands that do not fail without a word, and no line of it is a complaint."""
+    last, printed = last_run(call.commands), _printed_lines(result)
+    if not (printed and any(map(_asks, last))):
+        return any(map(_asks, last))
+    speak_up = all(one.words[0] in SAYING or is_looking(one) or _asks(one) for one in last)
+    return speak_up and not (_complaints(call, printed) or any(_signals(one.text) for one in printed))
 
 
-def _asking(command: Command, code: int) -> str:
-    """The search or comparison in `command` that says no by this exit code: ``grep`` of ``xargs -0 grep x``, for which
-    123 says so as well; empty for ``! grep x`` and ``find . -exec grep x {} \\;``, which exits 0."""
-    words = command.words
-    if words[0] == "xargs" or (words[0] == "find" and words[-2:] == ("{}", "+")):
-        return next((word for word in words[1:] if word in _SEARCHES | _COMPARES), "")
-    act = " ".join(words[:2]) if words[0] == "git" else words[0]
-    return act if code == 1 and act in _SEARCHES | _COMPARES else ""
+def _asks(command: Command) -> bool:
+    """True for a search or comparison, by itself or behind another: ``xargs -0 grep x``, ``find -exec grep x {} +``."""
+    words = command.words[:2] if command.words[0] == "git" else command.words
+    return not _ASKING.isdisjoint(words if words[0] in ("xargs", "find") else [" ".join(words[:2]), words[0]])
 
 
 def _exit_code(result: Sequence[Statement]) -> int | None:
@@ -458,7 +444,7 @@ def _says_absent(text: str) -> bool:
     if not _ABSENT.search(text):
         return False
     program = text.strip().partition(":")[0].rpartition("/")[2]
-    return program in ("zsh", "(eval)") or is_looking(Command((program,), "", ()))
+    return program in ("zsh", "(eval)", "gh") or is_looking(Command((program,), "", ()))
 
 
 def _complaints(call: Call, lines: Sequence[Statement]) -> list[Statement]:

@@ -36,21 +36,18 @@ _CLOSING = frozenset({"}", "done", "fi", "esac"})
 
 _LOOKING = frozenset(
     (
-        *("cat", "head", "tail", "less", "ls", "rg", "grep", "egrep", "find", "fd", "tree", "wc", "nl", "bat", "jq"),
-        *("awk", "stat", "file", "which", "sed -n", "gh api"),
+        *("cat", "head", "tail", "less", "ls", "rg", "grep", "egrep", "find", "fd", "tree", "wc", "nl"),
+        *("bat", "jq", "awk", "stat", "file", "which", "sed -n", "gh api"),
         *("Select-String", "Get-Content", "Get-ChildItem", "Get-Item", "Get-Command", "Test-Path", "findstr"),
         *(f"git {act}" for act in ("diff", "log", "show", "status", "blame", "grep", "ls-files", "branch", "remote")),
-        *(
-            f"gh {what} {act}"
-            for what in ("pr", "issue", "run")
-            for act in ("view", "list", "diff", "checks", "status")
-        ),
+        *(f"gh {what} {act}" for what in ("pr", "issue", "run") for act in ("view", "list", "diff", "checks")),
+        "gh pr status",
     )
 )
 """Commands that only look, by their first words; as those that are to ``show``, ``list`` or ``capture`` something."""
 SAYING = frozenset(
     (
-        *("cd", "echo", "printf", "sleep", "true", "set", "export", "source", "kill", "pkill"),
+        *("cd", "pushd", "popd", "echo", "printf", "sleep", "true", ":", "set", "export", "source", "kill", "pkill"),
         *("Set-Location", "Push-Location", "Write-Host", "Write-Output"),
     )
 )

@@ -153,6 +153,7 @@ SAYING_SO = {
     "exit code with a reason": ("Exit code 2\nmake: *** [all] Error 2", {}, True),
     "counts": ("adds\n2 failed, 3 passed", {}, True),
     "words of a program that went on": ("fatal: not a git repository", {}, False),
+    "a look that is told there is none": ("Exit code 1\ngh: Branch not protected (HTTP 404)", {}, False),
     "exit code without a reason": ("Exit code 255\n## Intent", {}, False),
 }
 
@@ -161,11 +162,12 @@ SAYING_SO = {
 def test_a_call_is_marked_as_failed_where_more_than_words_of_its_result_say_so(told, flag, marked):
     session = [{"role": "user", "content": "Fix it."}, *call(1, "Bash", told + "\nadding" * 90)]
     session += [{"role": "assistant", "content": "It ended."}, {"role": "user", "content": "Go on."}]
-    session[1]["content"][0]["input"] = {"command": "x"}
+    asked = "gh api a/protection" if "gh: " in told else "x"
+    session[1]["content"][0]["input"] = {"command": asked}
     del session[2]["content"][0]["is_error"]
     session[2]["content"][0] |= flag
     found = shown({"t2": {"strategy": "reference", "failed_approach": True}, "t3": "drop"}, session)
-    assert f"t2 {'✗ ' * marked}> Bash x → " in said(found.messages)
+    assert f"t2 {'✗ ' * marked}> Bash {asked} → " in said(found.messages)
 
 
 def test_a_reference_is_one_line_that_says_what_the_turn_holds():

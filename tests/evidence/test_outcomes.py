@@ -141,11 +141,8 @@ FOUND_NOTHING = {
     "through find": ("find . -name '*.py' -exec grep -ln x {} +", ""),
     "of a count": ("grep -c x f", "0"),
     "behind a run that printed": ("make; make list | grep x", "cc -o a a.c\n12 files"),
-    "in words": ("gh pr view --json url", 'no pull requests found for branch "race"'),
-    "by a code of HTTP": ("gh api repos/a/b/branches/main/protection", "gh: Branch not protected (HTTP 404)"),
     "in another folder": ("git -C ../app -c core.pager= diff --stat; git -C ../app grep x", "a.py | 2 +-"),
     "as a host says it": ("git -C ../app status --short | grep -v '^??'", "(no output)"),
-    "in other words": ("cd a && gh pr checks", "no checks reported on the 'race' branch"),
 }
 FAILED = {
     "what ran last": ("grep -q x f || make", ""),
@@ -181,7 +178,6 @@ PASSED_ON = {
     "behind what printed": ("git log -1 --oneline; ls | xargs --no-run-if-empty grep x", "a1b2c3d Fix the race", False),
     "a run": ("ls *.sh | xargs -n 1 bash", "", True),
     "a search that complained": ("ls | xargs grep x", "grep: unmatched [\nbash: line 1: oops: command not found", True),
-    "nothing by itself": ("grep -rn x src", "", True),
 }
 
 

@@ -495,6 +495,11 @@ SHELL = {
     "mv src/a.py b.py && rm b.py": ["src/a.py: moved to b.py", "b.py: removed"],
     "git mv /w/app/src /w/app/lib": ["src/a.py: moved to lib"],
     "git rm --cached src/a.py": ["src/a.py: edited"],
+    "python3 - <<'EOF'\ns = open('src/a.py').read()\nopen('src/a.py', 'w').write(s)\nEOF": [
+        "src/a.py: edited by a command"
+    ],
+    "python3 - <<'EOF'\nopen('b.py', 'w').write(open('src/a.py').read())\nEOF": ["src/a.py: edited"],
+    "python3 - <<'EOF'\nprint(open('src/a.py').read())\nEOF": ["src/a.py: edited"],
     "# over > 5MB\nmake": ["src/a.py: edited"],
 }
 
