@@ -165,11 +165,14 @@ def _expanded(names: tuple[str, ...], parts: Mapping[str, list[str]]) -> tuple[s
 
 
 def _bases(turn: TurnEvidence) -> Sequence[float]:
-    """What each line of `turn` is worth for what is said in it, whatever it names, in a turn that is new."""
+    """What each line of `turn` is worth for what is said in it, whatever it names, in a turn that is new; nothing where
+    it is not read."""
     failures = frozenset(turn.failure_lines)
     acts = frozenset(turn.lines_of(call.block)[0].number for call in turn.calls if call.acts)
-    worths = (ACT_RELEVANCE if line.number in acts else _base(line, failures) for line in turn.lines)
-    return array("d", worths)  # a quarter of a list
+    worths = array("d", bytes(8 * len(turn.lines)))  # a quarter of a list
+    for line in turn.lines.to_read():
+        worths[line.number - 1] = ACT_RELEVANCE if line.number in acts else _base(line, failures)
+    return worths
 
 
 def _base(line: Line, failures: Collection[int]) -> float:
