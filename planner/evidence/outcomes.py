@@ -60,6 +60,10 @@ _EXIT_CODE = lazy_pattern(
 )
 """``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``, ``<returncode>1</returncode>``;
 not ``# exit code 2 means usage``."""
+_NONE = lazy_pattern(
+    r".*\bno (?!matches found:)(?:[\w'-]+ ){1,4}?(?:found|reported|running|match(?:ed|es|ing)?|exists?)\b", re.I
+)
+"""How a command that looks says that there is none: ``no checks reported on the 'race' branch``; not ``no such``."""
 _PENDING = lazy_pattern(r"\tpending\t")
 _QUIET = lazy_pattern(r"(?:\b2|&)> ?/dev/null")
 """A command that wants to hear no complaint: ``ls a b 2>/dev/null`` asks which of them are there."""
@@ -181,8 +185,10 @@ _WORDS = lazy_pattern(
 """What nothing but a report of a failure says, though not in the middle of data: ``a.ts(3,7): error TS2322``; not
 ``log.error(x)``, nor ``the error``."""
 _WORD = lazy_pattern(r"[^\W\d_]{2,}")
-_ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?\$ |> \S|\s*at \S")
-"""How runners print what they run: ``[lint:go] $ golangci-lint run``, ``> vitest run``; and a frame of a stack."""
+_ECHO = lazy_pattern(
+    r"(?:\[[\w:.-]{1,40}\] )?\$ |> \S|\s*at \S|\s*\S+\.go:\d+ \+0x|created by |goroutine \d|\S+\((?:\{?0x|\.\.\.\))"
+)
+"""How runners print what they run: ``[lint:go] $ golangci-lint run``, ``> vitest run``; and the frames of a stack."""
 _EXIT = lazy_pattern(r".*\bexit\w*(?: with)?(?: code| status)?\W{1,4}-?[1-9]", re.I)
 """An exit code other than 0, wherever it stands: ``make: exit 2``; not ``exit code 0``."""
 _SENTENCE = lazy_pattern(r"\s*[\w'\"(`][\w'\")`.,:/-]*(?: [\w'\"(`.:/-]+){2}")
@@ -349,6 +355,8 @@ def _is_answer(call: Call, result: Sequence[Statement], code: int | None) -> boo
         return True
     if _INTERRUPT in call.input.values() or any(one.starts("git", "merge-tree") for one in call.commands):
         return True
+    if code and call.kind in ("read", "search") and any(_NONE.match(one.text) for one in _printed_lines(result)[-1:]):
+        return True
     return code in (1, NO_OF_SOME) and _found_nothing(call, result)
 
 
@@ -474,7 +482,7 @@ def _report(call: Call, result: Sequence[Statement]) -> list[Statement]:
     told = ((0 if text in headed else failure_rank(one.text), one) for text, one in reversed(distinct.items()))
     ranks = [(rank, one) for rank, one in told if rank is not None]
     first, tests, *others = ([one for rank, one in ranks if rank == wanted] for wanted in range(len(_RANKS)))
-    first.sort(key=_says_why, reverse=True)
+    first.sort(key=lambda one: (one in complaints, _says_why(one)), reverse=True)
     if tests:  # a program under test prints lines like a report's own: its name stands for it where none says why
         why = sorted(filter(_says_why, first), key=partial(_distance, tests[0]))
         below = [one for one in first if _distance(tests[0], one) == BELOW]

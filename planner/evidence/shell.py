@@ -123,7 +123,7 @@ def _of_git(words: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
 def is_looking(command: Command) -> bool:
     """True for a command that only looks: ``git log``, ``gh api repos/a``; not ``git push``."""
     words = command.words[:3]
-    if words[1:] and words[1].partition("-")[0] in ("show", "list", "capture"):
+    if any(word.partition("-")[0] in ("show", "list", "capture") for word in words[1:]):
         return True
     looks = any(" ".join(words[:count]) in _LOOKING for count in (1, 2, 3))
     return looks and not (words[:2] == ("gh", "api") and _SENDING.intersection(command.words))

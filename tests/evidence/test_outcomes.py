@@ -142,6 +142,8 @@ FOUND_NOTHING = {
     "of a count": ("grep -c x f", "0"),
     "behind a run that printed": ("make; make list | grep x", "cc -o a a.c\n12 files"),
     "in another folder": ("git -C ../app -c core.pager= diff --stat; git -C ../app grep x", "a.py | 2 +-"),
+    "in words": ("entire trail show", 'no trail found for current branch "race"'),
+    "in other words": ("workmux capture race", "Error: No agent running in worktree 'race'"),
     "as a host says it": ("git -C ../app status --short | grep -v '^??'", "(no output)"),
 }
 FAILED = {
@@ -332,6 +334,20 @@ def test_what_still_runs_or_the_host_says_is_no_error_has_not_failed_by_its_word
 def test_what_says_nothing_of_a_failure_stands_not_for_it(line):
     turn = turn_of("Bash", "\n".join(["Exit code 255", *[line] * 9]), True, command="./entire explain 1c47c1d")
     assert [turn.lines[number - 1].text for number in turn.decisive_lines] == ["Exit code 255"]
+
+
+def test_of_a_look_its_programs_complaint_says_how_it_failed_and_no_line_that_it_shows():
+    told = "Exit code 2\nerror: 3 checks failed\nsed: can't read b.ts: No such file or directory"
+    turn = turn_of("Bash", told, True, command="sed -n 1,9p a.ts && sed -n 1,9p b.ts")
+    assert [turn.lines[number - 1].text[:4] for number in turn.decisive_lines] == ["sed:"]
+
+
+def test_a_frame_of_a_stack_says_not_why_a_package_of_go_failed():
+    told = (
+        "panic({0x1012cdb20?, 0x14})\n\t/go/src/testing/testing.go:2101 +0x3a8\ncreated by testing.Run in goroutine 1"
+    )
+    turn = turn_of("Bash", f"Exit code 1\n{told}\nFAIL\tapp/queue\t0.3s\nFAIL", True, command="go test ./queue")
+    assert [turn.lines[number - 1].text for number in turn.decisive_lines] == ["FAIL\tapp/queue\t0.3s"]
 
 
 def test_a_warning_of_a_place_says_not_why_a_run_failed():
