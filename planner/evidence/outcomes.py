@@ -193,8 +193,9 @@ _EXIT = lazy_pattern(r".*\bexit\w*(?: with)?(?: code| status)?\W{1,4}-?[1-9]", r
 """An exit code other than 0, wherever it stands: ``make: exit 2``; not ``exit code 0``."""
 _SENTENCE = lazy_pattern(r"\s*[\w'\"(`][\w'\")`.,:/-]*(?: [\w'\"(`.:/-]+){2}")
 """Several words: ``1 file would be reformatted``; not ``## Intent``, ``} else {``, ``+ let url``."""
+_PANIC = lazy_pattern(r"thread '.+ panicked at ")
 _ASSERTS = lazy_pattern(r"assert|expected values", re.I)
-_DIFFERENCE = lazy_pattern(r"\s*[+-] ?['\"\w\[{]|.* !==? ")
+_DIFFERENCE = lazy_pattern(r"\s*[+-] ?(?!actual|expected)['\"\w\[{]|.* !==? ")
 """``+ 'Loading'``, ``- 'Ready'``, ``'a' !== 'b'``; not ``  at run (a.js:3:7)``, ``---``."""
 _RANKS = (
     (_RAISED, _LOCATED, _EXPECTED, _REJECTED, _TOOL_ERROR),
@@ -299,7 +300,8 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
         counts = lines if verdict == "failed" else ()
         report = _report(call, result) or list(counts)
         if counts and report and not _TELLING.search(report[0].text):
-            report = list(dict.fromkeys([report[0], counts[-1], *report[1:]]))
+            telling = next((one for one in reversed(counts) if " " in one.text), counts[-1])  # not ``FAIL`` alone
+            report = list(dict.fromkeys([report[0], telling, *report[1:]]))
         doubtful = not (counts or _says_failed(call, result, report))
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *counts]), is_doubtful=doubtful)
     if verdict == "passed" and not running:
@@ -324,6 +326,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     if call.kind in ("read", "search"):  # that something is not there is an answer
         return any(not _says_absent(one.text) for one in _complaints(call, whole))
     forced = any(one.before == "||" and one.words in (("true",), (":",)) for one in call.commands)
+    forced = forced or any(_PANIC.match(one.text) for one in whole)
     succeeded = (code == 0 and not forced) or (
         call.is_no_error and _CHAINED.isdisjoint(one.before for one in call.commands[1:])
     )
@@ -561,10 +564,11 @@ def failure_rank(text: str) -> int | None:
 
 def _decisive(report: Sequence[Statement], result: Sequence[Statement]) -> Sequence[Statement]:
     """The first line of a report; if it does not say by itself that something failed, with the verdict behind it, and
-    if it announces how what came differs from what was expected, with that."""
+    if it announces how what came differs from what was expected, with that, of several tests that fail so of each."""
     alone = bool(_TELLING.search(report[0].text)) or len(report) < 2 or _verdict(report[1].text) != "failed"
-    below = (one for one in result if one.numbers > report[0].numbers)
-    return [*report[: 1 if alone else 2], *announced(report[0].text, below)]
+    same = [at for at, one in enumerate(result) if one.text.strip() == report[0].text.strip()][:REPORT_LINES]
+    differences = chain.from_iterable(announced(report[0].text, result[at + 1 :]) for at in same)
+    return [*report[: 1 if alone else 2], *differences]
 
 
 def announced(text: str, below: Iterable[Statement]) -> list[Statement]:

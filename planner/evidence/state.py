@@ -403,7 +403,7 @@ def branches(evidence: Evidence) -> list[RecordLine]:
             continue  # what is printed may be another one's
         named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(text)]
         asking = [one.words[1:] in _ASKING_BRANCH for one in asked]
-        if any(asking):  # what others printed stands before or behind it
+        if any(asking) and "(no branch)" not in text:  # what others printed stands before or behind it
             alone = _BRANCH_ALONE.findall(text)
             named += alone[:1] if asking[0] else alone[-1:]
         for branch in named:

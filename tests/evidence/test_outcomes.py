@@ -361,6 +361,7 @@ def test_of_a_command_whose_failure_is_swallowed_the_exit_code_says_nothing():
     turn = turn_of("Bash", told, command="./hk test || true")
     assert [turn.lines[number - 1].text.strip() for number in turn.decisive_lines] == ["Import not found: a.pkl"]
     assert not turn_of("Bash", told, command="./hk test").failed
+    assert turn_of("write_stdin", f"{told}\nthread 'main' (7) panicked at src/a.rs:1:3:", session_id=7).failed
 
 
 def test_what_a_command_says_of_its_own_is_an_answer_and_what_was_not_overwritten_a_failure():

@@ -257,7 +257,7 @@ def test_of_a_patch_that_failed_the_file_that_it_names_was_not_changed():
 
 
 def test_a_commit_without_a_branch_is_none():
-    for told in ("50d6f345e", "HEAD"):
+    for told in ("50d6f345e", "HEAD", "## HEAD (no branch)\nhost.example\n  logged in"):
         session = Session("Fix it.").calls("Bash", told, command="git branch --show-current; git rev-parse HEAD")
         assert state.branches(session.evidence) == []
 

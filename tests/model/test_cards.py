@@ -515,6 +515,18 @@ def test_paths_on_cards_are_relative_to_the_root_of_the_repository_as_git_names_
     )
 
 
+def test_a_folder_behind_one_in_brackets_is_no_root():
+    reads = [
+        call(20 + n, "Read", {"file_path": f"/srv/app/src/[locale]/(pages)/wallet/tests/part_{n}.tsx"}, "x")
+        for n in range(6)
+    ]
+    history = [{"role": "user", "content": "Mend it."}, *[one for each in reads for one in each]]
+    request = plan_request([*history, {"role": "assistant", "content": "Done."}])
+    assert request.evidence.shown("/srv/app/src/[locale]/(pages)/wallet/tests/part_1.tsx").endswith(
+        "src/[locale]/(pages)/wallet/tests/part_1.tsx"
+    )
+
+
 def test_where_edits_name_relative_paths_no_other_folder_is_their_root():
     reads = [call(20 + n, "read", {"path": f"/opt/agent/packages/core/part_{n}.ts"}, "x") for n in range(6)]
     edits = [
