@@ -119,7 +119,8 @@ def _known_path(path: str, known: Collection[str]) -> str:
 def _changes_by_commands(call: Call, outcome: Outcome) -> Iterator[tuple[str, str]]:
     """The files that the commands of `call` have changed, each with how; of a script in it the only one that it names,
     if it writes."""
-    yield from shell_changes(commands_done(call, outcome))
+    for path, how in shell_changes(commands_done(call, outcome)):
+        yield path if is_absolute(path) else join(call.folder, path), how
     for _, _, script in _SCRIPT.findall(call.command) if outcome.status in ("passed", "done") else ():
         named = {*_NAMED_FILE.findall(script)}
         yield from ((path, "edited by a command") for path in named if len(named) == 1 and _WRITING.search(script))

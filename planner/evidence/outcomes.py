@@ -117,7 +117,8 @@ _DONE = lazy_pattern(
 with a URL; not ``def created``."""
 
 _NO_FAILURE = lazy_pattern(
-    r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b|(?:warning|hint|info)\b"
+    r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b"
+    r"|(?:warning|hint|info|debug\d?)\b"
     r"|(?:note: |\w+ error )?run with\b|mise error version)"
     r"|.*\b(?:0 (?:fail|error)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass"
     r"|as expected\b|, skipping\b)"
@@ -302,7 +303,7 @@ def _judged(call: Call, result: Sequence[Statement]) -> tuple[list[Statement], O
         if counts and report and not _TELLING.search(report[0].text):
             telling = next((one for one in reversed(counts) if " " in one.text), counts[-1])  # not ``FAIL`` alone
             report = list(dict.fromkeys([report[0], telling, *report[1:]]))
-        doubtful = not (counts or _says_failed(call, result, report))
+        doubtful = not _says_failed(call, result, report, counts)
         return report, Outcome("failed", numbers_of([*report[:OUTCOME_LINES], *counts]), is_doubtful=doubtful)
     if verdict == "passed" and not running:
         return [], Outcome("passed", numbers_of(lines))
@@ -327,9 +328,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
         return any(not _says_absent(one.text) for one in _complaints(call, whole))
     forced = any(one.before == "||" and one.words in (("true",), (":",)) for one in call.commands)
     forced = forced or any(_PANIC.match(one.text) for one in whole)
-    succeeded = (code == 0 and not forced) or (
-        call.is_no_error and _CHAINED.isdisjoint(one.before for one in call.commands[1:])
-    )
+    succeeded = (code == 0 and not forced) or (call.is_no_error and _shows_all(call))
     if succeeded or call.is_report or call.kind == "write":
         return verdict == "failed"
     opens = call.kind == "other" or call.is_script or call.name.startswith("mcp__")  # of a document in it speaks none
@@ -339,9 +338,13 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     return verdict == "failed" or any(_signals(text) and text.strip() not in call.command for text in near)
 
 
-def _says_failed(call: Call, result: Sequence[Statement], report: Sequence[Statement]) -> bool:
-    """True if more than words of its result say that `call` failed: its host, by a flag or an exit code that a line of
-    the `report` explains, or its tool."""
+def _says_failed(
+    call: Call, result: Sequence[Statement], report: Sequence[Statement], counts: Sequence[Statement]
+) -> bool:
+    """True if more than words of its result say that `call` failed: `counts` of a run that did not end with 0, its
+    host, by a flag or an exit code that a line of the `report` explains, or its tool."""
+    if counts and not (_exit_code(result) == 0 and _shows_all(call)):
+        return True
     asks = call.kind in ("read", "search") or any("--help" in one.words for one in call.commands)
     if asks and _exit_code(result):
         return any(not _says_absent(one.text) for one in _complaints(call, result))
@@ -349,6 +352,11 @@ def _says_failed(call: Call, result: Sequence[Statement], report: Sequence[State
         return any(_TELLING.search(one.text) or failure_rank(one.text) in (0, 1) for one in report[:1])
     whole = [one for one in result if one.text.strip()]
     return call.is_error or _tool_erred(whole) or any(is_refusal(one.text) for one in whole[:2])
+
+
+def _shows_all(call: Call) -> bool:
+    """True if a failure of any of its commands would show in the exit code."""
+    return _CHAINED.isdisjoint(one.before for one in call.commands[1:])
 
 
 def _is_answer(call: Call, result: Sequence[Statement], code: int | None) -> bool:

@@ -168,7 +168,7 @@ def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
         how, words = _way(one)
         named = (word if _FILE.fullmatch(word) else f"{word.rstrip('/')}/" for word in words)
         changes += [(_within(_within(folder, one.folder), path), how) for path in named]
-        if one.words[0] in ("cp", "mv") and _FILE.fullmatch(one.words[-1]):
+        if one.words[0] in ("cp", "mv", "ditto", "install") and _FILE.fullmatch(one.words[-1]):
             changes.append((_within(folder, one.words[-1]), "written by a command"))
     # a folder that it goes to may have blanks in its name
     return [(path, how) for path, how in changes if _NAME.fullmatch(path.removesuffix("/").replace(" ", "_"))]

@@ -338,7 +338,7 @@ def _git_output(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, list[Co
 def _is_elsewhere(call: Call, root: str) -> bool:
     """True if `call` goes to a folder that neither holds the changed files' `root` nor lies in it: ``cd /srv/other &&
     git status``, ``git -C ../other log``; not ``cd src``."""
-    asked = [one.folder for one in call.commands if one.folder]
+    asked = [*filter(None, [call.folder, *(one.folder for one in call.commands)])]
     moved = [one.words[-1].strip("\"'") for one in call.commands if one.words[0] == "cd"]
     gone = [*asked, *(folder for folder in moved if is_absolute(folder) or folder.startswith(".."))] if root else []
     paths = [f"{plain_path(folder, [root]).rstrip('/')}/" for folder in gone]

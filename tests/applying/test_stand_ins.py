@@ -152,6 +152,7 @@ SAYING_SO = {
     "flag": ("Error: boom", {"is_error": True}, True),
     "exit code with a reason": ("Exit code 2\nmake: *** [all] Error 2", {}, True),
     "counts": ("adds\n2 failed, 3 passed", {}, True),
+    "counts of what ended with 0": ("Exit code 0\nadds\n2 failed, 3 passed", {}, False),
     "words of a program that went on": ("fatal: not a git repository", {}, False),
     "a look that is told there is none": ("Exit code 1\ngh: Branch not protected (HTTP 404)", {}, False),
     "exit code without a reason": ("Exit code 255\n## Intent", {}, False),

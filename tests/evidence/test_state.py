@@ -352,8 +352,14 @@ def test_another_repository_says_nothing_of_this_one():
     for command in ("git status", "cd /srv/app/tests && git status", "cd /srv && git status"):
         branches = state.branches(Session.of(session).calls("Bash", "On branch main", command=command).evidence)
         assert [line.text for line in branches] == ["on branch main"]
-    for command in ("cd /srv/other && git status", "cd ../other && git status", "git -C /srv/other status"):
-        asked = Session.of(session).calls("Bash", "On branch theirs\nUU src/x.py", command=command)
+    for command in (
+        "cd /srv/other && git status",
+        "cd ../other && git status",
+        "git -C /srv/other status",
+        "git status",
+    ):
+        there = {"workdir": "/srv/other"} if command == "git status" else {}
+        asked = Session.of(session).calls("Bash", "On branch theirs\nUU src/x.py", command=command, **there)
         assert state.branches(asked.evidence) == state.conflicts(asked.evidence) == []
 
 
@@ -487,6 +493,7 @@ SHELL = {
     "rm -rf app/src": ["src/a.py: removed"],
     "git worktree remove --force /w/app": ["src/a.py: removed with its worktree"],
     "git worktree remove ../app && git reset --hard": ["src/a.py: removed with its worktree"],
+    "rm -rf src/a.py && ditto b.py src/a.py": ["src/a.py: written by a command"],
     "cd lib && rm ../src/a.py": ["src/a.py: removed"],
     "rm -rf /w/app/src": ["src/a.py: removed"],
     "rm -rf /w/app/sr": ["src/a.py: edited"],
