@@ -119,7 +119,7 @@ with a URL; not ``def created``."""
 _NO_FAILURE = lazy_pattern(
     r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b"
     r"|(?:warning|hint|info|debug\d?)\b"
-    r"|(?:note: |\w+ error )?run with\b|mise error version)"
+    r"|(?:note: |\w+ error )?run with\b|mise error version|finished in \d)"
     r"|.*\b(?:0 (?:fail|error)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass"
     r"|as expected\b|, skipping\b)"
     r"|\W*+(?:(?:errors?|fatal|failed|failures?):?)?\W*+$",
@@ -148,7 +148,7 @@ _RAISED = lazy_pattern(
     r"|\s*[\w./-]+: .*(?:No such file|not found|not permitted|[Pp]ermission denied|cannot|[Ii]nvalid|[Uu]nrecognized"
     r"|(?<!-)[Uu]nknown(?!-)|not a |HTTP [45]\d\d|(?<!\d )failed)"
     r"|\s*(?:fatal|error|panic)(?: error)?(?:\[\w+\])?(?:: (?!expect\(received\))| [A-Z]).{3,}"
-    r"|\(eval\):\d+: \S|\s*[Uu]nknown \w+ ['\"\w]|[Mm]erge failed|CONFLICT \S"
+    r"|\(eval\):\d+: \S|\s*HTTP [45]\d\d: \S|\s*[Uu]nknown \w+ ['\"\w]|[Mm]erge failed|CONFLICT \S"
 )
 """What was raised, and how programs complain: ``KeyError: 'token'``, ``E   assert 1 == 2``, ``rg: a: No such file``,
 ``error[E0382]: borrow of``; not ``raise KeyError``, ``2 failed``, ``error is set; update the``."""
@@ -158,7 +158,9 @@ _LOCATED = lazy_pattern(
 )
 """``file.go:12:3: what is wrong``: what compilers, linters and test runners say of a place; a search prints no column.
 Not ``file.go:1: : # package``, nor a frame of a stack, ``file.go:12 +0x1a0``."""
-_EXPECTED = lazy_pattern(r".*\bexpected\b.*\b(?:got|found|received|but|to)\b|\s*(?:Received|Actual|got)\b ?:", re.I)
+_EXPECTED = lazy_pattern(
+    r".*\bexpected\b(?!, run).*\b(?:got|found|received|but|to)\b|\s*(?:Received|Actual|got)\b ?:", re.I
+)
 """``expected 3, got 4``, ``Received: 4``."""
 _NAMED_TEST = lazy_pattern(
     r"\s*+(?!✖ failing tests:|\S \d+/\d+ checks)(?:--- FAIL|FAIL(?:ED)?\b[: ]+\S|\(fail\)|[✗✖✘✕×]|not ok"
@@ -170,7 +172,7 @@ _NUMBERED_TEST = lazy_pattern(r"\s{2,}\d+\) \S")
 """How Mocha lists them, in a run that failed: ``    1) adds``."""
 _REPORT = lazy_pattern(
     r"\s*(?:[\w.]*(?:Error|Exception|Failure|Panic)\b(?:\s*\[[^\]]*\])?:|(?:fail(?:ed|ure)?|abort(?:ed)?)(?:\[\w+\])?:"
-    r"|npm (?:err!|error)|(?:(?-i:Error(?! Context:)|FAIL|FAILED|\[?ERR_\w+)|Failed to)\b|❌|(?:\w+ )?timed out"
+    r"|npm (?:err!|error)|(?:(?-i:Error(?! Context:)|FAIL|FAILED|\[?ERR_\w+)|Failed to|Diff in)\b|❌|(?:\w+ )?timed out"
     r"|Tests?:.*\d+ failed|\d+ (?:fail|error))",
     re.I,
 )
@@ -212,7 +214,7 @@ _USAGE = lazy_pattern(r"\s*usage:", re.I)
 _TELLING = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|permitted|a)\b|no such|denied|refus|undefined|cannot"
     r"|can't|unable|could ?n[o'’]t|(?<!-)unknown(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch|should"
-    r"|assert|incorrect|missing",
+    r"|assert|incorrect|missing|issues? found",
     re.I,
 )
 """Words by which a line alone says that something failed; ``a.go:3:1: appendAssign: same slice`` has none."""
@@ -616,8 +618,10 @@ def _listed_before(statements: Iterable[Statement]) -> Iterator[list[Statement]]
             inside, outermost = bool(_ERRORS_HEADING.match(statement.text)), 0
         elif inside and bare.startswith(("-", "*")):
             outermost = outermost or indent + 1
-            if indent < outermost and not (_NO_FAILURE.match(bare) or _NO_ERROR.match(bare)):
+            if indent < outermost and not any(sign.match(bare) for sign in (_NO_FAILURE, _NO_ERROR, _MENDED)):
                 rest = list(takewhile(lambda one: one.lines[0].continues, own[at + 1 :]))
                 deeper = takewhile(indent.__lt__, indents[at + 1 + len(rest) :])
-                below = [one for one, _ in zip(own[at + 1 + len(rest) :], deeper, strict=False)]
-                yield [statement, *rest, *([one for one in below if _MENDED.match(one.text)] or below)[:1]]
+                behind = own[at + 1 + len(rest) :]
+                below = [one for one, _ in zip(behind, deeper, strict=False)]
+                mended = [one for one in below or behind[:1] if _MENDED.match(one.text)]
+                yield [statement, *rest, *(mended or below)[:1]]

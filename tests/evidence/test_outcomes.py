@@ -260,15 +260,19 @@ def test_an_error_that_an_earlier_summary_lists_stands_with_how_it_was_mended():
             "     - Fixed by comparing prefixes",
             "     - The user agreed",
             "   - **Missing import**: had to add `time`",
+            "   - Two tests failed at /0/metadata.json",
+            "   - Fixed by updating the path",
             f"   - **Timeout**: the server {'waited ' * 30}for itself. Fixed by a lock",
             "5. Problem Solving:",
         ]
     )
     turn = spoken({"role": "user", "content": summary}, {"role": "assistant", "content": "I go on."})["t1"]
     errors = ["- **Hash mismatch**: seven characters against forty", "- **Missing import**: had to add `time`"]
-    assert lines_of(turn, turn.failure_lines)[:2] == errors
+    errors.append("- Two tests failed at /0/metadata.json")
+    assert lines_of(turn, turn.failure_lines)[:3] == errors
     told = lines_of(turn, turn.decisive_lines)
     assert told[:3] == [errors[0], "- Fixed by comparing prefixes", errors[1]]
+    assert told[3:5] == [errors[2], "- Fixed by updating the path"]
     assert told[-1].endswith("Fixed by a lock"), "to the end of its line"
 
 
@@ -328,6 +332,25 @@ def test_what_still_runs_or_the_host_says_is_no_error_has_not_failed_by_its_word
     assert outcome_of("Bash", found, False, command="python lint.py | tail -1")[0] == "failed"
     log = "7: [render] [show] ERROR task failed"
     assert outcome_of("Bash", log, command="pkill x || true\nrg -n task log.txt")[0] == "done"
+
+
+TELLING = {
+    "what a formatter would change": (
+        'Diff in /w/src/main.rs:7:\n     warn!("channel full, dropping");\n-a\n+b',
+        "Diff in",
+    ),
+    "not how long it took": (
+        "a.ts (3ms)\nFormat issues found in above 2 files.\nFinished in 206ms on 80 files",
+        "Format i",
+    ),
+    "an answer of HTTP": ("HTTP 401: Bad credentials (https://host.example)\nTry authenticating: gh auth", "HTTP 401"),
+}
+
+
+@pytest.mark.parametrize(("printed", "told"), TELLING.values(), ids=TELLING)
+def test_beside_an_exit_code_the_line_that_says_why_stands_for_it(printed, told):
+    turn = turn_of("Bash", f"Exit code 1\n{printed}", True, command="make format-check")
+    assert lines_of(turn, turn.decisive_lines)[0].startswith(told)
 
 
 @pytest.mark.parametrize("line", ["## Intent", "} else {", "+ let url = server();"])
