@@ -139,8 +139,8 @@ class Call:
         if self.path and "\n" not in self.path:
             how = "written" if WHOLE_TEXT & self.input.keys() else "edited"
             return {} if "://" in self.path else {self.path: how}
-        patch = next((value for value in self.input.values() if "*** Begin Patch" in str(value)), "")
-        return {path: f"moved to {to}" if to else _PATCHING[act] for act, path, to in PATCHED.findall(patch)}
+        patched = [one for text in self.input.values() if isinstance(text, str) for one in PATCHED.findall(text)]
+        return {path: f"moved to {to}" if to else _PATCHING[act] for act, path, to in patched}
 
     @property
     def acts(self) -> bool:

@@ -26,7 +26,9 @@ __all__ = [
 ]
 
 _SCRIPT = lazy_pattern(
-    r"(?:^|[\s;&|(/])(?:python[\d.]*|node|ruby)(?: -)?\s*<<-?\s*\\?(['\"]?)(\w+)\1[^\n]*\n((?s:.*?))^\s*\2\s*$", re.M
+    r"(?:^|[\s;&|(/])(?:python[\d.]*|node|ruby)(?: -)?\s*<<-?\s*\\?(['\"]?)(\w+)\1[^\n]*\n"
+    r"((?s:.*?))(?:^[ \t]*\2[ \t]*$|\Z)",
+    re.M,
 )
 """A script that a shell hands to its interpreter: ``python3 - <<'EOF'`` up to ``EOF``; its text is the last group."""
 _WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
@@ -43,7 +45,7 @@ class FileChange:
     path: str
     turns: list[str] = field(default_factory=list)
     """Those that changed it."""
-    edits: dict[tuple[object, object], str] = field(default_factory=dict)
+    edits: dict[tuple[str, str], str] = field(default_factory=dict)
     """The turn of each edit that stands, by its old text and its new."""
     how: str = ""
     """How it was changed last, in words: ``edited``, ``written``, ``removed``, ``edited by a command``."""
@@ -70,7 +72,8 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
 
 def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
     """True if `call` puts back what an earlier edit replaced: then neither has changed the file."""
-    old, new = (next(filter(None, map(call.input.get, keys)), "") for keys in (OLD_TEXT, NEW_TEXT))
+    given = {key: value for key, value in call.input.items() if value and isinstance(value, str)}
+    old, new = (next((given[key] for key in keys if key in given), "") for keys in (OLD_TEXT, NEW_TEXT))
     taken_back = change.edits.pop((new, old), "") if old and new else ""
     if taken_back:
         change.turns.remove(taken_back)

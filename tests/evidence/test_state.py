@@ -390,6 +390,13 @@ def test_a_large_edit_is_read_in_linear_time():
     assert change.text == "a.ts: edited"
 
 
+def test_arguments_of_any_form_and_scripts_without_an_end_are_read():
+    session = Session("Fix it.").calls("Edit", "ok", file_path="a.ts", old_string=["a"], new_string={"b": 1})
+    session.calls("Bash", "ok", command="python3 <<EOF\n\n" * 50_000)
+    session.calls("apply_patch", "ok", why="tidy", input=["*** Begin Patch\n*** Update File: b.ts"])
+    assert [line.text for line in state.changed_files(session.evidence)] == ["a.ts: edited"]
+
+
 CHECKS = {
     "pytest -q": ["test"],
     "CI=1 timeout 60 uv run pytest -x": ["test"],
