@@ -119,7 +119,7 @@ with a URL; not ``def created``."""
 _NO_FAILURE = lazy_pattern(
     r"\s*+(?:@?[\w./-]{1,80} [\w:-]{1,40}: )?\s*+(?:\(pass\)|✓|✔|√|⚠|PASS\b|--- PASS|ok\b"
     r"|(?:warning|hint|info|debug\d?)\b"
-    r"|(?:note: |\w+ error )?run with\b|mise error version|finished in \d)"
+    r"|(?:note: |\w+ error )?(?:run with|version:)|finished in \d)"
     r"|.*\b(?:0 (?:fail|error)|no (?:major |new )?(?:errors?|failures?|issues)|without errors?|all (?:tests )?pass"
     r"|as expected\b|, skipping\b)"
     r"|\W*+(?:(?:errors?|fatal|failed|failures?):?)?\W*+$",

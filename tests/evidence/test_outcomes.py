@@ -343,6 +343,10 @@ TELLING = {
         "a.ts (3ms)\nFormat issues found in above 2 files.\nFinished in 206ms on 80 files",
         "Format i",
     ),
+    "not what every error ends with": (
+        "mise ERROR No version is set for shim: javap\nmise ERROR Version: 2026.8.1\nmise ERROR Run with --verbose",
+        "mise ERROR No version",
+    ),
     "an answer of HTTP": ("HTTP 401: Bad credentials (https://host.example)\nTry authenticating: gh auth", "HTTP 401"),
 }
 
