@@ -229,6 +229,8 @@ def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
 _IN_FILE = lazy_pattern(r":\d+:\d+$")
 """Where a browser's trace says line and column of a program: ``http://localhost:3000/app.js:30815:13``."""
+_BADGE = lazy_pattern(r"\bshields\.io/|/badges?[/.]")
+"""A picture that says how something stands, beside its link: ``https://img.shields.io/badge/…``, ``…/badge.svg``."""
 _REVIEW = lazy_pattern(
     r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}"
 )
@@ -251,7 +253,7 @@ def _urls(turn: TurnEvidence) -> tuple[str, ...]:
     numbers = {number for outcome in turn.outcomes for number in outcome.lines}
     own = {*turn.lines.of_sources("user", "agent", "planner"), *(turn.lines[number - 1] for number in numbers)}
     matches = (url.rstrip(".,:;!?*") for line in sorted(own) for url in _URL.findall(line.text))
-    pages = (url for url in matches if "#" not in url and not _IN_FILE.search(url))
+    pages = (url for url in matches if "#" not in url and not (_IN_FILE.search(url) or _BADGE.search(url)))
     return tuple(dict.fromkeys(review[0] if (review := _REVIEW.match(url)) else url for url in pages))
 
 

@@ -133,6 +133,12 @@ def test_branch_commits_urls_and_open_items():
     assert lines(state.open_items(evidence)) == [("Open a PR (pending)", ("t4",))]
 
 
+def test_a_page_is_told_and_no_badge_nor_a_line_of_a_program():
+    session = Session("See https://host.example/a. [ok](https://img.shields.io/badge/built-1.svg)")
+    session.asks("It broke: http://localhost:3000/app.js:3081:13, https://host.example/a/ci.yml/badge.svg").says("Hm.")
+    assert [line.text for line in state.urls(session.evidence)] == ["https://host.example/a"]
+
+
 @pytest.mark.parametrize(("asked", "calls", "left"), [("Now the docs.", 9, []), ("Go on.", 2, ["Test it (pending)"])])
 def test_a_list_that_nobody_took_up_again_is_not_open_for_ever(asked, calls, left):
     session = Session("Fix it.").calls("TodoWrite", "ok", todos=[{"content": "Test it", "status": "pending"}])
