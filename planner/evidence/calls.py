@@ -143,6 +143,11 @@ class Call:
         return {path: f"moved to {to}" if to else _PATCHING[act] for act, path, to in patched}
 
     @property
+    def edit(self) -> tuple[str, str]:
+        """The text that an edit replaces, and what it puts there; empty where it says neither."""
+        return self._first(("old_string", "old_str")), self._first(("new_string", "new_str"))
+
+    @property
     def acts(self) -> bool:
         """True if it changes what no file shows: ``refund_order 17``; not what looks, nor the agent's own lists."""
         changes = self.kind == "other" or (self.kind == "write" and not self.path)
@@ -177,7 +182,8 @@ class Call:
             return f"{self.sought} {self.subject}"
         if self.kind != "write":
             return self.subject
-        old, new = self._first(("old_string", "old_str")), self._first(("new_string", "new_str", "patch", "content"))
+        old, new = self.edit
+        new = new or self._first(("patch", "content"))
         new = new or "\n".join(line[1:] for line in self.command.splitlines() if line[:1] == "+")
         before = {"", *map(str.strip, old.splitlines())}
         put_in = [line for line in map(str.strip, new.splitlines()) if line not in before]

@@ -5,7 +5,7 @@ the new.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
 
@@ -13,7 +13,7 @@ from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import is_absolute, is_beside, plain_path
 from planner.evidence.outcomes import Outcome
-from planner.evidence.shell import WITH_WORKTREE, Command, last_run, shell_changes
+from planner.evidence.shell import HEREDOC, WITH_WORKTREE, Command, last_run, shell_changes
 from planner.reading.lines import Line, call_parts
 from planner.reading.patterns import lazy_pattern
 
@@ -25,11 +25,7 @@ __all__ = [
     "unchanged_lines",
 ]
 
-_SCRIPT = lazy_pattern(
-    r"(?:^|[\s;&|(/])(?:python[\d.]*|node|ruby)(?: -)?\s*<<-?\s*\\?(['\"]?)(\w+)\1[^\n]*\n"
-    r"((?s:.*?))(?:^[ \t]*\2[ \t]*$|\Z)",
-    re.M,
-)
+_SCRIPT = lazy_pattern(rf"(?:^|[\s;&|(/])(?:python[\d.]*|node|ruby)(?: -)?\s*{HEREDOC.pattern}", re.M)
 """A script that a shell hands to its interpreter: ``python3 - <<'EOF'`` up to ``EOF``; its text is the last group."""
 _WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
 _NAMED_FILE = lazy_pattern(r"['\"]((?:~?/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7})['\"]")
@@ -59,7 +55,9 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     """The files that were written, in the order of their first change; none whose edits took each other back."""
     changes: dict[str, FileChange] = {}  # by `plain_path`
     for turn, call, outcome in evidence.ended_calls():
-        _note_commands(changes, call, outcome, turn.turn.id, evidence.root)
+        commands = commands_done(call, outcome)
+        changed = _changes_by_commands(call, outcome, commands)
+        _note_commands(changes, commands, changed, turn.turn.id, evidence.root)
         done = {} if outcome.status == "failed" or turn.is_refused(call) else call.writes
         for path, how in done.items():
             change = changes.setdefault(_known_path(path, changes), FileChange(path))
@@ -72,9 +70,10 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
 
 def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
     """True if `call` puts back what an earlier edit replaced: then neither has changed the file."""
-    given = {key: value for key, value in call.input.items() if value and isinstance(value, str)}
-    old, new = (next((given[key] for key in keys if key in given), "") for keys in (OLD_TEXT, NEW_TEXT))
-    taken_back = change.edits.pop((new, old), "") if old and new else ""
+    old, new = call.edit
+    if not (old and new):
+        return False
+    taken_back = change.edits.pop((new, old), "")
     if taken_back:
         change.turns.remove(taken_back)
     else:
@@ -85,7 +84,7 @@ def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
 def changed_paths(call: Call, outcome: Outcome) -> Iterator[str]:
     """The files that a call which ended so has changed."""
     yield from call.writes if outcome.status in ("passed", "done") else ()
-    named = (path for path, _ in _changes_by_commands(call, outcome))
+    named = (path for path, _ in _changes_by_commands(call, outcome, commands_done(call, outcome)))
     yield from (path for path in named if path[-1] != "/" and not is_beside(path))
 
 
@@ -119,18 +118,24 @@ def _known_path(path: str, known: Collection[str]) -> str:
     return next((one for one in known if one == path or one.endswith(ending)), path)
 
 
-def _changes_by_commands(call: Call, outcome: Outcome) -> Iterator[tuple[str, str]]:
-    """The files that the commands of `call` have changed, each with how; of a script in it the only one that it names,
-    if it writes."""
-    for path, how in shell_changes(commands_done(call, outcome)):
+def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[tuple[str, str]]:
+    """The files that the `commands` of `call` that were done have changed, each with how; of a script in it the only
+    one that it names, if it writes."""
+    for path, how in shell_changes(commands):
         yield path if is_absolute(path) else join(call.folder, path), how
-    for _, _, script in _SCRIPT.findall(call.command) if outcome.status in ("passed", "done") else ():
+    for *_, script in _SCRIPT.findall(call.command) if outcome.status in ("passed", "done") else ():
         named = {*_NAMED_FILE.findall(script)}
         yield from ((path, "edited by a command") for path in named if len(named) == 1 and _WRITING.search(script))
 
 
-def _note_commands(changes: dict[str, FileChange], call: Call, outcome: Outcome, turn_id: str, root: str) -> None:
-    commands = commands_done(call, outcome)
+def _note_commands(
+    changes: dict[str, FileChange],
+    commands: Sequence[Command],
+    changed: Iterable[tuple[str, str]],
+    turn_id: str,
+    root: str,
+) -> None:
+    """Note what `commands` do to all files of the repository, and the files that they have `changed`, each with how."""
     taken_back = next(filter(None, map(_taking_back, commands)), "")
     commits = any(one.starts("git", "commit") for one in commands)
     for plain, change in changes.items():
@@ -138,7 +143,7 @@ def _note_commands(changes: dict[str, FileChange], call: Call, outcome: Outcome,
         if taken_back and not (is_beside(plain) or change.committed or change.how == WITH_WORKTREE):
             change.undone = taken_back
             change.turns.append(turn_id)
-    for path, how in _changes_by_commands(call, outcome):
+    for path, how in changed:
         folders = plain_path(path, changes), join(root, path)
         is_telling = path.count("/") > 1 and not is_absolute(path)  # then the end of a folder's path names it as well
         end = _UPWARD.sub("", path)

@@ -77,7 +77,9 @@ PARENT_SHARE = 1.25
 DEEPEST_FOLDER = 16
 """Folders further down than this are not looked at: a path of a thousand components is no path."""
 
-_ABSOLUTE = lazy_pattern(r"/(?<![\w.:/~)\]}*>$%-]/)[\w.@+-]+(?:/[\w.@+-]+)+")
+_WITHIN = r"[\w.:/~)\]}*>$%-]"
+"""What stands before a slash within a path or an address, not before one that it begins with."""
+_ABSOLUTE = lazy_pattern(rf"/(?<!{_WITHIN}/)[\w.@+-]+(?:/[\w.@+-]+)+")
 """``/srv/app/src/a.py``; not the path in ``https://a/b/c``, ``src/(app)/a/b.py`` or ``${ROOT}/a/b.py``. Each part is
 told from the next by its slash, so nothing is tried twice; a pattern that begins with a letter is searched for as fast
 as that letter."""
@@ -213,7 +215,7 @@ def _below(root: str) -> re.Pattern[str]:
     if root[1:2] == ":":
         folders = "".join(rf"[\\/]+{re.escape(part)}" for part in root[3:].split("/"))
         return re.compile(rf"(?<![\w.:/~\\-])(?i:{root[0]}:|/{root[0]}){folders}[\\/]+(?=[\w.@+-])")
-    return re.compile(rf"(?<![\w.:/~)\]}}*>$%-]){re.escape(root)}/(?=[\w.@+(\[-])")
+    return re.compile(rf"(?<!{_WITHIN}){re.escape(root)}/(?=[\w.@+(\[-])")
 
 
 def without_root(text: str, root: str) -> str:

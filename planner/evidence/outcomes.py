@@ -334,7 +334,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     if succeeded or call.is_report or call.kind == "write":
         return verdict == "failed"
     opens = call.kind == "other" or call.is_script or call.name.startswith("mcp__")  # of a document in it speaks none
-    opens = opens or any("--help" in one.words for one in call.commands)
+    opens = opens or _asks_for_help(call)
     # what the command itself would print, ``|| echo "✗ no such page"``, is its answer
     near = (one.text for one in (whole[:RESPONSE_LINES] if opens else whole))
     return verdict == "failed" or any(_signals(text) and text.strip() not in call.command for text in near)
@@ -345,15 +345,19 @@ def _says_failed(
 ) -> bool:
     """True if more than words of its result say that `call` failed: `counts` of a run that did not end with 0, its
     host, by a flag or an exit code that a line of the `report` explains, or its tool."""
-    if counts and not (_exit_code(result) == 0 and _shows_all(call)):
+    code = _exit_code(result)
+    if counts and not (code == 0 and _shows_all(call)):
         return True
-    asks = call.kind in ("read", "search") or any("--help" in one.words for one in call.commands)
-    if asks and _exit_code(result):
+    if code and (call.kind in ("read", "search") or _asks_for_help(call)):
         return any(not _says_absent(one.text) for one in _complaints(call, result))
-    if _exit_code(result):
+    if code:
         return any(_TELLING.search(one.text) or failure_rank(one.text) in (0, 1) for one in report[:1])
     whole = [one for one in result if one.text.strip()]
     return call.is_error or _tool_erred(whole) or any(is_refusal(one.text) for one in whole[:2])
+
+
+def _asks_for_help(call: Call) -> bool:
+    return any("--help" in one.words for one in call.commands)
 
 
 def _shows_all(call: Call) -> bool:
@@ -377,8 +381,9 @@ def _found_nothing(call: Call, result: Sequence[Statement]) -> bool:
     """True if exit code 1 is the "no" of a search or comparison that may have run last: nothing was printed, or by
     commands that do not fail without a word, and no line of it is a complaint."""
     last, printed = last_run(call.commands), _printed_lines(result)
-    if not (printed and any(map(_asks, last))):
-        return any(map(_asks, last))
+    asks = any(map(_asks, last))
+    if not (asks and printed):
+        return asks
     speak_up = all(one.words[0] in SAYING or is_looking(one) or _asks(one) for one in last)
     return speak_up and not (_complaints(call, printed) or any(_signals(one.text) for one in printed))
 
