@@ -1,10 +1,4 @@
-"""``python -m tests.bench COMMAND``: what sessions cost and keep (``presets``, ``rounds``) and at least must
-(``least``), how readers grade it (``exams``, ``labels``, and ``look-up`` for those who may), what views tell twice
-(``twice``), what a model that somebody else asks makes of transcripts (``planned``), what suites of others find
-(``compactbench``, ``side-constraints``), whether the task goes on (``continue``), what the mod does in the real client
-(``mod``, ``mod-exam``), what several proxies on one database cost (``proxies``), what conversations teach
-(``learned``), what a million facts take (``facts``), how fast all of it is (``speed``), and how time and memory grow
-with an input made to hurt (``growth``).
+"""``python -m tests.bench COMMAND``: measurements of the project; ``python -m tests.bench --help`` lists them.
 
 Prints only; the measuring is in the modules beside it. What survives of transcripts is `compactor eval`.
 """
@@ -31,6 +25,7 @@ from planner.proposal import Planner
 from planner.rules import RulesPlanner
 from tests.bench import (
     continuing,
+    general,
     learned,
     least_cost,
     looking_up,
@@ -107,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     growth = commands.add_parser("growth", help="seconds and memory at 1, 2, 4 and 8 times of inputs made to hurt")
     growth.add_argument("--only", default="", help="inputs whose names hold this")
     growth.set_defaults(run=_growth)
+    general.add_command(commands)
     twice.add_command(commands)
     least_cost.add_command(commands)
     mod_run.add_command(commands)

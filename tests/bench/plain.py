@@ -9,15 +9,16 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
-from applier.eval.texts import message_tokens, pieces, specifics, text_tokens
+from applier.eval.texts import message_tokens, pieces, plain_text, specifics, text_tokens
 from planner.reading.messages import Block, Message, blocks, result_text
 
-__all__ = ["best_lines", "head_and_tail", "specifics_list"]
+__all__ = ["best_lines", "equal_cut", "newest_text", "specifics_list"]
 
 
-def head_and_tail(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Every tool result cut to the same length, head and tail, as long as fits."""
+def equal_cut(messages: Sequence[Message], task: str, target_tokens: int) -> list[Message]:
+    """Cut every tool result to the same length, its start and end kept; drop messages after the first if too long."""
     low, high = 0, max((len(result_text(b)) for m in messages for b in blocks(m) if _is_result(b)), default=0)
     while low < high:
         middle = (low + high + 1) // 2
@@ -25,15 +26,36 @@ def head_and_tail(messages: Sequence[Message], _task: str, target_tokens: int) -
             low = middle
         else:
             high = middle - 1
-    return _truncated(messages, low)
+    cut = _truncated(messages, low)
+    if message_tokens(cut) <= target_tokens:
+        return cut
+    first = message_tokens(cut[:1])
+    kept = cut[:1] if first < target_tokens else []
+    return [*kept, *newest_text(cut[len(kept) :], task, target_tokens - (first if kept else 0))]
+
+
+def newest_text(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
+    """Keep the end of the text, to the last character that fits."""
+    text = plain_text(messages)
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if text_tokens(text[len(text) - middle :]) <= target_tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return [{"role": "user", "content": text[len(text) - low :]}]
 
 
 def _truncated(messages: Sequence[Message], characters: int) -> list[Message]:
+    return [_with_results(message, partial(_ends, characters=characters)) for message in messages]
+
+
+def _ends(text: str, characters: int) -> str:
+    if len(text) <= characters:
+        return text
     half = characters // 2
-    return [
-        _with_results(m, lambda t: t if len(t) <= characters else f"{t[:half]}\n[…]\n{t[len(t) - half :]}")
-        for m in messages
-    ]
+    return f"{text[:half]}\n[…]\n{text[len(text) - half :]}" if half else ""
 
 
 def _is_result(block: Block) -> bool:

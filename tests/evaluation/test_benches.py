@@ -1,14 +1,18 @@
 """What developers measure with: told twice, suites of others, transcripts held out."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from applier.eval.texts import plain_text
 from planner.errors import TranscriptError
 from tests.bench.continuing import judge, render, show_turn
+from tests.bench.general import comparisons
 from tests.bench.held_out import draw, session_of
 from tests.bench.public_suites import ask_chats, ask_constraints, read_constraints, shares
 from tests.bench.twice import pieces_of, repeats
+from tests.strategies import make_session
 
 FAILING = Path(__file__).parents[1] / "example" / "failing.json"
 VIEW = """<compacted history="h00000000" turns="t1-t9">
@@ -46,6 +50,22 @@ TEMPLATE = """template:
       prompt: "What must never happen?"
       expected: {check: contains_normalized, value: "{{action}}"}
 """
+
+
+def test_plain_methods_get_the_real_size_of_the_planners_view(tmp_path):
+    messages = make_session(12)
+    (tmp_path / "shop.json").write_text(json.dumps({"task": "Ship the order", "messages": messages}))
+    first, last = plain_text(messages[:1]), plain_text(messages[-1:])
+    questions = [
+        {"n": n, "kind": "state", "q": "?", "a": a, "answer_any": [a]} for n, a in enumerate((first, last, "no one"))
+    ]
+    (tmp_path / "shop.exam.json").write_text(json.dumps({"transcript": "shop", "questions": questions}))
+    [(half, tenth)] = comparisons(tmp_path, "newest", [0.5, 0.1])
+    assert half.kept == {"newest": 1, "newest text": 1, "equal cut": 2}
+    assert half.is_below_plain
+    assert [question.number for question in half.lost] == [0, 2]
+    assert tenth.size <= 0.1 < half.size <= 0.5
+    assert list(comparisons(tmp_path, "newest", [0.5], without=["shop"])) == []
 
 
 def test_a_view_is_read_in_the_pieces_that_its_reader_meets():

@@ -22,14 +22,14 @@ from applier.eval.texts import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
 from tests.bench.own_summary import summary_rows
-from tests.bench.plain import best_lines, head_and_tail, specifics_list
+from tests.bench.plain import best_lines, equal_cut, specifics_list
 from tests.evaluation.restoring import restored_share
 from tests.evaluation.work import FUTURE, PAST, TASK
 from tests.strategies import histories, make_session
 
-PLAIN = {**PLAIN_METHODS, "best-lines": best_lines, "head-tail": head_and_tail, "list": specifics_list}
+PLAIN = {**PLAIN_METHODS, "best-lines": best_lines, "equal-cut": equal_cut, "list": specifics_list}
 MEETS_TARGET = ("newest", "best-lines", "list")
-KEEPS_PAIRS = ("clear", "head-tail", "newest")
+KEEPS_PAIRS = ("clear", "equal-cut", "newest")
 
 
 @settings(max_examples=20)
