@@ -100,13 +100,13 @@ class SessionSettings(CheckedSettings, BaseSettings):
         return self.plan.target_ratio if "target_ratio" in self.plan.model_fields_set else None
 
     def window_of(self, model: str) -> int:
-        """The window that counts for `model`: as it is set, here or for plans, else no more than the model is known to
-        have."""
+        """Return the size of the window for `model`: as it is set, here or for plans, else as it is known, else the
+        default."""
         if "window_tokens" in self.model_fields_set:
             return self.window_tokens
         if "window_tokens" in self.plan.model_fields_set:
             return self.plan.window_tokens
-        return min(self.window_tokens, known_window_tokens(model) or self.window_tokens)
+        return known_window_tokens(model) or self.window_tokens
 
     @classmethod
     def settings_customise_sources(  # type: ignore[override]  # it is called by these names

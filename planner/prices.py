@@ -1,17 +1,21 @@
-"""What tokens cost: in dollars, and in cache terms what changing a prompt's prefix costs and when it has paid back.
+"""The price of tokens: in dollars, and, of a change to a cached prompt, how many calls pay it back.
 
-Cache prices are in units of the model's input price. Dollars are known of the few models that plan; of others nothing
-is said rather than guessed. Knows nothing of sessions.
+Cache prices are in units of the model's input price. Prices come from the user, then from the published table
+(`planner.reading.families`); for a model that is in neither no dollars are shown. Knows nothing of sessions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
 
 from planner.plan import Provenance, Usage
+from planner.reading.families import published_model
 from planner.reading.messages import field_of
-from planner.settings import ModelPrices
+from planner.settings import ModelPrices, PriceBand
 
 __all__ = [
     "CACHE_LIFETIME_SECONDS",
@@ -32,39 +36,42 @@ __all__ = [
 ]
 
 WRITE_5_MINUTES = 1.25
-"""Writing a prefix to the cache (Anthropic, prompt caching)."""
+"""Price of writing a prefix to the cache (Anthropic, prompt caching)."""
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Reading it: the general price, Opus and Sonnet 5.5, Fable and Mythos 5.1."""
+"""Prices of reading it: the general one, Opus and Sonnet 5.5, Fable from 5.1."""
 CACHE_LIFETIME_SECONDS = 300
 """How long an unread 5-minute entry lives; after that nothing is left to invalidate."""
 _MARGIN_SECONDS = 15
-"""A prefix that goes cold while a question behind it is under way is cold already."""
-DEAREST = "fable-5-1"
+"""A prefix that expires while a question behind it is under way counts as expired."""
 LEAST_DOLLARS = 0.0001
-"""Less is said to be less."""
+"""The smallest amount that is shown exactly; a smaller one is shown as less than this."""
 _MILLION = 1_000_000
 
-
-_PRICES = {
-    "fable-5-1": ModelPrices(input=10, output=50, cache_read=0.025),
-    "mythos-5-1": ModelPrices(input=10, output=50, cache_read=0.025),
-    "opus-5-5": ModelPrices(input=4, output=20, cache_read=0.05),
-    "sonnet-5-5": ModelPrices(input=2, output=10, cache_read=0.05),
-    "haiku-5-5": ModelPrices(input=0.1, output=0.5, long_prompt_factor=5),
-}
-"""By what stands in a name (Anthropic, "Pricing" and the models' own pages, as of November 2026)."""
 _GENERAL = ModelPrices(input=1, output=5)
+"""Relative prices of a model that nobody knows."""
+_DEAREST = ModelPrices(input=10, output=50, cache_read=0.025)
+"""Upper bound for a model that nobody knows (Claude Fable 5.1)."""
+_LONG = PriceBand(above_tokens=272_000, input=2, output=1.5)
+_UNLISTED = {
+    "mythos-5-1": ModelPrices(input=10, output=50, cache_read=0.025),
+    "gpt-6-2-sol": ModelPrices(input=2, output=10, cache_read=0.05, bands=(_LONG,)),
+    "gpt-6-2-astra": ModelPrices(input=8, output=40, cache_read=0.05, bands=(_LONG,)),
+    "gemini-4-neon": ModelPrices(input=3, output=15, cache_read=0.05, cache_write=None),
+    "gemini-4-hydrogen": ModelPrices(input=1.5, output=7.5, cache_read=0.05, cache_write=None),
+}
+"""Prices of November 2026 that the published table lacks, by a part of the name; the table comes first once it has
+them."""
 _OWN: dict[str, ModelPrices] = {}
-"""Likewise, as the user says; these come first."""
+"""The user's own prices, by a part of the name; these come before all others."""
 
 
 def is_warm(idle_seconds: float, lifetime_seconds: float = CACHE_LIFETIME_SECONDS) -> bool:
-    """True if a question can still be asked behind a prefix that was last read so long ago."""
+    """Return True if a question can still be asked behind a prefix that was last read `idle_seconds` ago."""
     return idle_seconds + _MARGIN_SECONDS <= lifetime_seconds
 
 
 def register_prices(prices: Mapping[str, ModelPrices]) -> None:
-    """Take over the user's own `prices`, by what stands in a model's name, in place of what is known here."""
+    """Use the user's own `prices`, by a part of a model's name, instead of the published ones."""
     _OWN.update({_plain_name(name): own for name, own in prices.items()})
 
 
@@ -73,13 +80,52 @@ def _plain_name(model: str) -> str:
 
 
 def _prices_of(model: str) -> ModelPrices | None:
-    """What `model` charges, as any provider spells its name; None if that is not known."""
-    name, known = _plain_name(model), (*_OWN.items(), *_PRICES.items())
-    return next((prices for own, prices in known if own in name), None)
+    """Return the prices of `model`, as any provider spells its name; None if they are not known."""
+    return _listed(_OWN, model) or _published(model) or _listed(_UNLISTED, model)
+
+
+def _listed(table: Mapping[str, ModelPrices], model: str) -> ModelPrices | None:
+    name = _plain_name(model)
+    return next((prices for part, prices in table.items() if part in name), None)
+
+
+@lru_cache(maxsize=256)
+def _published(model: str) -> ModelPrices | None:
+    """Return today's prices of `model` from the published table; None if it has none for input and output."""
+    entry = published_model(model) if model else None
+    if entry is None:
+        return None
+    prices = entry.get_prices(datetime.now(UTC))
+    base = {key: _price(prices, key) for key in ("input", "output", "cache_read", "cache_write")}
+    if not base["input"] or not base["output"]:
+        return None
+    read, write = (round(base[key] / base["input"], 6) for key in ("cache_read", "cache_write"))
+    return ModelPrices(
+        input=base["input"],
+        output=base["output"],
+        cache_read=min(1.0, read) or _GENERAL.cache_read,
+        cache_write=max(1.0, write) if write else None,
+        bands=tuple(_bands(prices, base)),
+    )
+
+
+def _bands(prices: Any, base: Mapping[str, float]) -> Iterator[PriceBand]:
+    for start in sorted({tier.start for tier in getattr(prices.input_mtok, "tiers", ())}):
+        factors = {key: _price(prices, key, start) / base[key] for key in ("input", "output")}
+        yield PriceBand(above_tokens=start, **factors)
+
+
+def _price(prices: Any, key: str, prompt_tokens: int = 0) -> float:
+    """Return dollars by million tokens for `key`, in a prompt above `prompt_tokens`; 0 if there is no such price."""
+    price = getattr(prices, f"{key}_mtok", None)
+    if price is None or not hasattr(price, "tiers"):
+        return float(price or 0)
+    reached = [tier.price for tier in price.tiers if tier.start <= prompt_tokens]
+    return float(reached[-1] if reached else price.base)
 
 
 def cache_prices(model: str = "") -> ModelPrices:
-    """What `model` charges for its cache, in units of its input; the general prices if it is not known."""
+    """Return the prices of `model`; the general relations between them if it is not known."""
     return _prices_of(model) or _GENERAL
 
 
@@ -90,11 +136,11 @@ def payback_calls(
     prices: ModelPrices = _GENERAL,
     extra_cost_tokens: float = 0.0,
 ) -> float:
-    """After how many calls removing tokens from a cached context costs less than leaving it alone.
+    """Return after how many calls removing tokens from a cached context costs less than leaving it alone.
 
     Of a context of C tokens with an unchanged prefix of p, removing S writes the C - p - S behind the first
-    change anew, once, and saves r * S a call: N = (w - r)(C - p - S) / (r * S), where neither prompt is a long one, and
-    the price of the planner's own call, in input tokens, on top. Infinite if nothing is removed.
+    change anew, once, and saves r * S a call: N = (w - r)(C - p - S) / (r * S), if both prompts are in the same price
+    band, and the price of the planner's own call, in input tokens, on top. Infinite if nothing is removed.
     """
     left = context_tokens - removed_tokens
     rewritten = max(0.0, left - unchanged_prefix_tokens)
@@ -102,25 +148,25 @@ def payback_calls(
     saved = prices.cache_read * (prices.factor(context_tokens) * context_tokens - after * left)
     if removed_tokens <= 0 or saved <= 0:
         return math.inf
-    return (after * (prices.cache_write - prices.cache_read) * rewritten + extra_cost_tokens) / saved
+    return (after * (prices.write_price - prices.cache_read) * rewritten + extra_cost_tokens) / saved
 
 
 def carrying_costs_more(carried_tokens: float, kept_tokens: float, prices: ModelPrices) -> bool:
-    """True once it has cost as much to go on as a compaction costs that leaves `kept_tokens`.
+    """Return True once going on has cost as much as a compaction that leaves `kept_tokens`.
 
-    `carried_tokens` is what all calls since the last one have read beyond what one would leave, at r a token: rent. To
-    buy is to write anew what stays, (w - r) a token. Who knows nothing of the calls to come and buys when the rent
-    comes to the price pays at most twice what he would have, had he known them all, and no rule does better (ski
-    rental; for what keeps growing Dooly, Goldman and Scott, "TCP dynamic acknowledgment delay", 1998). Where each call
-    adds g tokens that is after sqrt(2 g (w - r) kept / r) of them, when a call costs least on average.
+    `carried_tokens` counts what all calls since the last compaction have read beyond what one would leave, at r a
+    token: rent. To buy is to write anew what stays, (w - r) a token. Without knowledge of the calls to come, buying
+    when the rent reaches the price costs at most twice the best choice in hindsight, and no rule does better (ski
+    rental; for what keeps growing Dooly, Goldman and Scott, "TCP dynamic acknowledgment delay", 1998). If each call
+    adds g tokens, that is after sqrt(2 g (w - r) kept / r) of them, when a call costs least on average.
     """
-    return prices.cache_read * carried_tokens >= (prices.cache_write - prices.cache_read) * kept_tokens
+    return prices.cache_read * carried_tokens >= (prices.write_price - prices.cache_read) * kept_tokens
 
 
 def dollars(model: str, *usages: Usage) -> float | None:
-    """What `usages` cost with `model`, together; None if its price is not known.
+    """Return the cost of all `usages` with `model`; None if its price is not known.
 
-    An estimate: requests of one of them count as equally long.
+    An estimate: the requests of one usage count as equally long.
     """
     prices = _prices_of(model)
     if prices is None:
@@ -129,27 +175,27 @@ def dollars(model: str, *usages: Usage) -> float | None:
 
 
 def dollars_at_most(model: str, usage: Usage) -> float:
-    """What `usage` costs with `model`; by the dearest price that is known if its own is not."""
-    known = dollars(model, usage)
-    return (dollars(DEAREST, usage) or 0.0) if known is None else known
+    """Return the cost of `usage` with `model`; by the dearest known price if its own is not known."""
+    return _cost(_prices_of(model) or _DEAREST, usage)
 
 
 def _cost(prices: ModelPrices, usage: Usage) -> float:
     read = usage.cache_read_input_tokens * prices.cache_read
-    written = usage.cache_creation_input_tokens * prices.cache_write
-    cost = (usage.input_tokens + read + written) * prices.input + usage.output_tokens * prices.output
-    return cost * prices.factor(usage.prompt_tokens / max(1, usage.requests)) / _MILLION
+    written = usage.cache_creation_input_tokens * prices.write_price
+    prompt = usage.prompt_tokens / max(1, usage.requests)
+    entered = (usage.input_tokens + read + written) * prices.input * prices.factor(prompt)
+    return (entered + usage.output_tokens * prices.output * prices.output_factor(prompt)) / _MILLION
 
 
 def cached_prompt(read_tokens: int, written_tokens: int = 0) -> Usage:
-    """The usage of a prompt that a cache has but for its end, which is written to it."""
+    """Return the usage of a prompt that is read from the cache but for its end, which is written to it."""
     return Usage(cache_read_input_tokens=read_tokens, cache_creation_input_tokens=written_tokens)
 
 
 def billed_tokens(usage: object, name: str) -> int:
-    """What `usage` of an answer (a dict, or the SDK's) bills under `name`, such as ``input_tokens``.
+    """Return the tokens that the `usage` of an answer (a dict, or the SDK's) bills as `name`, such as ``input_tokens``.
 
-    The server's own compactions stand in ``iterations`` alone, not in the fields beside it (``BetaUsage`` in the SDK).
+    The server's own compactions are in ``iterations`` alone, not in the fields beside it (``BetaUsage`` in the SDK).
     """
     entries = field_of(usage, "iterations")
     compactions = [e for e in entries if field_of(e, "type") == "compaction"] if isinstance(entries, list) else []
@@ -160,10 +206,10 @@ def billed_tokens(usage: object, name: str) -> int:
 def switch_dollars(
     model: str, before: int, after: int, unchanged: int, made: Provenance | None = None
 ) -> dict[str, float]:
-    """What it costs to go on with a prompt of `after` tokens, the first `unchanged` as they were, in place of `before`.
+    """Return the cost of replacing a prompt of `before` tokens by one of `after`, whose first `unchanged` are the same.
 
-    ``rebilled`` once: what stands behind the first change is written to the cache, where it would have been read from
-    it; ``saved`` by each call from then on; ``planning``: the plan that was `made`. Without what is not known.
+    ``rebilled``, once: the part behind the first change is written to the cache instead of read from it. ``saved``: by
+    each later call. ``planning``: the plan that was `made`. A cost that is not known is left out.
     """
     prices, planning = _prices_of(model), dollars(made.model, made.usage) if made else None
     spent = {"planning": planning} if planning else {}
@@ -176,7 +222,7 @@ def switch_dollars(
 
 
 def money(amount: float | None, text: str = "") -> str:
-    """`text` with `amount` dollars behind it, ``1,200 tokens ≈ $0.012``; `text` alone if they are none or unknown."""
+    """Return `text` with `amount` dollars behind it, ``1,200 tokens ≈ $0.012``; `text` alone if there is no amount."""
     if not amount:
         return text
     number = f"{amount:,.2f}" if amount >= 1 else f"{max(amount, LEAST_DOLLARS):.2g}"
@@ -184,6 +230,6 @@ def money(amount: float | None, text: str = "") -> str:
 
 
 def switch_money(dollars: Mapping[str, float]) -> str:
-    """What `switch_dollars` says, in words: ``≈ $0.12 once, ≈ $0.016 less a call, planning ≈ $0.02``; or nothing."""
+    """Return the costs of `switch_dollars` as text: ``≈ $0.12 once, ≈ $0.016 less a call, planning ≈ $0.02``."""
     forms = {"rebilled": "{} once", "saved": "{} less a call", "planning": "planning {}"}
     return ", ".join(form.format(money(dollars[name])) for name, form in forms.items() if dollars.get(name))

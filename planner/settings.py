@@ -18,6 +18,7 @@ __all__ = [
     "ModelPrices",
     "OptionalToolName",
     "PlanSettings",
+    "PriceBand",
     "bare_tool_name",
     "explained",
     "nearest",
@@ -132,8 +133,21 @@ class PlanSettings(CheckedSettings):
         return int(max(self.planner_input_floor_tokens, share, between))
 
 
+class PriceBand(BaseModel):
+    """Prices of a request whose prompt is longer than a limit; they hold for the whole request."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    above_tokens: int = Field(ge=1)
+    """Size of the prompt above which the band holds."""
+    input: float = Field(default=1.0, gt=0)
+    """Factor on the model's `input`, and with it on the prices of its cache."""
+    output: float = Field(default=1.0, gt=0)
+    """Factor on the model's `output`."""
+
+
 class ModelPrices(BaseModel):
-    """What one model charges; what stands unless it is said is Anthropic's general price."""
+    """Prices of one model; the defaults are Anthropic's general relations."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -142,15 +156,29 @@ class ModelPrices(BaseModel):
     output: float = Field(gt=0)
     cache_read: float = Field(default=0.1, gt=0, le=1)
     """In units of `input`."""
-    cache_write: float = Field(default=1.25, ge=1)
-    """Likewise."""
-    long_prompt_factor: float = Field(default=1.0, ge=1)
-    """How many times as much a request costs, the whole of it, with more than `long_prompt_tokens` of prompt."""
-    long_prompt_tokens: int = Field(default=100_000, ge=1)
+    cache_write: float | None = Field(default=1.25, ge=1)
+    """Likewise; None if the provider charges nothing beyond `input`."""
+    bands: tuple[PriceBand, ...] = ()
+    """Other prices for longer prompts."""
+
+    @property
+    def write_price(self) -> float:
+        """Price of a token that is written to the cache, in units of `input`."""
+        return self.cache_write or 1.0
 
     def factor(self, prompt_tokens: float) -> float:
-        """How many times as dear each token is in a prompt of so many."""
-        return self.long_prompt_factor if prompt_tokens > self.long_prompt_tokens else 1.0
+        """Return the factor on the prices of a prompt of `prompt_tokens`."""
+        band = self._band(prompt_tokens)
+        return band.input if band else 1.0
+
+    def output_factor(self, prompt_tokens: float) -> float:
+        """Return the factor on the price of an answer to a prompt of `prompt_tokens`."""
+        band = self._band(prompt_tokens)
+        return band.output if band else 1.0
+
+    def _band(self, prompt_tokens: float) -> PriceBand | None:
+        reached = [band for band in self.bands if prompt_tokens > band.above_tokens]
+        return max(reached, key=lambda band: band.above_tokens, default=None)
 
 
 def bare_tool_name(name: str) -> str:

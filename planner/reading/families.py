@@ -1,49 +1,53 @@
-"""Which family of models a name belongs to: what the API demands of it, how it counts and its window.
+"""The family of a model: what its API demands of a list of messages, how it counts tokens, and its window.
 
-A name nobody knows counts as a current Claude: the strictest answer.
+The name of an unknown model counts as a current Claude: the strictest answer. What is published of single models (their
+window, their prices) comes from the table of the package ``genai-prices``, which is loaded at the first question.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["ModelFamily", "known_window_tokens", "model_family"]
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo
+
+__all__ = ["ModelFamily", "known_window_tokens", "model_family", "names_provider", "published_model"]
 
 _VERSION = lazy_pattern(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
+"""``claude-opus-5-5``, ``claude-3.5-sonnet``; not the date in ``claude-opus-4-20250514``."""
+_SMALL_LINE = lazy_pattern(r"sonnet|haiku")
+_BARE_NAME = lazy_pattern(r"(?:.*/|.*\banthropic\.|[a-z-]+:)?([^/@\[]+?)(?:-v\d+(?::\d+)?)?(?:[@\[][^/]*)?", re.S)
+"""The model's own name in ``openai/gpt-6-sol``, ``openai:gpt-6-sol``, ``us.anthropic.claude-opus-5-5-v1:0``,
+``claude-opus-5-5@20261101`` and ``claude-opus-5-5[1m]``."""
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
 _CURRENT = (99, 0)
-_SMALL_WINDOWS = (
-    ("gpt-3.5", 16_385),
-    ("gpt-4-turbo", 128_000),
-    ("gpt-4o", 128_000),
-    ("gpt-4.", 0),
-    ("gpt-4", 8_192),
-    ("gpt-5-chat", 128_000),
-    ("chatgpt-4o", 128_000),
-)
-"""Windows below 200,000 tokens of models that are still served, by the beginning of a name, first match first (the
-providers' pages of models). 0: larger, though a name below begins it; ``gpt-4.1`` is no ``gpt-4``."""
+_UNLISTED_WINDOWS = {"chatgpt-4o": 128_000, "gpt-5-chat": 128_000}
+"""Windows that the table lacks or has wrong, by how the name begins (OpenAI, "Models")."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
-    """What of a model decides how a message list for it must look."""
+    """The properties of a model that decide how a list of messages for it must look."""
 
     is_claude: bool
     version: tuple[int, int]
-    """``(4, 6)`` for ``claude-opus-4-6``; very high when the name says none."""
+    """``(4, 6)`` for ``claude-opus-4-6``; very high if the name has none."""
+    is_small_line: bool = False
+    """True for Sonnet and Haiku, which take some things later than Opus, Fable and Mythos."""
 
     @property
     def accepts_prefill(self) -> bool:
-        """The list may end with an assistant message: up to Claude 4.5 (removed in 4.6), and elsewhere."""
+        """True if the list may end with an assistant message: Claude up to 4.5, and other providers."""
         return not self.is_claude or self.version < (4, 6)
 
     @property
     def thinks_manually(self) -> bool:
-        """Thinking is switched on with a token budget, and then has to lead a message: up to Claude 4.5.
+        """True if thinking is switched on with a token budget and then has to lead a message: Claude up to 4.5.
 
         Adaptive thinking (4.6 and later) may start anywhere.
         """
@@ -51,7 +55,7 @@ class ModelFamily:
 
     @property
     def preserves_thinking(self) -> bool:
-        """A thinking block is bound to everything before it: Fable and Mythos 5.1, the 5.5 models, and later.
+        """True if a thinking block is bound to everything before it: Fable and Mythos 5.1, the 5.5 models, and later.
 
         Source: Anthropic, "Prefix checks on thinking blocks", supported models.
         """
@@ -59,15 +63,16 @@ class ModelFamily:
 
     @property
     def takes_system_messages(self) -> bool:
-        """``system`` messages may stand inside the list: Claude 4.8 and later.
+        """True if ``system`` messages may be inside the list: Opus from 4.8, Fable and Mythos from 5, Sonnet and Haiku
+        from 5.5.
 
         Source: Anthropic, "Mid-conversation system messages"; other providers take them anywhere.
         """
-        return not self.is_claude or self.version >= (4, 8)
+        return not self.is_claude or self.version >= ((5, 5) if self.is_small_line else (4, 8))
 
     @property
     def token_scale(self) -> float:
-        """What an o200k count is multiplied with so that the model never counts more: the worst ratio measured.
+        """Factor on an o200k count so that the model never counts more: the worst ratio measured.
 
         1.6 for current Claude models (4.7 and later) and unknown ones, 1.27 for older Claude models, 1 for
         OpenAI's, whose tokenizer it is.
@@ -78,26 +83,45 @@ class ModelFamily:
 
     @property
     def image_tokens(self) -> int:
-        """The most one image costs, larger ones are scaled down: more from Claude 4.7 on."""
+        """The most tokens that one image costs, as larger ones are scaled down: more from Claude 4.7 on."""
         return 1_600 if self.version < (4, 7) else 4_784
-
-
-def known_window_tokens(model: str) -> int | None:
-    """The context window of `model`, if it is known to be smaller than the usual 200,000 tokens."""
-    name = model.lower().rpartition("/")[2].removeprefix("openai:").removeprefix("anthropic.")
-    return next((tokens for start, tokens in _SMALL_WINDOWS if name.startswith(start)), 0) or None
-
-
-def names_provider(model: str | None) -> bool:
-    """True if `model` says whose it is, ``anthropic/claude-haiku-5-5``: it is asked there, with the key for there."""
-    return model is not None and "/" in model
 
 
 @lru_cache(maxsize=256)
 def model_family(model: str) -> ModelFamily:
-    """The family of `model`, as any provider spells it; an empty or unknown name is a current Claude."""
+    """Return the family of `model`, as any provider spells it; an empty or unknown name is a current Claude."""
     name = model.lower()
     if name.startswith(_OPENAI):
         return ModelFamily(False, (0, 0))
     found = _VERSION.search(name)
-    return ModelFamily(True, (int(found[1]), int(found[2] or 0)) if found else _CURRENT)
+    version = (int(found[1]), int(found[2] or 0)) if found else _CURRENT
+    return ModelFamily(True, version, bool(_SMALL_LINE.search(name)))
+
+
+def names_provider(model: str | None) -> bool:
+    """Return True if `model` names its provider, as ``anthropic/claude-haiku-5-5`` does."""
+    return model is not None and "/" in model
+
+
+@lru_cache(maxsize=256)
+def published_model(model: str) -> ModelInfo | None:
+    """Return the entry of `model`, as any provider spells it, in the published table; None if it has none."""
+    bare = _BARE_NAME.fullmatch(model.lower())
+    if bare is None:
+        return None
+    from genai_prices.data_snapshot import get_snapshot  # loads an HTTP client: only where a model is named
+
+    for name in (bare[1], bare[1].replace(".", "-")):
+        try:
+            return get_snapshot().find_provider_model(name, None, None, None)[1]
+        except LookupError:
+            continue
+    return None
+
+
+def known_window_tokens(model: str) -> int | None:
+    """Return the size of the context window of `model`; None if it is not known."""
+    bare = _BARE_NAME.fullmatch(model.lower())
+    unlisted = (size for start, size in _UNLISTED_WINDOWS.items() if bare and bare[1].startswith(start))
+    published = published_model(model)
+    return next(unlisted, None) or (published.context_window if published else None)

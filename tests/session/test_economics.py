@@ -16,7 +16,7 @@ from planner.prices import (
     switch_dollars,
     switch_money,
 )
-from planner.settings import ModelPrices
+from planner.settings import ModelPrices, PriceBand
 
 
 def reading_at(price):
@@ -106,6 +106,48 @@ def test_prices_follow_the_model():
     assert cache_prices("claude-sonnet-4-5").cache_read == 0.1
 
 
+LONG = PriceBand(above_tokens=272_000, input=2, output=1.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "prices"),
+    [
+        ("claude-fable-5-2", ModelPrices(input=8, output=40, cache_read=0.025)),
+        ("claude-mythos-5-2", ModelPrices(input=8, output=40, cache_read=0.025)),
+        ("claude-mythos-5-1", ModelPrices(input=10, output=50, cache_read=0.025)),
+        ("claude-opus-5", ModelPrices(input=5, output=25)),
+        ("us.anthropic.claude-opus-4-8-v1:0", ModelPrices(input=5, output=25)),
+        ("claude-sonnet-5[1m]", ModelPrices(input=2, output=10)),
+        ("claude-haiku-4-5@20251001", ModelPrices(input=1, output=5)),
+        (
+            "claude-haiku-5-5",
+            ModelPrices(input=0.1, output=0.5, bands=[{"above_tokens": 1e5, "input": 5, "output": 5}]),
+        ),
+        ("openai/gpt-6.2-sol", ModelPrices(input=2, output=10, cache_read=0.05, bands=[LONG])),
+        ("openai:gpt-6.1-sol", ModelPrices(input=2, output=10, cache_read=0.05, bands=[LONG])),
+        ("gpt-6.2-astra", ModelPrices(input=8, output=40, cache_read=0.05, bands=[LONG])),
+        ("gpt-6-astra", ModelPrices(input=10, output=50, bands=[LONG])),
+        ("gpt-6.1-terra", ModelPrices(input=1, output=5, cache_read=0.05, bands=[LONG])),
+        ("gpt-6-luna", ModelPrices(input=0.1, output=0.5, bands=[LONG])),
+        ("gemini-4-neon", ModelPrices(input=3, output=15, cache_read=0.05, cache_write=None)),
+        ("gemini-4-hydrogen", ModelPrices(input=1.5, output=7.5, cache_read=0.05, cache_write=None)),
+    ],
+)
+def test_the_prices_of_autumn_2026(model, prices):
+    assert cache_prices(model) == prices
+
+
+def test_a_prompt_above_a_band_is_dearer_as_a_whole():
+    short, long = (Usage(input_tokens=size, output_tokens=1_000) for size in (272_000, 300_000))
+    assert dollars("gpt-6.1-sol", short) == pytest.approx(0.272 * 2 + 0.001 * 10)
+    assert dollars("gpt-6.1-sol", long) == pytest.approx(0.3 * 2 * 2 + 0.001 * 10 * 1.5)
+
+
+def test_without_a_price_for_cache_writes_a_written_token_costs_as_much_as_any_other():
+    written, plain = Usage(cache_creation_input_tokens=1_000), Usage(input_tokens=1_000)
+    assert dollars("gemini-4-hydrogen", written) == dollars("gemini-4-hydrogen", plain)
+
+
 PRICED = ["claude-opus-5-5", "anthropic/claude-sonnet-5.5", "claude-fable-5-1", "claude-haiku-5-5"]
 MADE = Provenance(planner="model", model="claude-haiku-5-5", usage=Usage(input_tokens=1_000_000, requests=20))
 
@@ -126,9 +168,9 @@ def test_what_a_switch_costs_once_is_earned_by_what_it_saves_when_it_has_paid_ba
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_of_a_model_whose_price_is_not_known_nothing_is_said(before, after, unchanged):
-    assert switch_dollars("gpt-5", before, after, unchanged) == {}
+    assert switch_dollars("nobodys-1", before, after, unchanged) == {}
     assert switch_dollars("", before, after, unchanged, MADE) == {"planning": pytest.approx(0.1)}
-    assert dollars("gpt-5", Usage(input_tokens=before + 1), Usage()) is None
+    assert dollars("nobodys-1", Usage(input_tokens=before + 1), Usage()) is None
     assert money(None, "7 tokens") == money(0.0, "7 tokens") == "7 tokens"
     assert switch_money({}) == ""
 

@@ -743,14 +743,16 @@ def test_of_a_reminder_that_repeats_the_last_one_stays(session_of):
     assert check_messages(done.messages, model="claude-opus-5-5") == []
 
 
-def test_a_model_with_a_small_window_has_that_one_unless_it_is_set(session_of, monkeypatch):
+def test_the_window_is_the_models_unless_it_is_set(session_of, monkeypatch):
     def window(model, **given):
         session = Session("fix", planner="rules", model=model, **given)
         session.set_request(model=model)
         return session.state.window_tokens
 
-    assert window("claude-opus-5-5") == 200_000
-    assert window("gpt-4.1") == 200_000
+    assert window("claude-opus-5-5") == window("anthropic/claude-sonnet-5") == 1_000_000
+    assert window("claude-haiku-4-5") == window("nobodys-1") == 200_000
+    assert window("gpt-6-sol") == 1_050_000
+    assert window("gpt-5-chat-latest") == 128_000
     assert window("gpt-4o-mini") == window("openai/gpt-4o") == 128_000
     assert window("gpt-4-0613") == 8_192
     assert window("gpt-4o", window_tokens=150_000) == 150_000
