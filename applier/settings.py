@@ -141,7 +141,7 @@ def _check_variables(source: EnvSettingsSource) -> None:
     for variable, value in ((name.upper(), value) for name, value in source.env_vars.items()):
         name = variable.removeprefix(PREFIX).lower()
         if variable.startswith(PREFIX) and variable not in known:
-            raise SettingsError(f"environment variable {variable} sets nothing: {nearest(variable, known)}")
+            raise SettingsError(f"environment variable {variable} sets nothing: {nearest(variable, known, PREFIX)}")
         if variable in known and name in fields and source.field_is_complex(fields[name]):
             try:
                 json.loads(value or "")

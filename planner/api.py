@@ -286,9 +286,13 @@ def open_planner(
     """The planner that `choice` names; ``auto`` is the model if there is a client or a key, with the rules behind it.
 
     Raises:
-        SettingsError: there is no such planner.
+        SettingsError: there is no such planner, or `prompts_dir` holds no usable prompts.
     """
     check_planner(choice)
+    if prompts_dir is not None:
+        from planner.model.prompts import load_prompts
+
+        load_prompts(prompts_dir)  # a wrong folder is reported also where rules plan
     if not isinstance(choice, str):
         return choice
     if not asks_model(choice, model, client):

@@ -15,6 +15,7 @@ from planner.analysis import Analysis
 from planner.errors import PlanRejected
 from planner.reading.history import History
 from planner.reading.patterns import lazy_pattern
+from planner.review_text import review_text
 from planner.settings import OptionalToolName
 
 __all__ = [
@@ -228,6 +229,17 @@ class CompactionPlan(BaseModel):
     def __eq__(self, other: object) -> bool:
         """True if `other` says the same, wherever it came from and whatever it is bound to."""
         return isinstance(other, CompactionPlan) and self.__dict__ == other.__dict__
+
+    def __str__(self) -> str:
+        """Return the review, for ``print(plan)``."""
+        return self.review()
+
+    def review(self, width: int = 100, *, whole: bool = False) -> str:
+        """Return the review as text of `width` columns: the verdict, brief, failures, findings, facts and turns.
+
+        Long sections end with the number of lines left out; with `whole` nothing is left out.
+        """
+        return review_text(self, width, whole=whole)
 
     @property
     def bound(self) -> Bound | None:

@@ -84,12 +84,15 @@ def _table_at(settings: type[BaseModel], part: object) -> type[BaseModel]:
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), settings)
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """The cure where `name` is none of the `known` ones: that which it nearly is, else all of them."""
+def nearest(name: str, known: Sequence[str], prefix: str = "") -> str:
+    """Return the advice for an unknown `name`: the `known` one that is spelled nearly so, else all of them.
+
+    All begin with `prefix`, which does not count as similar.
+    """
     from difflib import get_close_matches  # only errors need it
 
-    near = get_close_matches(name, known, 1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    near = get_close_matches(name.removeprefix(prefix), [own.removeprefix(prefix) for own in known], 1)
+    return f"did you mean {prefix}{near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 class PlanSettings(CheckedSettings):

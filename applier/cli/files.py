@@ -1,4 +1,4 @@
-"""Reading transcripts and texts, writing results: whole files or nothing, readable by their owner alone."""
+"""Reads transcripts, plans and texts; writes whole files or nothing, readable by their owner alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,30 +14,58 @@ import click
 
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.cli.screen import echo
-from planner.errors import SettingsError
+from planner.errors import PlanRejected, SettingsError, TranscriptError
+from planner.plan import CompactionPlan, Finding
 
-__all__ = ["digest_of", "make_folder", "read_file", "read_text", "write_unchanged", "write_whole"]
+__all__ = ["digest_of", "make_folder", "read_file", "read_plan", "read_text", "write_unchanged", "write_whole"]
 
 PRIVATE_FILE = 0o600
 
 
 def read_file(path: Path, part: int | None = None) -> Transcript:
-    """The transcript in the file `path`; what was odd about it goes to standard error, a line each.
+    """Return the transcript in the file `path`; print a line on standard error for each warning.
 
     Raises:
-        TranscriptError: it is none; the text names the line and what was expected.
+        TranscriptError: the file holds no transcript; the text names the line and what was expected.
     """
-    read = read_transcript(path, part=part)
+    try:
+        read = read_transcript(path, part=part)
+    except TranscriptError:
+        if _is_plan(path):
+            raise TranscriptError(f"{path}: holds a plan, expected a transcript: name PLAN before TRANSCRIPT") from None
+        raise
     for warning in read.warnings:
         echo(f"compactor: note: {warning}", err=True)
     return read
 
 
-def read_text(path: Path) -> str:
-    """The text in the file `path`, or on standard input for ``-``.
+def _is_plan(path: Path) -> bool:
+    with suppress(PlanRejected, OSError):
+        return bool(CompactionPlan.from_json(path.read_bytes()))
+    return False
+
+
+def read_plan(path: Path) -> CompactionPlan:
+    """Return the plan in the file `path`.
 
     Raises:
-        SettingsError: it is not UTF-8.
+        PlanRejected: the file holds no plan.
+    """
+    try:
+        return CompactionPlan.from_json(path.read_bytes(), str(path))
+    except PlanRejected:
+        with suppress(TranscriptError):
+            read_transcript(path)
+            problem = f"{path}: holds a transcript, expected a plan: name PLAN before TRANSCRIPT"
+            raise PlanRejected(problem, [Finding(code="invalid_plan", problem=problem)]) from None
+        raise
+
+
+def read_text(path: Path) -> str:
+    """Return the text in the file `path`, or from standard input for ``-``.
+
+    Raises:
+        SettingsError: the text is not UTF-8.
     """
     try:
         with click.open_file(str(path), encoding="utf-8-sig") as file:
@@ -46,15 +75,15 @@ def read_text(path: Path) -> str:
 
 
 def digest_of(path: Path) -> str:
-    """What the file `path` holds now, to be compared later; empty if there is none."""
+    """Return the digest of the file's content, to be compared later; empty if there is no file."""
     return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def write_unchanged(path: Path, text: str, digest: str) -> str:
-    """Write `text` to `path` unless somebody else wrote there since it was of `digest`; its new digest.
+    """Write `text` to `path` if its content still has `digest` or the file is gone; return the new digest.
 
     Raises:
-        SettingsError: it is another file now; one that is gone loses nothing.
+        SettingsError: the file was changed.
     """
     if digest_of(path) not in ("", digest):
         raise SettingsError(f"{path}: was changed meanwhile and is not overwritten: move that file away, then save")
@@ -65,28 +94,28 @@ def write_unchanged(path: Path, text: str, digest: str) -> str:
 def write_whole(path: Path, text: str) -> None:
     """Write `text` to `path` so that a reader sees the old file or the new one, never a part.
 
-    A new file is its owner's alone, an old one keeps its permissions. What is no regular file (a device, a pipe)
-    is written to, not replaced.
+    A new file is readable by its owner alone; an old one keeps its permissions. A device or a pipe is written to,
+    not replaced.
 
     Raises:
-        OSError: it cannot be written, or the file that is there may not be; `filename` names it.
+        OSError: the file cannot or may not be written; `filename` names it.
     """
     content = text.encode("utf-8", "surrogatepass")
     try:
         mode = path.stat().st_mode if path.exists() else PRIVATE_FILE
-        if path.exists() and not path.is_file():  # an open pipe (/dev/stdout) has no other name than that link
+        if path.exists() and not path.is_file():  # an open pipe (/dev/stdout) cannot be replaced
             path.write_bytes(content)
-        elif path.exists() and not os.access(path, os.W_OK):  # its folder would let it be replaced all the same
+        elif path.exists() and not os.access(path, os.W_OK):  # a writable folder would allow replacing it
             raise PermissionError(errno.EACCES, "may not be written")
-        else:  # unlike `resolve`, `realpath` bears links that lead in a circle
+        else:  # unlike `resolve`, `realpath` accepts links that lead in a circle
             _replace(Path(os.path.realpath(path)), content, stat.S_IMODE(mode))
-    except OSError as error:  # what fails while it is written names no file
+    except OSError as error:  # an error while writing names no file
         error.filename = str(path)
         raise
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    """Not `click.open_file(atomic=True)`: it puts the new file in place also when writing it failed halfway."""
+    """Replace the file `path` in one step; `click.open_file(atomic=True)` also replaces it after a failed write."""
     handle, part = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
     try:
         with open(handle, "wb") as file:
@@ -101,6 +130,6 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder `path` and what is missing above it, for their owner alone."""
+    """Make the folder `path` and its missing parents, for their owner alone."""
     for folder in reversed((path, *path.parents)):
         folder.mkdir(mode=0o700, exist_ok=True)

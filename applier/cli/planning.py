@@ -29,9 +29,9 @@ from applier.cli.files import make_folder, write_whole
 from applier.cli.options import MOST_FAILURES, SHARE, check_cap, task, together
 from applier.cli.screen import echo, print_data, print_table, progress, shorten
 from applier.fleet import DIED, EMPTY_ROW, PlanOptions, Row, content_digest, plan_row
+from applier.plan_review import PlanReview
 from applier.processes import in_processes
 from applier.settings import load_settings
-from applier.sheet import Sheet
 from applier.store.opening import open_store
 from applier.store.store import Store
 from applier.view import apply
@@ -98,7 +98,7 @@ def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
     return plan
 
 
-def write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
+def write_view(review: PlanReview, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
     """Write the view of a reviewed plan to `output` in the format of `read`; originals, plan and facts are in `store`
     first.
 
@@ -106,9 +106,9 @@ def write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None, 
     """
     view = read.messages
     session_id = session_id or (str(uuid4()) if read.client else "")
-    if sheet.changes:
+    if review.changes:
         with open_store(store) as opened:
-            view = _recorded(sheet, read, opened, str(output), session_id)
+            view = _recorded(review, read, opened, str(output), session_id)
     text = write_transcript(view, read, session_id=session_id)
     if str(output) == "-":
         print_data(text)
@@ -116,9 +116,9 @@ def write_view(sheet: Sheet, read: Transcript, output: Path, store: str | None, 
         write_whole(output, text)
 
 
-def _recorded(sheet: Sheet, read: Transcript, store: Store, output: str, session_id: str) -> list[Any]:
+def _recorded(review: PlanReview, read: Transcript, store: Store, output: str, session_id: str) -> list[Any]:
     """The view, once everything that it leaves out is in `store`, and that it went to `output`."""
-    plan, now = sheet.plan, time.time()
+    plan, now = review.plan, time.time()
     key = history_key(plan.history.digest)
     view = apply(plan, read.messages, store=store)
     store.note_origin(key, read.working_folder, now)
@@ -126,7 +126,7 @@ def _recorded(sheet: Sheet, read: Transcript, store: Store, output: str, session
     store.save_facts(plan.extracted_facts, key)
     sizes = {"tokens_before": plan.history.tokens, "tokens_after": plan.estimated_tokens}
     event = {"time": now, "kind": "apply", "history": key, "plan": plan_id, **sizes}
-    event |= {"message": f"{key} to {output}", "dollars": sheet.cost["dollars"]}
+    event |= {"message": f"{key} to {output}", "dollars": review.cost["dollars"]}
     store.record_event(event | ({"session": session_id} if session_id else {}))
     return view
 

@@ -304,5 +304,6 @@ def preset_named(name: str | Preset) -> Preset:
     if isinstance(name, Preset):
         return name
     if name not in PRESETS:
-        raise SettingsError(f"preset {name!r} is unknown; use one of {', '.join(PRESETS)}")
+        places = "argument `preset`, variable COMPACTOR_PRESET or the project's compactor.toml"
+        raise SettingsError(f"preset {name!r:.80} is unknown (from the {places}): use one of {', '.join(PRESETS)}")
     return PRESETS[name]

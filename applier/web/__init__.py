@@ -5,6 +5,6 @@ Shows and checks; what is written is written by the functions it was given.
 """
 
 from applier.web.page_server import PageServer
-from applier.web.reviews import LineReview, Review
+from applier.web.reviews import LinesPage, ReviewPage
 
-__all__ = ["LineReview", "PageServer", "Review"]
+__all__ = ["LinesPage", "PageServer", "ReviewPage"]

@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from applier.serving import AppServer
-from applier.web.reviews import Decided, LineReview, Replan, Review, Revision, Search
+from applier.web.reviews import Decided, LinesPage, Replan, ReviewPage, Revision, Search
 from planner.errors import CompactorError
 
 __all__ = ["PageServer"]
@@ -56,7 +56,7 @@ _HEADERS = {
     "x-frame-options": "DENY",
 }
 
-_PAGES = {Review: "review", LineReview: "lines"}
+_PAGES = {ReviewPage: "review", LinesPage: "lines"}
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -64,7 +64,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class PageServer(AppServer):
     """One page; it can end the server itself."""
 
-    def __init__(self, content: Review | LineReview | Mapping[str, Any]) -> None:
+    def __init__(self, content: ReviewPage | LinesPage | Mapping[str, Any]) -> None:
         """Open a port that is free; nothing is answered yet. What is no review is a session's, as JSON data."""
         listening = socket.create_server((HOST, 0))
         self.port: int = listening.getsockname()[1]
@@ -142,11 +142,11 @@ def _file_routes(page: str) -> Iterator[Route]:
     yield Route("/static/{name}", file)
 
 
-def _content_routes(content: Review | LineReview | Mapping[str, Any]) -> Iterator[Route]:
-    if isinstance(content, LineReview):
+def _content_routes(content: ReviewPage | LinesPage | Mapping[str, Any]) -> Iterator[Route]:
+    if isinstance(content, LinesPage):
         yield Route("/api/lines", _shows(content.page))
         yield Route("/api/decide", _with_body(Decided, content.decide), methods=["POST"])
-    elif isinstance(content, Review):
+    elif isinstance(content, ReviewPage):
         yield Route("/api/review", _shows(content.page))
         yield Route("/api/turns/{turn_id}", _shows(content.lines))
         for work in (content.check, content.view, content.save, content.apply):

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from applier.learning.files import HEADINGS
 from applier.learning.propose import Line
-from applier.sheet import Edit, Sheet, reviewed
+from applier.plan_review import Edit, PlanReview, reviewed
 from planner.analysis import Analysis
 from planner.brief import CheckedStatement, check_statements
 from planner.errors import SettingsError
@@ -25,7 +25,7 @@ from planner.plan import CompactionPlan, Strategy
 from planner.prices import money
 from planner.reading.messages import plain_message
 
-__all__ = ["Decided", "LineReview", "Replan", "Review", "Revision", "Search"]
+__all__ = ["Decided", "LinesPage", "Replan", "ReviewPage", "Revision", "Search"]
 
 MOST_WORD_LINES = 12
 """Of one turn's words of the user; the rest is seen in the turn."""
@@ -61,7 +61,7 @@ class Replan(BaseModel, extra="forbid", frozen=True):
     planner: Literal["rules", "model"]
 
 
-class Review:
+class ReviewPage:
     """A plan under review."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Review:
         files: Mapping[str, str],
         *,
         save: Callable[[CompactionPlan], Mapping[str, str]],
-        apply: Callable[[Sheet], Mapping[str, str]],
+        apply: Callable[[PlanReview], Mapping[str, str]],
         replan: Callable[[Replan], CompactionPlan],
     ) -> None:
         """Read `messages` and check `plan`; `files` names where it (``plan``) and its ``view`` are to be.
@@ -97,7 +97,7 @@ class Review:
 
     def page(self) -> dict[str, Any]:
         """What does not change while the page is open, and the plan as it was opened."""
-        plan, sheet, turns = self._plan, self._sheet(Revision()), self._analysis.evidence.turns
+        plan, review, turns = self._plan, self._reviewed(Revision()), self._analysis.evidence.turns
         return {
             "task": plan.task,
             "files": self._files,
@@ -111,16 +111,16 @@ class Review:
                     "id": own.turn_id,
                     "kind": turns[own.turn_id].turn.kind,
                     "live": turns[own.turn_id].turn.live,
-                    "what": " ".join(sheet.heads[own.turn_id].split()),
+                    "what": " ".join(review.notes.heads[own.turn_id].split()),
                     "before": turns[own.turn_id].tokens,
                     "score": own.relevance_score,
                     "lines": len(turns[own.turn_id].lines),
                 }
-                for own in sheet.plan.turns
+                for own in review.plan.turns
             ],
             "words": list(self._words()),
             "facts": [fact.model_dump(mode="json", exclude={"timestamp"}) for fact in plan.extracted_facts],
-            "checked": self._checked(sheet, Revision()),
+            "checked": self._checked(review, Revision()),
         }
 
     def check(self, revision: Revision) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Review:
         Raises:
             SettingsError: it names a turn that is not there.
         """
-        return self._checked(self._sheet(revision), revision)
+        return self._checked(self._reviewed(revision), revision)
 
     def lines(self, turn_id: str) -> dict[str, Any] | None:
         """One turn as it was, line by line; None if there is no such turn."""
@@ -151,7 +151,7 @@ class Review:
 
     def view(self, revision: Revision) -> dict[str, Any]:
         """The whole view as the model gets it; a message that is as it was with its index in the history."""
-        shown, tokens = self._sheet(revision).preview, self._analysis.counter.message
+        shown, tokens = self._reviewed(revision).preview, self._analysis.counter.message
         index = {id(message): at for at, message in enumerate(self._messages)}
         each = ((index.get(id(message)), plain_message(message)) for message in (shown.messages if shown else ()))
         return {"messages": [{"index": at, "tokens": tokens(own), "message": own} for at, own in each]}
@@ -166,16 +166,16 @@ class Review:
     def save(self, revision: Revision) -> Mapping[str, str]:
         """Write the plan as revised and guarded."""
         with self._writing:
-            saved = self._save(self._sheet(revision).plan)
+            saved = self._save(self._reviewed(revision).plan)
             self._is_saved = True
         return saved
 
     def apply(self, revision: Revision) -> Mapping[str, str]:
         """Write the view of the plan as revised and guarded."""
         with self._writing:
-            return self._apply(self._sheet(revision))
+            return self._apply(self._reviewed(revision))
 
-    def _sheet(self, revision: Revision) -> Sheet:
+    def _reviewed(self, revision: Revision) -> PlanReview:
         return reviewed(self._plan, self._messages, list(self._edits(revision)), brief=revision.brief)
 
     def _edits(self, revision: Revision) -> Iterator[Edit]:
@@ -195,36 +195,36 @@ class Review:
             if shown:
                 yield {"turn": turn_id, "lines": shown, "more": len(turn.user_lines) - len(shown)}
 
-    def _checked(self, sheet: Sheet, revision: Revision) -> dict[str, Any]:
-        plan, before = sheet.plan, set(self._plan.findings)
+    def _checked(self, review: PlanReview, revision: Revision) -> dict[str, Any]:
+        plan, before = review.plan, set(self._plan.findings)
         brief = self._plan.brief if revision.brief is None else revision.brief
         turn = self._analysis.evidence.turns.get(revision.open)
         return {
             "totals": {
-                **sheet.cost,
+                **review.cost,
                 "target": plan.target_tokens,
-                "messages": len(sheet.preview.messages) if sheet.preview else 0,
-                "money": {name: money(amount) for name, amount in sheet.cost["dollars"].items()},
+                "messages": len(review.preview.messages) if review.preview else 0,
+                "money": {name: money(amount) for name, amount in review.cost["dollars"].items()},
             },
             "turns": [
                 {"strategy": own.strategy, "after": own.tokens_after, "failed": own.failed_approach, "why": own.reason}
                 for own in plan.turns
             ],
-            "failed": sheet.failed,
+            "failed": review.notes.failures,
             "findings": [  # what the changes brought up first
                 {**finding.model_dump(mode="json"), "new": finding not in before}
                 for finding in sorted(plan.findings, key=before.__contains__)
             ],
             "statements": [_statement(one) for one in check_statements(brief, self._analysis.evidence)],
-            "open": _leaves(sheet, revision.open, turn) if turn else None,
+            "open": _leaves(review, revision.open, turn) if turn else None,
         }
 
 
-def _leaves(sheet: Sheet, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
+def _leaves(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
     """What the open turn leaves, and which of its lines stand."""
-    decision, count = sheet.plan.decisions[turn_id], len(turn.lines)
+    decision, count = review.plan.decisions[turn_id], len(turn.lines)
     standing = range(1, count + 1) if decision.strategy == "keep" else line_numbers(decision.excerpts, count)
-    return {"turn": turn_id, "left": sheet.left.get(turn_id, ""), "standing": ranges_of(standing)}
+    return {"turn": turn_id, "left": review.notes.left.get(turn_id, ""), "standing": ranges_of(standing)}
 
 
 def _statement(checked: CheckedStatement) -> dict[str, Any]:
@@ -246,7 +246,7 @@ class Decided(BaseModel, extra="forbid"):
 
 
 @dataclass(frozen=True)
-class LineReview:
+class LinesPage:
     """Lines that are proposed for a project."""
 
     project: str

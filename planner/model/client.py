@@ -160,8 +160,8 @@ def _provider_client(model: str) -> Any:
         return instructor.from_provider(model)
     except Exception as error:  # noqa: BLE001 - each provider's package has errors of its own
         raise PlannerUnavailable(
-            f"planner model {model}: no client for this provider ({type(error).__name__}): install its "
-            "package and set its key, or pass client="
+            f"planner model {model}: no client for this provider ({type(error).__name__}): "
+            "install its package and set its key"
         ) from None
 
 
@@ -174,7 +174,7 @@ def _own_client() -> Any:
         raise PlannerUnavailable(f"planner model: {one_line(str(error), 200)}") from None
     if client.api_key is None and client.auth_token is None and client.credentials is None:
         client.close()
-        cure = 'set ANTHROPIC_API_KEY, pass client=, or plan with planner="rules"'
+        cure = "set ANTHROPIC_API_KEY, or choose the planner `rules`"
         raise PlannerUnavailable(f"planner model: no API key found: {cure}")
     return client
 
@@ -270,7 +270,7 @@ def keys_of(client: Any) -> tuple[str, ...]:
 _KEY = re.compile(r"\b(?:sk|pk|key)-[\w-]{6,}")
 """What keys look like: ``sk-ant-api03-…``; not ``task-force``."""
 _CURES = {
-    401: "the API key was refused (401): set ANTHROPIC_API_KEY to a valid key or pass client=",
+    401: "the API key was refused (401): set ANTHROPIC_API_KEY to a valid key",
     403: "the API key may not use it (403): use another key or model",
     404: "there is no such model (404): pass model= with one your key may use",
     413: "the request was too large (413): lower settings.piece_tokens or settings.planner_input_ratio",

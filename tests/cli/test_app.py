@@ -48,11 +48,14 @@ def test_version(compactor):
         (["plan", "transcript.json", "--set", "t3=forget"], "expected t12=STRATEGY"),
         (["plan", "transcript.json", "--set", "3,=keep"], "expected t12=STRATEGY"),
         (["restore", "t9-t3"], "the range runs backwards; expected t3-t9"),
-        (["apply", "plan.json", "transcript.json", "-o", "transcript.json"], "is the transcript, which would be"),
+        (
+            ["apply", "plan.json", "transcript.json", "-o", "transcript.json"],
+            "is the transcript itself",
+        ),
         (["plan", "transcript.json", "--prompts", "nowhere"], "'nowhere' does not exist"),
         (["review", "plan.json", "--set", "t3=keep"], "need TRANSCRIPT"),
         (["review", "plan.json", "transcript.json", "--set", "t999=keep"], "the plan has turns t1 to t"),
-        (["apply", "plan.json", "transcript.json"], "say by -o where"),
+        (["apply", "plan.json", "transcript.json"], "name the new transcript with -o FILE"),
         (["apply", "plan.json", "transcript.json", "-o", "no/where.json"], "no such folder"),
         (["apply", "plan.json", "transcript.json", "-o", "."], "is a directory"),
         (["plan", "broken-too.json", "-o", "no/where.json"], "'no': no such folder: make it first"),
@@ -178,3 +181,25 @@ def test_a_variable_of_ours_is_no_unknown_setting(monkeypatch, name):
 def test_no_password_of_a_store_is_told(monkeypatch, address):
     monkeypatch.setenv("COMPACTOR_STORE", address)
     assert naming_store() == "compactor"
+
+
+def test_a_plan_and_a_transcript_in_the_wrong_order_are_named(compactor, transcript, plan_file):
+    swapped = compactor("review", transcript, plan_file)
+    assert swapped.code == 1
+    assert swapped.err == f"compactor: {transcript}: holds a transcript, expected a plan: name PLAN before TRANSCRIPT\n"
+    planned = compactor("plan", plan_file)
+    assert planned.err == f"compactor: {plan_file}: holds a plan, expected a transcript: name PLAN before TRANSCRIPT\n"
+
+
+def test_an_unknown_variable_is_compared_without_its_prefix(compactor, transcript, monkeypatch):
+    monkeypatch.setenv("COMPACTOR_FOO", "1")
+    assert "COMPACTOR_FOO sets nothing: there are COMPACTOR_" in compactor("plan", transcript).err
+    monkeypatch.delenv("COMPACTOR_FOO")
+    monkeypatch.setenv("COMPACTOR_WINDOW_TOKEN", "1")
+    assert "did you mean COMPACTOR_WINDOW_TOKENS?" in compactor("plan", transcript).err
+
+
+def test_a_model_without_a_key_gets_advice_that_a_command_line_can_follow(compactor, transcript):
+    ran = compactor("plan", transcript, "--planner", "model")
+    assert ran.code == 1
+    assert ran.err.endswith("no API key found: set ANTHROPIC_API_KEY, or choose the planner `rules`\n")

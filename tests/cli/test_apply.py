@@ -128,7 +128,7 @@ def test_undo_of_a_view_that_was_edited_is_refused(compactor, applied, folder):
     applied.write_text(json.dumps(view))
     ran = compactor("undo", applied, "-o", "whole.json")
     assert ran.code == 1
-    assert "was edited since" in ran.err
+    assert "the compacted part was edited" in ran.err
     assert not (folder / "whole.json").exists()
 
 

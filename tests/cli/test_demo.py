@@ -8,3 +8,23 @@ def test_demo_plans_applies_and_restores(compactor, folder):
     assert "removed turns came back byte-exact" in ran.out
     assert ran.err == ""
     assert not list(folder.iterdir())
+
+
+def test_demo_shows_its_verdict_on_two_screens(compactor, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = compactor("demo").out.splitlines()
+    assert len(lines) <= 55
+    assert lines[-3].startswith("Applied: 383 messages of 104,490 tokens became 3 of ")
+
+
+def test_demo_copies_the_transcript_that_it_plans_and_overwrites_nothing(compactor, folder):
+    assert compactor("demo", "--copy", "run.json").code == 0
+    copied = (folder / "run.json").read_text("utf-8")
+    verdict = compactor("demo").out.splitlines()[0]
+    assert compactor("plan", "run.json", "--planner", "rules").out.splitlines()[0] == verdict
+    again = compactor("demo", "--copy", "run.json")
+    assert (again.code, again.err) == (
+        2,
+        "compactor: --copy run.json: exists already: name a new file. See 'compactor demo --help'.\n",
+    )
+    assert (folder / "run.json").read_text("utf-8") == copied

@@ -62,7 +62,7 @@ def test_what_is_read_is_not_written_over(compactor, transcript, folder):
     ):
         ran = compactor(*typed)
         assert ran.code == 2
-        assert f"is the {what}, which would be lost: give another file." in ran.err
+        assert f"is the {what} itself and would be lost: name another file." in ran.err
     assert (transcript.read_bytes(), (folder / "plan.json").read_bytes()) == (whole, plan)
 
 
@@ -109,7 +109,7 @@ def test_why_rules_planned_where_a_model_was_to_is_said_beside_the_review(compac
         ran = compactor("plan", transcript)
     assert ran.code == 0
     assert ran.err.startswith("planned by rules, the model could not be had: ")
-    assert ran.err.endswith("set ANTHROPIC_API_KEY to a valid key or pass client=\n")
+    assert ran.err.endswith("set ANTHROPIC_API_KEY to a valid key\n")
     assert "filled by rules" not in ran.out
 
 

@@ -41,7 +41,7 @@ def test_the_environment_is_enough(monkeypatch):
 def test_no_key_is_said_before_anything_is_sent(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert not has_credentials()
-    with pytest.raises(PlannerUnavailable, match="no API key found: set ANTHROPIC_API_KEY, pass client="):
+    with pytest.raises(PlannerUnavailable, match="no API key found: set ANTHROPIC_API_KEY, or choose"):
         ModelPlanner().propose(plan_request())
     monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
     with pytest.raises(PlannerUnavailable, match=r"Config file not found at .*/default\.json"):

@@ -279,3 +279,9 @@ def test_lone_surrogates_and_nul_do_not_reach_what_is_written():
     assert 21 in {violation.rule for violation in judge(asked(messages))}
     assert refusals(shown.messages) == []
     assert "TypeError: \ufffd in src/a.ts\0" in said(shown.messages)
+
+
+@pytest.mark.parametrize("planner", ["auto", "rules"])
+def test_a_wrong_folder_of_prompts_is_reported_without_a_key(planner):
+    with pytest.raises(SettingsError, match="/nope"):
+        plan_compaction([{"role": "user", "content": "Hi."}], "greet", planner=planner, prompts_dir="/nope")

@@ -277,5 +277,5 @@ def test_fifty_conversations_at_once(proxied):
 
 
 def test_an_unknown_preset_is_said_at_the_start():
-    with pytest.raises(SettingsError, match="preset 'nosuch' is unknown"):
+    with pytest.raises(SettingsError, match=r"preset 'nosuch' is unknown .*COMPACTOR_PRESET.*: use one of "):
         ProxyServer(ProxySettings(session={"preset": "nosuch"}))

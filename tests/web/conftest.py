@@ -7,7 +7,7 @@ from importlib.resources import files
 import httpx
 import pytest
 
-from applier.web import PageServer, Review
+from applier.web import PageServer, ReviewPage
 from planner import CompactionPlan, plan_compaction
 from tests.proxy.conftest import servers_that_end_soon
 
@@ -33,14 +33,14 @@ class Written:
         return {"message": "The view is in view.json", "detail": "Originals: compactor restore h1:t1"}
 
 
-def review_of(plan, messages, written=None, replan=None) -> Review:
+def review_of(plan, messages, written=None, replan=None) -> ReviewPage:
     written = written or Written()
     files = {"plan": "plan.json", "view": "view.json"}
 
     def by_rules(wanted):
         return plan_compaction(messages, plan.task, planner="rules", target_tokens=wanted.target_tokens, now=0)
 
-    return Review(plan, messages, files, save=written.save, apply=written.apply, replan=replan or by_rules)
+    return ReviewPage(plan, messages, files, save=written.save, apply=written.apply, replan=replan or by_rules)
 
 
 @pytest.fixture(scope="session")

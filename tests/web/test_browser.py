@@ -12,7 +12,7 @@ from applier import preview
 from applier.learning.lessons import Lesson
 from applier.learning.propose import Heard, proposed_lines
 from applier.session.events import Event
-from applier.web import LineReview, PageServer
+from applier.web import LinesPage, PageServer
 from planner import plan_compaction, read_history
 from tests.web.browser import chromium, click, opened, settled, show_as, text, wait
 from tests.web.conftest import review_of
@@ -395,7 +395,7 @@ def test_learned_lines_are_written_as_decided(browser):
         Heard(Lesson("wish", f"Line: “{one}”", one, f"t{at}", one), "s1", "2026-11-01") for at, one in enumerate(words)
     ]
     lines, decided = proposed_lines(heard, date(2026, 11, 2)), []
-    review = LineReview("app", lines, "-- old\n++ new", lambda yes, no: decided.append((yes, no)) or "written")
+    review = LinesPage("app", lines, "-- old\n++ new", lambda yes, no: decided.append((yes, no)) or "written")
     with PageServer(review) as server:
         opened(browser, server.link)
         click(browser, '.line:nth-of-type(1) input[value="yes"]')

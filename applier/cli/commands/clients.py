@@ -32,9 +32,9 @@ from applier.cli.files import make_folder, read_file
 from applier.cli.options import as_json, output_option, store_option
 from applier.cli.planning import planned, planning_options, write_view
 from applier.cli.screen import echo, print_json, working
+from applier.plan_review import reviewed
 from applier.processes import program_file
 from applier.receipt import in_sight
-from applier.sheet import reviewed
 from planner.errors import CompactorError, SettingsError, TranscriptError
 from planner.placeholders import history_key
 from planner.plan import Usage

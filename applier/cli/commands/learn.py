@@ -157,7 +157,7 @@ def _review(learned: _Learned, texts: Mapping[str, str], lines: Sequence[Line], 
     if not (new or change):
         echo("Nothing new to propose.")
     else:
-        show_page(pages.PageServer(pages.LineReview(learned.files.project.resolve().name, new, change, write)))
+        show_page(pages.PageServer(pages.LinesPage(learned.files.project.resolve().name, new, change, write)))
 
 
 def _print(report: Mapping[str, Any]) -> None:

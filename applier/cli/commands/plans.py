@@ -1,12 +1,12 @@
-"""`compactor plan`, `review`, `apply`, `undo`, `demo`: a plan is made, shown, changed by hand, applied, taken back.
+"""`compactor plan`, `review`, `apply`, `undo`, `demo`: make a plan, show it, change it by hand, apply it, undo it.
 
-Nothing is written but the plan and the transcript that were asked for, and to the store before a transcript without
-the originals.
+Writes only the files that the user named, and the originals to the store before a transcript without them.
 """
 
 from __future__ import annotations
 
 import importlib.resources
+import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ import click
 
 from applier.adapters.transcripts import Transcript, read_transcript, write_transcript
 from applier.cli import options
-from applier.cli.files import digest_of, read_file, read_text, write_unchanged, write_whole
+from applier.cli.files import digest_of, read_file, read_plan, read_text, write_unchanged, write_whole
 from applier.cli.planning import plan_files, plan_options, planned, planning_options, write_view
-from applier.cli.print_sheet import finding_line, print_sheet
+from applier.cli.print_review import print_review
 from applier.cli.screen import echo, print_json, screen, show_page, working
+from applier.plan_review import Edit, PlanReview, review_plan, reviewed
 from applier.processes import all_cores
-from applier.sheet import Edit, Sheet, review_sheet, reviewed
 from applier.store.opening import open_store
 from applier.store.views import holds_view, originals_behind
 from applier.view import apply, look_in
@@ -34,6 +34,7 @@ from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Strategy
 from planner.reading.history import read_history
 from planner.reading.messages import Message
+from planner.review_text import finding_line
 from planner.validity import check_messages
 
 __all__ = ["apply_command", "demo_command", "plan_command", "review_command", "undo_command"]
@@ -41,6 +42,9 @@ __all__ = ["apply_command", "demo_command", "plan_command", "review_command", "u
 _PLACE = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+DEMO_LINES = 3
+"""Lines of each section that `demo` shows, so that all of it fits about two screens."""
+DEMO_BRIEF_LINES = 6
 
 
 def _edits_of(text: str) -> list[Edit]:
@@ -60,7 +64,7 @@ _edits = click.option(
     metavar="TURNS=STRATEGY",
     multiple=True,
     callback=lambda _context, _option, values: tuple(chain.from_iterable(values)),
-    help="Change decisions; the guards check again.",
+    help="Change decisions, such as t12=keep or t3,t20-t25=drop; the guards check again.",
 )
 _showing = options.together(
     options.part,
@@ -74,12 +78,14 @@ _showing = options.together(
 @click.command
 @click.argument("transcripts", metavar="TRANSCRIPT...", nargs=-1, required=True, type=_PLACE)
 @planning_options
-@options.output_option("Write the plan there; of many files the rows.")
+@options.output_option("Write the plan to FILE; for several transcripts, the rows.")
 @_edits
 @_showing
-@click.option("--plans", metavar="DIR", type=_FOLDER, help="Of many files: write each plan into DIR, too.")
-@click.option("--workers", type=click.IntRange(1), help="Of many files: processes (default: as many as cores).")
-@click.option("--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Of many: dollars it may cost.")
+@click.option("--plans", metavar="DIR", type=_FOLDER, help="With several transcripts: also write each plan into DIR.")
+@click.option("--workers", type=click.IntRange(1), help="With several transcripts: processes (default: one a core).")
+@click.option(
+    "--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="With several: dollars a model may cost."
+)
 def plan_command(
     transcripts: tuple[Path, ...],
     output: Path | None,
@@ -97,33 +103,33 @@ def plan_command(
     """Plan a compaction and print the review.
 
     TRANSCRIPT holds Anthropic or OpenAI messages (JSON or JSONL), a Claude Code session or a Codex rollout.
-    Nothing is written but, with -o, the plan; edit it or change it by --set, then `compactor apply` it.
-    With --web the review opens in a browser, where both can be done (--store says where originals go).
+    Only the plan is written, to the file named by -o. Edit that file or use --set, then run `compactor apply`.
+    With --web the review opens in a browser; originals of an applied plan go to --store.
 
-    Of several, or of all in and below a folder, each is planned to one row of JSON, on all cores, with a table of all
-    behind them. Run again with the same -o, it goes on where it was ended.
+    Several transcripts, or a folder of them, are planned on all cores, with one row of JSON each and a table at the
+    end. The same command with the same -o continues an interrupted run.
     """
     transcript = transcripts[0]
     if len(transcripts) > 1 or transcript.is_dir():
         if edits or web or show_all or part is not None:
-            raise click.UsageError("--set, --web, --all and --part are of one transcript.")
+            raise click.UsageError("--set, --web, --all and --part need a single transcript.")
         how_each = replace(plan_options(**how), store=store)
         plan_files(transcripts, output, plans, how_each, workers=workers or all_cores(), cap=cap)
         return
     if plans or workers:
-        raise click.UsageError("--plans and --workers are of many transcripts.")
-    _spare(output, transcript=transcript)
+        raise click.UsageError("--plans and --workers need several transcripts or a folder.")
+    _check_output(output, transcript=transcript)
     place = output or transcript.with_name(f"{transcript.stem}.plan.json")
     seen, read = digest_of(place), read_file(transcript, part)
     look_in(store)
     with working("planning…"):
-        sheet = reviewed(planned(read, transcript, **how), read.messages, edits)
+        review = reviewed(planned(read, transcript, **how), read.messages, edits)
     if web:
-        _review_in_browser(sheet, read, transcript, how, output=place, seen=seen, store=store)
+        _review_in_browser(review, read, transcript, how, output=place, seen=seen, store=store)
         return
-    _show(sheet, output, seen, show_all=show_all, as_json=as_json)
+    _show(review, output, seen, show_all=show_all, as_json=as_json)
     if output and not as_json:
-        echo(f"\nThe plan is in {output}. Next: compactor apply {output} {transcript} -o VIEW")
+        echo(f"\nWrote the plan to {output}. Next: compactor apply {output} {transcript} -o VIEW")
 
 
 @click.command
@@ -136,9 +142,9 @@ def plan_command(
     "brief_file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="Put the text of FILE (- for standard input) in place of the brief; the guards check each statement.",
+    help="Replace the brief by the text of FILE (- for standard input); the guards check each statement.",
 )
-@click.option("--edit", is_flag=True, help="Change the brief in your editor; the plan is saved, in PLAN without -o.")
+@click.option("--edit", is_flag=True, help="Change the brief in your editor, then save the plan (-o, else PLAN).")
 @_showing
 def review_command(
     plan_file: Path,
@@ -152,20 +158,20 @@ def review_command(
     store: str | None,
     **how: bool,
 ) -> None:
-    """Print the review of a plan, as changed by hand.
+    """Print the review of a plan, with changes made by hand.
 
-    Changes are made in the file, by --set or --brief (kept with -o), or by --edit. With TRANSCRIPT the guards check
-    it again, and what removed turns leave in their place is shown. With --web all of it is shown in a browser, where
-    saving writes PLAN (or -o), and applying writes the view beside TRANSCRIPT, originals to --store first.
+    Change a plan in its file, with --set or --brief (saved by -o), or with --edit. With TRANSCRIPT the guards check
+    the plan again, and the review shows the text that replaces removed turns. With --web the review opens in a
+    browser: saving writes PLAN (or -o), applying writes the view beside TRANSCRIPT after storing the originals.
     """
-    _spare(output, transcript=transcript)
+    _check_output(output, transcript=transcript)
     place = output or plan_file
-    seen, plan = digest_of(place), CompactionPlan.from_json(plan_file.read_bytes(), str(plan_file))
+    seen, plan = digest_of(place), read_plan(plan_file)
     if transcript is None:
         if edits or output or brief_file or edit or web:
-            need = "--set, --brief, --edit, --web and -o need TRANSCRIPT too: the guards check against it."
+            need = "--set, --brief, --edit, --web and -o need TRANSCRIPT too, for the guards to check the plan."
             raise click.UsageError(need)
-        _show(review_sheet(plan), None, seen, **how)
+        _show(review_plan(plan), None, seen, **how)
         return
     brief = read_text(brief_file) if brief_file else None
     if edit:
@@ -174,35 +180,37 @@ def review_command(
     read = read_file(transcript, part)
     look_in(store)
     with working("checking…"):
-        sheet = reviewed(plan, read.messages, edits, brief=brief)
+        review = reviewed(plan, read.messages, edits, brief=brief)
     if web:
         planning = {"task": plan.task, "model": plan.provenance.model or None, "target_model": plan.target_model}
-        _review_in_browser(sheet, read, transcript, planning, output=place, seen=seen, store=store)
+        _review_in_browser(review, read, transcript, planning, output=place, seen=seen, store=store)
         return
-    _show(sheet, output, seen, **how)
+    _show(review, output, seen, **how)
     if edit and output:
         echo(f"saved: {output}", err=True)
 
 
-def _spare(output: Path | None, **inputs: Path | None) -> None:
-    """Refuse an `output` that is one of the `inputs`, by what each is: it would be lost."""
-    for what, path in inputs.items():
+def _check_output(output: Path | None, **inputs: Path | None) -> None:
+    """Refuse an `output` that is one of the `inputs`."""
+    for name, path in inputs.items():
         if output and path and output.exists() and output.samefile(path):
-            raise click.UsageError(f"-o {output}: is the {what}, which would be lost: give another file.")
+            raise click.UsageError(f"-o {output}: is the {name} itself and would be lost: name another file.")
 
 
-def _show(sheet: Sheet, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
-    """Print the review, its plan written to `output` first unless that is not what was `seen` there any more."""
+def _show(review: PlanReview, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
+    """Print the review, after writing its plan to `output` unless that file has changed since its digest was `seen`."""
     if output:
-        write_unchanged(output, sheet.plan.to_json(), seen)
+        write_unchanged(output, review.plan.to_json(), seen)
     if as_json:
-        print_json(sheet.to_json())
+        print_json(review.to_json())
     else:
-        print_sheet(screen(), sheet, whole=show_all)
+        print_review(screen(), review, whole=show_all)
+        if not show_all and review.notes.left:
+            echo("\n--all shows each turn, the text left in its place, and all facts")
 
 
 def _review_in_browser(
-    sheet: Sheet,
+    review: PlanReview,
     read: Transcript,
     transcript: Path,
     how: Mapping[str, Any],
@@ -211,9 +219,10 @@ def _review_in_browser(
     seen: str,
     store: str | None,
 ) -> None:
-    """Show the review until the page is finished or Ctrl-C: saving writes `output`, applying a view beside the old.
+    """Serve the review until the page is finished or Ctrl-C.
 
-    A plan is made anew as `how` says, but for the target and the planner that are chosen there.
+    Saving writes `output`; applying writes a view beside the transcript. "Plan again" plans with the options `how`,
+    except for the target and the planner, which are chosen on the page.
     """
     web = options.import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
@@ -222,30 +231,30 @@ def _review_in_browser(
         nonlocal seen
         seen = write_unchanged(output, guarded.to_json(), seen)
         echo(f"saved: {output}", err=True)
-        return {"message": f"The plan is in {output.name}", "detail": ""}
+        return {"message": f"Saved the plan to {output.name}", "detail": ""}
 
-    def write(sheet: Sheet) -> dict[str, str]:
-        if not sheet.changes:
+    def write(review: PlanReview) -> dict[str, str]:
+        if not review.changes:
             return {"message": "Nothing changes: nothing was written", "detail": ""}
-        write_view(sheet, read, view_file, store)
-        sizes, originals = _outcome(sheet).split(". ")
+        write_view(review, read, view_file, store)
+        sizes, originals = _outcome(review).split(". ")
         echo(f"applied: {view_file}; {originals}", err=True)
-        return {"message": f"{sizes}: the view is in {view_file.name}", "detail": originals}
+        return {"message": f"{sizes}. The view is in {view_file.name}", "detail": originals}
 
     def replan(wanted: Any) -> CompactionPlan:
         return planned(read, transcript, **{**how, "target_ratio": None, **wanted.model_dump()})
 
     with working("checking…"):
         names = {"plan": output.name, "view": view_file.name}
-        page = web.Review(sheet.plan, read.messages, names, save=save, apply=write, replan=replan)
+        page = web.ReviewPage(review.plan, read.messages, names, save=save, apply=write, replan=replan)
     show_page(web.PageServer(page))
 
 
 @click.command
 @_plan_file
 @options.transcript
-@options.output_option("Where the new transcript goes; - for standard output.", allow_dash=True)
-@click.option("--dry-run", is_flag=True, help="Say what would happen; write nothing.")
+@options.output_option("Write the new transcript to FILE; - for standard output.", allow_dash=True)
+@click.option("--dry-run", is_flag=True, help="Print the result; write nothing.")
 @_edits
 @options.part
 @options.store_option
@@ -262,33 +271,33 @@ def apply_command(
 ) -> None:
     """Apply a plan and write the new transcript.
 
-    FILE has the format of TRANSCRIPT; of a session log it is a log with a session id of its own (`compactor resume`
-    puts it where the client looks). Every original is in the store before the view is written.
+    FILE gets the format of TRANSCRIPT. From a session log it becomes a log with a new session id, and
+    `compactor resume` puts it where the client looks. The originals are stored before the view is written.
     """
     if output is None and not dry_run:
-        raise click.UsageError("say by -o where the new transcript goes, or --dry-run.")
-    _spare(output, plan=plan_file, transcript=transcript)
+        raise click.UsageError("name the new transcript with -o FILE, or use --dry-run.")
+    _check_output(output, plan=plan_file, transcript=transcript)
     read = read_file(transcript, part)
     look_in(store)
     with working("applying…"):
-        plan = CompactionPlan.from_json(plan_file.read_bytes(), str(plan_file))
-        sheet = reviewed(plan, read.messages, edits)
+        plan = read_plan(plan_file)
+        review = reviewed(plan, read.messages, edits)
         if output and not dry_run:
-            write_view(sheet, read, output, store)
-    aside = str(output) == "-"
+            write_view(review, read, output, store)
+    to_stderr = str(output) == "-"
     if as_json:
-        print_json({**sheet.to_json(), "applied": not dry_run, "output": str(output or "")}, err=aside)
+        print_json({**review.to_json(), "applied": not dry_run, "output": str(output or "")}, err=to_stderr)
         return
-    for finding in sheet.plan.findings:
+    for finding in review.plan.findings:
         if finding not in plan.findings:
             echo(finding_line(finding), err=True)
-    echo(_outcome(sheet, dry_run=dry_run), err=aside)
+    echo(_outcome(review, dry_run=dry_run), err=to_stderr)
 
 
-def _outcome(sheet: Sheet, *, dry_run: bool = False) -> str:
-    plan = sheet.plan
+def _outcome(review: PlanReview, *, dry_run: bool = False) -> str:
+    plan = review.plan
     before, after = plan.history.tokens, plan.estimated_tokens
-    if not sheet.changes:
+    if not review.changes:
         return f"Nothing changes: all {before:,} tokens stay."
     if dry_run:
         return f"{before:,} tokens would become {after:,}."
@@ -303,19 +312,19 @@ def _outcome(sheet: Sheet, *, dry_run: bool = False) -> str:
 @options.store_option
 @options.as_json
 def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> None:
-    """Write the whole history behind a view again.
+    """Write the whole history of a view again.
 
-    VIEW is a transcript that `compactor apply` wrote; the agent may have gone on with it. FILE gets the originals
-    and, behind them, what was added to VIEW since.
+    VIEW is a transcript that `compactor apply` wrote; the agent may have continued it. FILE gets the originals,
+    followed by the messages that were added to VIEW.
     """
     read = read_file(view)
     if not holds_view(read.messages):
-        raise ReferenceNotFound(f"{view}: holds no compacted part: nothing to undo")
+        raise ReferenceNotFound(f"{view}: contains no compacted part, so there is nothing to undo")
     with options.existing_store(store) as opened:
         earlier = originals_behind(opened, read.messages)
         if earlier is None:
-            cure = "was edited since, or is of another store: --store names it; `compactor restore` still works"
-            raise StalePlan(f"{view}: what stands in place of the originals {cure}")
+            cause = "the compacted part was edited, or its originals are in another store"
+            raise StalePlan(f"{view}: {cause}: name the store with --store, or use `compactor restore`")
         key, originals = earlier.key, len(opened.load_history(earlier.key).messages)
         write_whole(output, write_transcript(earlier.messages, read))
         opened.record_event({"time": time.time(), "kind": "undo", "history": key, "message": f"{key} to {output}"})
@@ -323,7 +332,7 @@ def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> 
     if as_json:
         print_json({"history": key, "originals": originals, "added": added, "output": str(output)})
     else:
-        echo(f"{originals} original messages and {added} added since are in {output}")
+        echo(f"Wrote {originals} original messages and {added} added later to {output}")
 
 
 @click.command
@@ -331,46 +340,49 @@ def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> 
     "--copy",
     metavar="FILE",
     type=options.OUTPUT_FILE,
-    help="Only write the demo's transcript to FILE, to try the other commands on.",
+    help="Only write the demo's transcript to a new FILE, for trying the other commands.",
 )
 @options.show_all
 @options.as_json
 def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
-    """Do all of it on a real agent's run.
+    """Plan, review, apply and restore a real agent's run.
 
-    Plans, reviews, applies and restores a transcript that ships with the package. Works
-    offline, by rules; the store is a temporary one.
+    The transcript ships with the package. The rules planner works offline; the store is temporary.
     """
     text = importlib.resources.files("applier.eval").joinpath("transcript.json").read_text("utf-8")
+    data = json.loads(text)
+    data["messages"].pop()  # the last answer: an agent compacts before a call of the model
     if copy:
-        write_whole(copy, text)
+        if copy.exists():
+            raise click.UsageError(f"--copy {copy}: exists already: name a new file.")
+        write_whole(copy, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
         return
     with working("planning…"):
-        read = read_transcript(text)
-        messages = read.messages[:-1]  # as it stood when the model was called for the last time: then one compacts
-        sheet = reviewed(plan_compaction(messages, read.task, planner="rules", target_ratio=0.25), messages)
-        view, removed = _apply_and_restore(sheet.plan, messages)
+        read = read_transcript(data)
+        plan = plan_compaction(read.messages, read.task, planner="rules", target_ratio=0.25)
+        review = reviewed(plan, read.messages)
+        view, removed = _apply_and_restore(review.plan, read.messages)
     if as_json:
-        print_json({**sheet.to_json(), "restored_turns": len(removed)})
+        print_json({**review.to_json(), "restored_turns": len(removed)})
         return
-    print_sheet(screen(), sheet, whole=show_all)
+    print_review(screen(), review, whole=show_all, most=DEMO_LINES, brief_lines=DEMO_BRIEF_LINES)
     violations = len(check_messages(view))
-    breaches = f"breaks {violations} rules" if violations else "breaks no rule"
+    breaches = f"has {violations} violations" if violations else "breaks no rule"
     echo(
-        f"\nApplied: {len(messages)} messages of {sheet.plan.history.tokens:,} tokens became "
-        f"{len(view)} of {sheet.plan.estimated_tokens:,}; the list {breaches} of the Messages API."
+        f"\nApplied: {len(read.messages)} messages of {review.plan.history.tokens:,} tokens became "
+        f"{len(view)} of {review.plan.estimated_tokens:,}; the list {breaches} of the Messages API."
     )
-    echo(f"Restored: all {len(removed)} removed turns came back byte-exact, {removed[0]} for one.")
-    echo("Your own: compactor plan TRANSCRIPT --task '…'")
+    echo(f"Restored: all {len(removed)} removed turns came back byte-exact, for example {removed[0]}.")
+    echo("Next: compactor demo --all shows everything; compactor plan TRANSCRIPT --task '…' plans your own.")
 
 
 def _apply_and_restore(plan: CompactionPlan, messages: Sequence[Message]) -> tuple[list[Any], list[str]]:
-    """The view, and the references of all removed turns, each of which came back as it was."""
+    """Return the view, and the references of all removed turns after restoring each of them."""
     history = read_history(messages)
     removed = {f"{history_key(history.digest)}:{own.turn_id}": own for own in plan.turns if own.strategy != "keep"}
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
         view = apply(plan, messages, store=store)
         for reference, own in removed.items():
             if store.restore(reference).messages != history.messages_of(history.by_id[own.turn_id]):
-                raise StoreDamaged(f"{reference} did not come back as it was")
+                raise StoreDamaged(f"{reference} was restored with other content")
     return view, list(removed)

@@ -1,6 +1,6 @@
 """The printed review of one plan made by hand, letter by letter, on a narrow and a wide terminal.
 
-After a wanted change: ``REWRITE_GOLDEN=1 pytest tests/cli/test_review_sheet.py``, and read the difference.
+After a wanted change: ``REWRITE_GOLDEN=1 pytest tests/cli/test_print_review.py``, and read the difference.
 """
 
 import math
@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from applier.cli.print_sheet import print_sheet, table_runs
+from applier.cli.print_review import print_review
 from applier.cli.screen import FULL_WIDTH
-from applier.sheet import Sheet, review_sheet, reviewed
+from applier.plan_review import PlanReview, review_plan, reviewed
 from applier.view import Preview
 from planner import (
     CompactionPlan,
@@ -27,6 +27,7 @@ from planner import (
     Usage,
     plan_compaction,
 )
+from planner.review_text import PlanNotes, row_groups
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADS = {
@@ -79,27 +80,26 @@ PLAN = CompactionPlan(
     ),
 )
 PREVIEW = Preview([], 12_905, 1_104, 2, 12_864, 1.1, "strip", PLAN)
-SHEET = Sheet(
-    PLAN,
+NOTES = PlanNotes(
     HEADS,
     ({"turn": "t3", "what": HEADS["t3"], "how": "Error: parallel_refresh timed out after 30 s · 1 failed, 41 passed"},),
     {
         "t2": "t2 Read src/auth.ts",
         "t3": "t3 ✗ Deadlock.\n" + "\n".join(f" line {n}" for n in range(1, 9)),
     },
-    PREVIEW,
 )
+REVIEW = PlanReview(PLAN, NOTES, PREVIEW)
 
 
-def printed(sheet: Sheet, width: int, **how: bool) -> str:
+def printed(review: PlanReview, width: int, **how: bool) -> str:
     console = Console(file=StringIO(), width=width, markup=False, emoji=False, highlight=False)
-    print_sheet(console, sheet, **how)
+    print_review(console, review, **how)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_review_reads_as_agreed(width):
-    found, path = printed(SHEET, width), GOLDEN / f"review-{width}.txt"
+    found, path = printed(REVIEW, width), GOLDEN / f"review-{width}.txt"
     if os.environ.get("REWRITE_GOLDEN"):
         path.write_text(found, encoding="utf-8")
     assert found == path.read_text(encoding="utf-8")
@@ -121,18 +121,18 @@ def test_a_failure_is_named_by_the_call_that_failed_and_whole_where_there_is_roo
         {"role": "assistant", "content": "Hm. " * 200},
         {"role": "user", "content": "Go on."},
     ]
-    sheet = reviewed(plan_compaction(messages, "fix", planner="rules", target_ratio=0.5), messages)
-    assert "✗ t2 Bash npm test -- --testName…: Error: boom" in printed(sheet, 80)
-    assert f"✗ t2 Bash {commands['b']}: Error: boom" in printed(sheet, FULL_WIDTH)
-    assert "✗ t2: failed approach" in printed(review_sheet(sheet.plan.unbound()), 80)
+    review = reviewed(plan_compaction(messages, "fix", planner="rules", target_ratio=0.5), messages)
+    assert "✗ t2 Bash npm test -- --testNamePattern para…: Error: boom" in printed(review, 80)
+    assert f"✗ t2 Bash {commands['b']}: Error: boom" in printed(review, FULL_WIDTH, whole=True)
+    assert "✗ t2: failed approach" in printed(review_plan(review.plan.unbound()), 80)
 
 
 def test_brief_is_shown_whole():
-    assert "  FAILED\n  - Mutex around refresh() deadlocked (t3)\n" in printed(SHEET, 80)
+    assert "  FAILED\n  - Mutex around refresh() deadlocked (t3)\n" in printed(REVIEW, 80)
 
 
 def test_all_unfolds_rows_stand_ins_and_facts():
-    whole = printed(Sheet(PLAN, HEADS, left=SHEET.left), 80, whole=True)
+    whole = printed(PlanReview(PLAN, REVIEW.notes), 80, whole=True)
     assert all(f"\nt{number} " in whole for number in range(1, 10))
     assert "line 8" in whole
     assert "timeout after 30 s" in whole
@@ -140,8 +140,8 @@ def test_all_unfolds_rows_stand_ins_and_facts():
 
 def test_never_paying_back_is_said():
     preview = Preview([], 10, 10, 0, 10, math.inf, "strip", PLAN)
-    assert "never pays back" in " ".join(printed(Sheet(PLAN, preview=preview), 80).split())
-    assert Sheet(PLAN, preview=preview).to_json()["cost"]["payback_calls"] is None
+    assert "never pays back" in " ".join(printed(PlanReview(PLAN, preview=preview), 80).split())
+    assert PlanReview(PLAN, preview=preview).to_json()["cost"]["payback_calls"] is None
 
 
 strategies = st.lists(st.sampled_from(["keep", "summarize", "reference", "drop"]), min_size=1, max_size=60)
@@ -150,27 +150,27 @@ strategies = st.lists(st.sampled_from(["keep", "summarize", "reference", "drop"]
 @given(strategies)
 def test_folded_rows_lose_no_turn_and_fold_no_two_strategies(strategies):
     turns = [decision(n, strategy, 0.5, n, n // 2) for n, strategy in enumerate(strategies, 1)]
-    rows = table_runs(turns)
+    rows = row_groups(turns)
     assert [own for row in rows for own in row] == turns
     assert all(len({own.strategy for own in row}) == 1 for row in rows)
-    assert table_runs(turns, fold=False) == [[own] for own in turns]
+    assert row_groups(turns, fold=False) == [[own] for own in turns]
 
 
 def test_a_run_of_neighbours_is_one_row_with_all_its_tokens_that_says_how_many_failed():
     turns = tuple(decision(n, "keep", n / 10, 10, n, failed_approach=n == 2) for n in range(1, 5))
     heads = {f"t{n}": "Bash npm test" for n in range(1, 5)}
-    row = printed(Sheet(PLAN.model_copy(update={"turns": turns}), heads), 120).split("\nt1-t4")[1].splitlines()[0]
-    assert row.split() == "keep 0.40 40 10 ✗ 4 turns, 1 failed: Bash".split()  # noqa: SIM905
+    review = PlanReview(PLAN.model_copy(update={"turns": turns}), PlanNotes(heads))
+    assert "\nt1-t4 keep      0.40     40    10 ✗ 4 turns, 1 failed (Bash)\n" in printed(review, 120)
 
 
 def test_verdict_stands_first():
-    assert printed(SHEET, 80).startswith("12,905 tokens → 1,104 (9%); target 3,000: met.\n9 turns: 3 keep")
+    assert printed(REVIEW, 80).startswith("12,905 tokens → 1,104 (9%); target 3,000: met.\n9 turns: 3 keep")
 
 
 @given(st.text(min_size=1), st.text(), st.integers(60, 140))
 def test_no_content_steers_the_terminal_or_widens_the_table(what, why, width):
     plan = PLAN.model_copy(update={"turns": (decision(1, "keep", 0.5, 1, 1, why),), "task": what})
-    out = printed(Sheet(plan, {"t1": what}), width)
+    out = printed(PlanReview(plan, PlanNotes({"t1": what})), width)
     assert not {char for char in out if ord(char) < 32 and char != "\n"}
     assert "\x1b" not in out
     out.encode()
@@ -178,4 +178,34 @@ def test_no_content_steers_the_terminal_or_widens_the_table(what, why, width):
 
 def test_markup_in_content_is_shown_as_it_is():
     plan = PLAN.model_copy(update={"turns": (decision(1, "keep", 0.5, 1, 1, "[bold]x[/]"),)})
-    assert "[bold]x[/]" in printed(Sheet(plan), 80)
+    assert "[bold]x[/]" in printed(PlanReview(plan), 80)
+
+
+MANY = 200
+
+
+def many_turns(changed: str = "") -> CompactionPlan:
+    """A plan of turns that never share a row, and of more failures than fit a screen."""
+    strategies = ("keep", "drop")
+    reasons = {changed: "set by hand"}
+    turns = tuple(
+        decision(n, strategies[n % 2], 0.5, n, 0, reasons.get(f"t{n}", "old"), failed_approach=True)
+        for n in range(1, MANY + 1)
+    )
+    return PLAN.model_copy(update={"turns": turns})
+
+
+@given(st.sampled_from([f"t{number}" for number in range(1, MANY + 1)]))
+def test_a_long_plan_fits_three_screens_and_shows_what_was_changed_by_hand(changed):
+    text = printed(PlanReview(many_turns(changed), NOTES), 120)
+    assert len(text.splitlines()) < 75
+    assert [line.split()[0] for line in text.splitlines() if line.endswith("set by hand")] == [changed]
+    assert f"… and {MANY - 24} smaller rows" in text
+
+
+def test_a_plan_prints_as_its_review():
+    assert str(PLAN) == PLAN.review()
+    assert PLAN.review().startswith("12,905 tokens → 1,104 (9%); target 3,000: met.\n9 turns: 3 keep")
+    assert max(map(len, PLAN.review(60).splitlines())) <= 60
+    assert "timeout after 30 s" in PLAN.review(whole=True)
+    assert len(many_turns().review(whole=True).splitlines()) > 2 * MANY

@@ -1,0 +1,95 @@
+"""A plan under review: a person's changes checked by the guards, and the cost of switching to its view.
+
+Pure: everything comes from the plan and its history. Prints nothing, writes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from applier.view import Preview, preview
+from planner.brief import BRIEF_FINDINGS
+from planner.errors import SettingsError
+from planner.plan import CompactionPlan, Strategy
+from planner.review_text import SET_BY_HAND, PlanNotes, plan_notes
+
+__all__ = ["Edit", "PlanReview", "review_plan", "reviewed"]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A person's decision about turns ``t{first}`` to ``t{last}``."""
+
+    first: int
+    last: int
+    strategy: Strategy
+    excerpts: tuple[tuple[int, int], ...] | None = None
+    """Line ranges to keep of a summarized turn; None keeps the plan's own."""
+
+
+@dataclass(frozen=True)
+class PlanReview:
+    """A guarded plan with its notes and its preview, ready to be printed or shown in a browser."""
+
+    plan: CompactionPlan
+    notes: PlanNotes = field(default_factory=PlanNotes)
+    preview: Preview | None = None
+    """None without the transcript."""
+
+    @property
+    def changes(self) -> bool:
+        """True unless applying the plan would leave everything as it is."""
+        return self.preview is None or self.preview.first_changed_message is not None
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """Cost of switching to the view, as JSON data; ``payback_calls`` is None if it never pays back."""
+        names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "payback_calls")
+        cost = {name: getattr(self.preview, name) for name in (*names, "thinking", "dollars")}
+        return cost | ({"payback_calls": None} if cost["payback_calls"] == math.inf else {})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the whole plan, the text left in place of each turn, and the cost, as JSON data."""
+        plan = {"plan": self.plan.model_dump(mode="json")}
+        return {**plan, "left_in_place": dict(self.notes.left), "cost": self.cost} if self.preview else plan
+
+
+def reviewed(
+    plan: CompactionPlan, messages: Sequence[object], edits: Sequence[Edit] = (), *, brief: str | None = None
+) -> PlanReview:
+    """Return the review of `plan` over `messages`, after `edits` and with `brief` in place of the plan's own.
+
+    Its plan is the one that the guards let pass. Writes nothing.
+
+    Raises:
+        SettingsError: an edit names a turn that the plan does not have.
+        StalePlan: the plan was made for other messages.
+    """
+    changed = _edited(plan, edits)
+    if brief is not None:
+        findings = tuple(finding for finding in changed.findings if finding.code not in BRIEF_FINDINGS)
+        changed = changed.model_copy(update={"brief": brief, "findings": findings})
+    shown = preview(changed, messages)
+    return review_plan(shown.plan, shown)
+
+
+def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
+    """Return `plan` with `edits` in place of its decisions; later edits win."""
+    decisions = plan.decisions
+    for edit in edits:
+        if f"t{edit.last}" not in decisions:
+            raise SettingsError(f"--set t{edit.last}={edit.strategy}: the plan has turns t1 to t{len(plan.turns)}")
+        change: dict[str, Any] = {"strategy": edit.strategy, "reason": SET_BY_HAND}
+        if edit.excerpts is not None:
+            change["excerpts"] = edit.excerpts
+        for turn_id in (f"t{number}" for number in range(edit.first, edit.last + 1)):
+            decisions[turn_id] = decisions[turn_id].model_copy(update=change)
+    return plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan
+
+
+def review_plan(plan: CompactionPlan, shown: Preview | None = None) -> PlanReview:
+    """Return the review of `plan` as it is; `shown` is its preview."""
+    return PlanReview(plan, plan_notes(plan), shown)
