@@ -226,7 +226,11 @@ def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[
     """Something clearly shorter, once for each list prepared; None if there is nothing."""
     if state.is_recovering:
         return None
-    state.receive(messages)
+    try:
+        state.receive(messages)
+    except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
+        state.trouble("prepare_failed", f"{type(error).__name__}: {error}")
+        return None
     state.is_recovering = True
     state.maximum_tokens = refused.maximum_tokens or state.maximum_tokens
     state.gauge = state.gauge.refused(state.view.total, refused.actual_tokens, state.limit_tokens)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from planner.analysis import Analysis, analyze_history
 from planner.errors import TranscriptError
@@ -135,11 +135,25 @@ class HistoryTracker:
         """The results of that message and those behind it; work proportional to these."""
         return self.results[bisect_left(self.results, message, key=lambda result: result.message) :]
 
+    def copy(self) -> HistoryTracker:
+        """Return a tracker of the same messages that changes by itself."""
+        return replace(
+            self,
+            originals=[*self.originals],
+            plain=[*self.plain],
+            digests=[*self.digests],
+            counted=[*self.counted],
+            results=[*self.results],
+            _calls={**self._calls},
+            _heads=[*self._heads],
+            _replaced={index: [*sent] for index, sent in self._replaced.items()},
+        )
+
     def take(self, messages: Sequence[object]) -> Arrival:
-        """Find what is new in the caller's list and append it to the history.
+        """Find the new messages of the caller's list and append them to the history.
 
         Raises:
-            TranscriptError: it is no list, or a new entry is not a message.
+            TranscriptError: `messages` is no list, or a new entry is no message.
         """
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
@@ -210,7 +224,7 @@ class HistoryTracker:
         known = zip(range(start, stop), own, strict=False)
         marked = {index: m for index, m in known if isinstance(m, dict) and m != self.plain[index]}
         for index, message in marked.items():
-            self.originals[index], self.plain[index] = message, deepcopy(plain_message(message))
+            self.originals[index], self.plain[index] = message, _copied(plain_message(message))
             self._history = None
         return bool(marked)
 
@@ -226,7 +240,7 @@ class HistoryTracker:
         self.digests.append(message_digest(plain))
         self.counted.append(self.counter.message(plain))
         self.originals.append(message)
-        self.plain.append(deepcopy(plain))
+        self.plain.append(_copied(plain))
         self.tokens += self.counted[-1]
         for at, block in enumerate(blocks(plain)):
             if block["type"] == "tool_use":
@@ -235,6 +249,19 @@ class HistoryTracker:
                 call = self._calls.get(str(block.get("tool_use_id"))) or _call("", None)
                 tokens, is_error = self.counter.block(block), bool(block.get("is_error"))
                 self.results.append(Result(index, at, call, result_text(block), tokens, is_error))
+
+
+def _copied(message: Message) -> Message:
+    """Return a copy of `message`, whose lists and dicts nest to any depth."""
+    copied = dict(message)
+    stack: list[Any] = [copied]
+    while stack:
+        part = stack.pop()
+        for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+            if isinstance(value, dict | list):
+                part[key] = value.copy()
+                stack.append(part[key])
+    return copied
 
 
 def _call(name: object, arguments: object) -> Call:

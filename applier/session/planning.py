@@ -108,12 +108,12 @@ class Planning:
     """The agent's client becomes known with `agent_request`: a planner that shares it is not asked before."""
     previous: CompactionPlan | None = None
     """The last plan of the session, whether it came into force or not: the next one builds on what was read for it."""
-    read_tokens: int = 0
-    """What planners have read for all plans, those that came to nothing included."""
+    read_before: int = 0
+    """Tokens that planners had read for this session when this process took it up."""
     ready: CompactionPlan | None = None
     """A plan that was made beforehand, for a history that was a prefix of the present one."""
     planned: list[Planned] = field(default_factory=list)
-    """Who was asked in this process; added to by the worker, too."""
+    """Requests to planners in this process, in order. Only grows, also in the worker: what was spent stays spent."""
     is_elsewhere: bool = False
     """Another process plans for this session, or may do so now."""
     failures: int = 0
@@ -127,6 +127,15 @@ class Planning:
         """Take from the settings of the session what is of plans."""
         self.settings = self.session_settings.plan
         self.worker = Worker(self.session_settings.background_debounce_seconds)
+
+    @property
+    def read_tokens(self) -> int:
+        """Tokens that planners have read for all plans, unused ones included."""
+        return self.read_before + sum(planned.usage.read_tokens for planned in self.planned)
+
+    def count_read(self, tokens: int) -> None:
+        """Set `read_tokens`: the session counts so many, requests of this process included."""
+        self.read_before += tokens - self.read_tokens
 
     @property
     def breaker(self) -> BreakerState:
@@ -210,15 +219,11 @@ class Planning:
             usage = getattr(error, "usage", None)
             spent = usage if isinstance(usage, Usage) else Usage()
             failure = str(error) or type(error).__name__
-            self._note(Planned(name_of_planner(planner, model), spent, failure, self.clock() - started))
+            self.planned.append(Planned(name_of_planner(planner, model), spent, failure, self.clock() - started))
             raise
         made = plan.provenance
-        self._note(Planned(made.model or made.planner, made.usage, seconds=self.clock() - started))
+        self.planned.append(Planned(made.model or made.planner, made.usage, seconds=self.clock() - started))
         return plan
-
-    def _note(self, planned: Planned) -> None:
-        self.planned.append(planned)
-        self.read_tokens += planned.usage.read_tokens
 
     def take_up(self) -> CompactionPlan | None:
         """What the worker has made meanwhile, if it has come to an end."""

@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -109,8 +108,8 @@ class Session:
         self._owns_store = not isinstance(store, SessionStore)
         shared = store if isinstance(store, SessionStore) else SessionStore(store)
         shared.folder, shared.clock = settings.project, clock
-        self._begin = partial(
-            State,
+        request = AgentCall(model or settings.plan.target_model, system, tools)
+        self._state = State(
             session_id=self.session_id,
             owner=session_id or "",
             settings=settings,
@@ -121,9 +120,10 @@ class Session:
             planner=planner,
             client=client,
             is_shared=is_shared,
+            task=task,
+            call=request,
         )
-        request = AgentCall(model or settings.plan.target_model, system, tools)
-        self._state = self._begin(task=task, call=request)
+        self._draft: State | None = None
         if self._state.no_room:
             raise SettingsError(self._state.no_room)
         self._sharing = Sharing(self.session_id) if is_shared else None
@@ -131,17 +131,25 @@ class Session:
             raise SettingsError("is_shared: a session is shared by its session_id")
         if session_id is not None and not is_shared:
             self._state.resume()
-        self._snapshot = SessionState.of(self._state)
         _SESSIONS.add(self)
 
     @contextmanager
     def _alone(self) -> Iterator[State]:
-        """The state, for one caller at a time; what `state` shows is renewed at the end."""
+        """Yield a copy of the state to one caller at a time; it becomes the state at the end, in one step.
+
+        Whatever interrupts the call leaves the session as it was before. A hook that calls the session back works on
+        the same copy.
+        """
         with self._lock:
+            if self._draft is not None:
+                yield self._draft
+                return
             try:
-                yield self._state
+                self._draft = draft = self._state.copy()
+                yield draft
+                self._state = draft
             finally:
-                self._snapshot = SessionState.of(self._state)
+                self._draft = None
 
     @contextmanager
     def _turn(self) -> Iterator[State]:
@@ -155,7 +163,7 @@ class Session:
 
     def mark(self, marks: list[str]) -> None:
         """By `marks` its keeper knows the conversation again; of a shared session every process is told."""
-        self._state.marks = marks
+        self._state.marks[:] = marks
 
     @property
     def task(self) -> str:
@@ -277,7 +285,7 @@ class Session:
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
         """What to send instead, after the provider answered `error` to the list last prepared.
 
-        None if the error is not about the prompt's length, or nothing shorter can be sent: raise it then.
+        None if the error is not about the prompt's length, or nothing shorter can be sent: raise it then. Never raises.
         The reactive retry is given once per prepared list; it is more aggressive than any trigger.
         """
         refused = read_too_long(error)
@@ -362,7 +370,7 @@ class Session:
     @property
     def state(self) -> SessionState:
         """Where the session stands after the last call that came to an end; waits for none that runs."""
-        return replace(self._snapshot, breaker=self._state.planning.breaker)
+        return SessionState.of(self._state)
 
     @property
     def plan(self) -> CompactionPlan | None:
@@ -423,15 +431,12 @@ _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def _in_forked_child() -> None:
-    """A lock that another thread held is held for ever, and what that was doing is half done: begin anew."""
+    """Replace a lock that another thread held, and that nobody frees here; what that thread was doing is not done."""
     for session in list(_SESSIONS):
         if session._lock.acquire(blocking=False):
             session._lock.release()
         else:
-            before = session._state
-            session._lock = threading.RLock()
-            session._state = session._begin(task=before.planning.task, call=before.call)
-            session._sharing = session._sharing and Sharing(session.session_id)
+            session._lock, session._draft = threading.RLock(), None
 
 
 if hasattr(os, "register_at_fork"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -101,43 +101,36 @@ def _doubted(data: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 class Sharing:
-    """What this process knows of a session that others may serve, too."""
+    """Takes up and saves a session that other processes may serve, too, around each call."""
 
     def __init__(self, session_id: str) -> None:
-        """Nothing yet."""
+        """Serve that session in this process."""
         self.process, self._name = uuid.uuid4().hex, session_name(session_id)
-        self._number: int | None = None
-        """Of the state that was taken up or saved last; 0: there was none."""
-        self._is_saved, self._is_lost = False, False
-        """All that happened here is in that state; the store could not be asked at the last call."""
-        self._frame: SavedFrame | None = None
-        """What is in force there."""
-        self._planner, self._planner_until = "", 0.0
 
     @contextmanager
     def turn(self, state: State) -> Iterator[None]:
-        """One call: alone in the session if that can be had soon, from where the last one has left it. Never raises by
-        itself."""
+        """Enclose one call: alone in the session if that can be had soon, from where the last one has left it. Never
+        raises by itself."""
         with ExitStack() as stack:
             problem, is_alone = "", False
             try:
                 is_alone = stack.enter_context(self._hold(state, HOLD_SECONDS))
                 self._take_up(state)
-                state.store_failed_at = None if self._is_lost else state.store_failed_at
+                state.store_failed_at = None if state.standing.is_lost else state.store_failed_at
             except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
                 problem, state.store_failed_at = f"this process goes on by what it knows: {error}", state.clock()
-            self._is_lost = bool(problem)
+            state.standing = replace(state.standing, is_lost=bool(problem))
             state.trouble("store_failed", problem)
-            is_planned = self._planner != self.process and state.clock() < self._planner_until
+            is_planned = state.standing.planner != self.process and state.clock() < state.standing.planner_until
             state.planning.is_elsewhere = not is_alone or is_planned
             yield
             self._save(state)
 
     def note(self, state: State) -> None:
-        """Tell what was learned between two calls, unless another process is in one."""
+        """Save what was learned between two calls, unless another process is in one."""
         try:
             with ExitStack() as stack:
-                if not self._is_lost and stack.enter_context(self._hold(state, 0)):
+                if not state.standing.is_lost and stack.enter_context(self._hold(state, 0)):
                     self._save(state)
         except StoreError as error:
             state.trouble("store_failed", f"other processes do not know of the newest answer: {error}")
@@ -151,52 +144,56 @@ class Sharing:
         Raises:
             StoreError: the store does not say.
         """
-        data = state.store.use(lambda store: store.get_state(self._name))
+        data, standing = state.store.use(lambda store: store.get_state(self._name)), state.standing
         number = _number(data)
-        if number == self._number:
+        if number == standing.number:
             return
-        if self._number is None:
+        if standing.number is None:
             state.log.load(state.store.use(lambda store: store.events(state.session_id)))
-        unsaved = 0 if self._is_saved else state.last.messages
+        unsaved = 0 if standing.is_saved else state.last.messages
         try:
             saved = None if data is None else _read(data)
-            if saved is not None and not (self._is_saved and saved.frame == self._frame):
+            if saved is not None and not (standing.is_saved and saved.frame == standing.frame):
                 state.go_on_from(saved)
         except (StoreDamaged, ReferenceNotFound, TranscriptError):
-            self._number = number  # what this process knows takes its place
+            state.standing = replace(standing, number=number)  # what this process knows takes its place
             raise
-        self._number, self._frame, self._is_saved = number, saved.frame if saved else None, saved is not None
+        frame = saved.frame if saved else None
+        state.standing = replace(standing, number=number, frame=frame, is_saved=saved is not None)
         if isinstance(saved, Shared):
-            self._planner, self._planner_until = saved.planner, saved.planner_until
+            until = saved.planner_until
+            state.standing = replace(state.standing, planner=saved.planner, planner_until=until)
             _go_on(state, saved)
             state.is_answered = state.is_answered and unsaved != saved.messages
 
     def _save(self, state: State) -> None:
         """Store where the session stands, if nobody else has meanwhile."""
-        self._is_saved = False
-        if self._is_lost:
+        state.standing = replace(state.standing, is_saved=False)
+        if state.standing.is_lost:
             return
         try:
             if not state.committed.key:  # with what is stored of it, it is forgotten
                 state.commit(state.committed.frame, state.view)
-            change = _Change(self._number or 0, self._frame, self._shared(state))
+            change = _Change(state.standing.number or 0, state.standing.frame, self._shared(state))
             state.store.use(lambda store: store.change_state(self._name, change))
         except StoreError as error:
             state.trouble("store_failed", f"other processes do not know of the newest call: {error}")
             return
         if change.is_made:
-            self._number, self._frame, self._is_saved = change.to.number, change.to.frame, True
+            to = change.to
+            state.standing = replace(state.standing, number=to.number, frame=to.frame, is_saved=True)
             state.is_answered = change.to.moving.is_answered
 
     def _shared(self, state: State) -> Shared:
         last, planning = state.last, state.planning
         if planning.worker.job is not None or planning.ready is not None:
-            self._planner, self._planner_until = self.process, (planning.worker.started_at or 0.0) + PLAN_SECONDS
-        elif self._planner == self.process:
-            self._planner_until = 0.0
+            until = (planning.worker.started_at or 0.0) + PLAN_SECONDS
+            state.standing = replace(state.standing, planner=self.process, planner_until=until)
+        elif state.standing.planner == self.process:
+            state.standing = replace(state.standing, planner_until=0.0)
         return Shared(
             **dict(state.to_save()),
-            number=(self._number or 0) + 1,
+            number=(state.standing.number or 0) + 1,
             messages=last.messages,
             counted_tokens=last.counted_tokens,
             at=last.at,
@@ -204,8 +201,8 @@ class Sharing:
             marks=state.marks,
             gauge=state.gauge,
             rests=[(*tier, *until) for tier, until in state.rests.items()],
-            planner=self._planner,
-            planner_until=self._planner_until,
+            planner=state.standing.planner,
+            planner_until=state.standing.planner_until,
         )
 
 
@@ -213,7 +210,8 @@ def _go_on(state: State, saved: Shared) -> None:
     """`saved` is how the last call has left `state`, whose frame is in force already."""
     for name, value in saved.moving:
         setattr(state, name, value)
-    state.planning.read_tokens, state.compactions = saved.read_tokens, saved.compactions
+    state.planning.count_read(saved.read_tokens)
+    state.compactions = saved.compactions
     state.rests = {(tier, forced): (history, answered) for tier, forced, history, answered in saved.rests}
     scales = [TokenCounter.for_model(model).scale for model in (saved.model, state.call.model)]
     if scales[0] == scales[1]:

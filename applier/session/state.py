@@ -6,6 +6,7 @@ in `applier.session.call` and `applier.session.compaction`.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -47,6 +48,24 @@ class LastList:
     frame: Frame = field(default_factory=Frame)
     """Behind whose list the newest answers were thought."""
     undoable: tuple[tuple[Frame, int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Newest stored state of a shared session, as far as this process knows: see `applier.session.sharing`."""
+
+    number: int | None = None
+    """Number of the state that was taken up or saved last; 0: the store had none; None: not asked yet."""
+    is_saved: bool = False
+    """True if everything that happened in this process is in that state."""
+    is_lost: bool = False
+    """True if the store could not be asked at the last call."""
+    frame: SavedFrame | None = None
+    """Frame in force there."""
+    planner: str = ""
+    """Process that makes a plan beforehand or has made one."""
+    planner_until: float = 0.0
+    """Time until which the others wait for it."""
 
 
 @dataclass
@@ -98,6 +117,7 @@ class State:
     focus: str = ""
     is_recovering: bool = False
     """The reactive retry for the list last prepared was given."""
+    standing: Standing = field(default_factory=Standing)
     is_shared: bool = False
     """Other processes may serve the session, too: see `applier.session.sharing`."""
     marks: list[str] = field(default_factory=list)
@@ -121,6 +141,14 @@ class State:
         self.store_opening = self.store.opening
         """That of the store that was last made to hold all that is left out."""
         self.take_call(self.call)
+
+    def copy(self) -> State:
+        """Return a state to change in one call; this one stays as it is. Store, log and worker are shared."""
+        copied = copy.copy(self)
+        copied.tracker, copied.planning = self.tracker.copy(), copy.copy(self.planning)
+        copied.view = View([*self.view.messages], [*self.view.counted])
+        copied.rests, copied.troubles = {**self.rests}, {**self.troubles}
+        return copied
 
     @property
     def limit_tokens(self) -> int:
@@ -203,7 +231,9 @@ class State:
         """Take the caller's list: afterwards `view` is a valid list for it."""
         if not len(self.tracker) and isinstance(messages, Sequence):
             self._go_on_from_view(messages)
-        arrival = self.tracker.take(messages)
+        tracker = self.tracker.copy()  # a list that cannot be read leaves the history as it is
+        arrival = tracker.take(messages)
+        self.tracker = tracker
         committed, frame = self.committed, self.committed.frame
         if arrival.changed:  # what stands for the messages before it stays
             self.undoable, self.thought_since, self.rests = (), 0, {}
@@ -382,7 +412,8 @@ class State:
         self.tracker, self.strangers = tracker, frozenset()
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
         self.gauge = replace(self.gauge, ratio=saved.ratio, extra_tokens=saved.extra_tokens, is_resumed=measured)
-        self.planning.read_tokens, self.compactions = saved.read_tokens, saved.compactions
+        self.planning.count_read(saved.read_tokens)
+        self.compactions = saved.compactions
         self._go_on(committed, length)
         if not saved.is_sent:
             self.last = replace(self.last, frame=Frame())
