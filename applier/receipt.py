@@ -141,7 +141,7 @@ def forecast(
     if shown.first_changed_message is None:
         return f"A compaction now would change nothing: all {before:,} tokens stay"
     verdict = _verdict("A compaction now", before, after, shown.dollars if dollars is None else dollars)
-    more = [f"All of it, to change in a browser: {review}"] if review else []
+    more = [f"All of it, for review: {review}"] if review else []
     return _printable((verdict, *_told(account, "Would leave"), *more))
 
 

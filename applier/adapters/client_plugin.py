@@ -1,12 +1,13 @@
-"""The plugins by which clients compact with us: their folders' files, and what keeps Claude Code from loading its own.
+"""The plugins by which clients compact with us: their files, their folders, and the reasons why a client ignores them.
 
-A folder in the client's ``skills`` is loaded by itself, in every session and project (seen with 2.1.330): there is no
-setting to change, and no copy that could grow old. Reads no file but those of the wheel, and writes none but theirs.
+A client loads our folder by itself in every session and project: no setting is changed, and no copy grows old. Reads
+only the wheel's files, and writes only the plugin's.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from applier.adapters.transcripts.claude_code import config_folder
 __all__ = [
     "CLAUDE_CODE",
     "CLIENTS",
+    "ENTRY",
     "PART",
     "PLUGIN_NAME",
     "PluginClient",
@@ -37,12 +39,12 @@ __all__ = [
 
 PLUGIN_NAME = "compactor"
 PART = f".{PLUGIN_NAME}-install-"
-"""How a folder begins that is being made or taken away; the client does not look into hidden ones."""
+"""Prefix of a folder that is being installed or removed; clients ignore hidden folders."""
 PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
-"""How the client calls it."""
+"""Name of the plugin in Claude Code."""
+ENTRY = f"../{PLUGIN_NAME}.js"
+"""File beside the folder that loads it, for a client that loads files (OpenCode)."""
 MANIFEST, PROGRAM = ".claude-plugin/plugin.json", "program.json"
-FIRST_VERSION = (2, 1, 287)
-"""Of the client that loads mods unasked."""
 ADMINISTRATOR = "ask whoever manages this machine"
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 """``2.1.330`` in ``2.1.330 (Claude Code)``."""
@@ -51,20 +53,24 @@ _POLICY_PLUGINS = ("cc-plugin-sec-default@builtin", "sec-default@builtin")
 
 @dataclass(frozen=True)
 class PluginClient:
-    """A client that loads plugins of ours."""
+    """A client that loads a plugin of ours."""
 
     title: str
     command: str
-    """How it is run."""
-    shipped: tuple[str, ...]
-    """Where in the wheel its plugin's files are."""
+    """Program that a person types."""
+    sources: tuple[str, ...]
+    """Folders of the wheel, below `applier/adapters`, whose files make the plugin."""
     home: Callable[[Mapping[str, str]], Path]
-    """Where it keeps its own files."""
+    """Folder in which the client keeps its own files, by the environment."""
     holder: str
-    """The folder in there whose folders it loads."""
+    """Folder in there whose contents the client loads."""
+    first_version: tuple[int, int, int]
+    """First version whose interface has what the plugin uses."""
+    update: str
+    """Command that updates the client."""
 
     def folder(self, environment: Mapping[str, str]) -> Path:
-        """Where it finds the plugin."""
+        """Return the folder of the plugin."""
         return self.home(environment) / self.holder / PLUGIN_NAME
 
 
@@ -72,27 +78,54 @@ def _home_of_pi(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("PI_CODING_AGENT_DIR") or "~/.pi/agent").expanduser().absolute()
 
 
+def _home_of_opencode(environment: Mapping[str, str]) -> Path:
+    shared = environment.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(environment.get("OPENCODE_CONFIG_DIR") or os.path.join(shared, "opencode")).expanduser().absolute()
+
+
 CLAUDE_CODE = "claude-code"
 CLIENTS = {
-    CLAUDE_CODE: PluginClient("Claude Code", "claude", ("claude_code_mod", "plugin"), config_folder, "skills"),
-    "pi": PluginClient("Pi", "pi", ("pi_extension",), _home_of_pi, "extensions"),
+    CLAUDE_CODE: PluginClient(
+        "Claude Code", "claude", ("claude_code_mod/plugin",), config_folder, "skills", (2, 1, 287), "claude update"
+    ),
+    "opencode": PluginClient(
+        "OpenCode",
+        "opencode",
+        ("javascript/opencode", "javascript/shared"),
+        _home_of_opencode,
+        "plugins",
+        (1, 18, 17),
+        "opencode upgrade",
+    ),
+    "pi": PluginClient(
+        "Pi",
+        "pi",
+        ("javascript/pi", "javascript/shared"),
+        _home_of_pi,
+        "extensions",
+        (0, 87, 0),
+        "npm install -g @earendil-works/pi-coding-agent",
+    ),
 }
-"""What can be installed, by what a person types."""
+"""Clients with a plugin, by the name that a person types."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What keeps the mod from its work, and what to do about it."""
+    """A reason why the plugin does not work, and its cure."""
 
     what: str
     cure: str
 
 
 def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: str = CLAUDE_CODE) -> dict[str, bytes]:
-    """Every file of the folder, by its path in it; the program that it runs is `argv`, with `environment` added."""
-    shipped = files("applier.adapters").joinpath(*CLIENTS[client].shipped)
+    """Return every file of the plugin by its path in the folder; it runs `argv` with `environment` added."""
     program = {"argv": list(argv), "environment": dict(environment)}
-    return {**dict(_below(shipped, "")), PROGRAM: (json.dumps(program, indent=2) + "\n").encode()}
+    contents = {PROGRAM: (json.dumps(program, indent=2) + "\n").encode()}
+    for source in CLIENTS[client].sources:
+        contents |= _below(files("applier.adapters").joinpath(source), "")
+    entry = contents.pop(f"{PLUGIN_NAME}.js", None)
+    return contents if entry is None else {**contents, ENTRY: entry}
 
 
 def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
@@ -104,30 +137,33 @@ def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
-    """Have `folder` hold these files and nothing else: made beside it and put in its place.
+    """Replace `folder` by these files: they are written beside it, and then moved into its place.
 
     Raises:
-        OSError: they cannot be written, and `folder` is as it was, or another process has put its own there.
+        OSError: they cannot be written, and `folder` is as it was; or another process has written its own there.
     """
     with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
         new = Path(beside, "new")
         new.mkdir(mode=0o700)  # the program's environment may name a store by its password
         for path, content in contents.items():
-            (new / path).parent.mkdir(parents=True, exist_ok=True)
-            (new / path).write_bytes(content)
+            file = Path(beside, "entry") if path == ENTRY else new / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
         if folder.exists():
             folder.rename(Path(beside, "old"))
         new.rename(folder)
+        if ENTRY in contents:  # last: it loads the folder
+            Path(beside, "entry").replace(folder / ENTRY)
 
 
 def is_ours(present: Mapping[str, bytes], shipped: Collection[str]) -> bool:
-    """True for the files of our folder, of any version; for some of those that are `shipped`, damaged too; for none."""
+    """Return True for our folder in any version, for a damaged one with only `shipped` files, and for no files."""
     named = _json(present.get(MANIFEST, b"")).get("name") == PLUGIN_NAME
     return named or PROGRAM in present or present.keys() <= set(shipped)
 
 
 def _json(raw: bytes) -> dict[str, Any]:
-    """The object in `raw`; an empty one if there is none."""
+    """Return the object in `raw`; empty if there is none."""
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):
@@ -136,7 +172,7 @@ def _json(raw: bytes) -> dict[str, Any]:
 
 
 def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]:
-    """The program that the folder names, and what is added to its environment; empty where that cannot be read."""
+    """Return the program that the folder runs and what it adds to the environment; empty if it cannot be read."""
     own = _json(present.get(PROGRAM, b""))
     argv, environment = own.get("argv"), own.get("environment")
     return (
@@ -145,18 +181,24 @@ def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]
     )
 
 
-def version_problem(printed: str) -> Problem | None:
-    """What is wrong with a client that prints this as its version."""
+def version_problem(client: PluginClient, printed: str) -> Problem | None:
+    """Return the problem of a client that prints this as its version; None if it is new enough."""
     match = _VERSION.search(printed)
     if match is None:
-        return Problem(f"the client says {printed[:60]!r} for its version", "is `claude` Claude Code?")
-    if tuple(map(int, match.groups())) >= FIRST_VERSION:
+        return Problem(
+            f"`{client.command} --version` prints {printed[:60]!r}, no version",
+            f"is `{client.command}` {client.title}?",
+        )
+    if tuple(map(int, match.groups())) >= client.first_version:
         return None
-    return Problem(f"Claude Code {match[0]} loads no mods; {'.'.join(map(str, FIRST_VERSION))} does", "claude update")
+    first = ".".join(map(str, client.first_version))
+    return Problem(
+        f"{client.title} {match[0]} is too old: it compacts by itself; {first} is the first that works", client.update
+    )
 
 
 def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Iterator[Problem]:
-    """What is wrong by what ``claude plugin list --json`` printed, where the mod is in `folder`."""
+    """Yield the problems in the output of ``claude plugin list --json``; the mod is in `folder`."""
     ours = [entry for entry in listing if str(entry.get("id", "")).partition("@")[0] == PLUGIN_NAME]
     others = [entry for entry in ours if entry.get("id") != PLUGIN_ID and entry.get("enabled")]
     for entry in others:
@@ -172,21 +214,21 @@ def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Itera
 
 
 def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
-    """Why the client does not take the mod as it is, by what ``claude plugin validate --json`` printed."""
+    """Yield the client's errors about the mod in the output of ``claude plugin validate --json``."""
     contents = checked.get("contents")
     parts = [checked.get("manifest"), *(contents if isinstance(contents, list) else ())]
     listed = [part.get("errors") for part in parts if isinstance(part, dict)]
     for error in (error for errors in listed if isinstance(errors, list) for error in errors):
-        said = error.get("message") if isinstance(error, dict) else error
-        yield Problem(f"Claude Code does not take the mod: {said}", "pip install -U relevance-compactor, then install")
+        message = error.get("message") if isinstance(error, dict) else error
+        yield Problem(f"Claude Code refuses the mod: {message}", "pip install -U relevance-compactor, then install")
 
 
 def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) -> Iterator[Problem]:
-    """What in the client's `settings`, in the file `name`, keeps it from loading mods.
+    """Yield the settings of Claude Code, in the file `name`, that keep it from loading mods.
 
-    `managed`: they are the machine's, whose rules a person cannot change.
+    `managed`: the machine's settings, which a person cannot change.
     """
-    cure = ADMINISTRATOR if managed else f"take it out of {name}"
+    cure = ADMINISTRATOR if managed else f"remove it from {name}"
     for key in ("disableAllHooks", "allowManagedHooksOnly") if managed else ("disableAllHooks",):
         if settings.get(key):
             yield Problem(f"{name}: {key} turns mods off", cure)
@@ -203,7 +245,7 @@ def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) 
 
 
 def _inside(settings: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """The object at the end of `names`; an empty one if there is none."""
+    """Return the object at the end of `names`; empty if there is none."""
     for name in names:
         inner = settings.get(name)
         settings = inner if isinstance(inner, dict) else {}

@@ -6,7 +6,7 @@ Decided when it is made, never by who calls. A store that is not there yet holds
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -45,14 +45,21 @@ class Visible:
     """What one answer may have: about 5,000 to 10,000 tokens, so that looking back never fills the window."""
 
     def __init__(
-        self, open_store: Callable[[], Store], *, session: str = "", history: str = "", project: str = ""
+        self,
+        open_store: Callable[[], Store],
+        *,
+        session: str | Sequence[str] = "",
+        history: str = "",
+        project: str = "",
     ) -> None:
-        """`session`: its id, or the name that a proxy's client gave; `history`: a key. Without one it shows nothing
-        but, where it is told a `project`, the facts of the conversations that worked in that folder.
+        """`session`: one or more ids, or names that a proxy's client gave; `history`: a key. Without one it shows
+        nothing but, with a `project`, the facts of the conversations that worked in that folder.
 
         `open_store` may raise `StoreError` while there is none; it is asked again then.
         """
-        self._open, self._session, self._history, self._project = open_store, session, history, project
+        sessions = (session,) if isinstance(session, str) else session
+        self._open, self._history, self._project = open_store, history, project
+        self._sessions = tuple(filter(None, sessions))
 
     @lazy_property
     def store(self) -> Store:
@@ -83,7 +90,7 @@ class Visible:
     def _newest_first(self) -> list[Conversation]:
         known = self.conversations()
         if not known:
-            raise ReferenceNotFound(NOTHING_YET if self._session or self._history else _NOBODYS)
+            raise ReferenceNotFound(NOTHING_YET if self._sessions or self._history else _NOBODYS)
         return known[::-1]
 
     def restore(
@@ -113,12 +120,12 @@ class Visible:
         return [event for event in self.store.events() if _session_of(event) in names] if names else []
 
     def _names(self) -> list[str]:
-        """The session itself and those below it, in the order of their first event."""
-        if not self._session:
+        """Return the sessions and those below them, in the order of their first event."""
+        if not self._sessions:
             return []
-        below = re.compile(re.escape(self._session) + _BELOW)
+        below = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){_BELOW}")
         names = [name for event in self.store.events() if below.fullmatch(name := _session_of(event))]
-        return list(dict.fromkeys([self._session, *names]))
+        return list(dict.fromkeys([*self._sessions, *names]))
 
 
 def _session_of(event: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.adapters.client_plugin import listing_problems, plugin_files, settings_problems, version_problem
+from applier.adapters.client_plugin import CLIENTS, listing_problems, plugin_files, settings_problems, version_problem
 from applier.cli.app import run
 from applier.processes import program
 from applier.store import open_store
@@ -75,10 +75,11 @@ def test_installing_again_changes_nothing_and_uninstalling_leaves_nothing(compac
     assert compactor("uninstall", CLIENT, "--yes").code == 0
 
 
-@pytest.mark.parametrize("client", [CLIENT, "pi"])
-def test_installing_again_goes_on_with_the_store_that_was_named(compactor, config, folder, monkeypatch, client):
-    """As the next version is installed: what was compacted stays within reach."""
+@pytest.mark.parametrize("client", CLIENTS)
+def test_installing_again_keeps_the_store_of_the_last_install(compactor, config, folder, monkeypatch, client):
+    """The next version of this package still finds every original."""
     monkeypatch.setenv("PI_CODING_AGENT_DIR", str(folder / "pi"))
+    monkeypatch.setenv("OPENCODE_CONFIG_DIR", str(folder / "opencode"))
 
     def named(*more):
         compactor("install", client, "--yes", *more)
@@ -91,23 +92,38 @@ def test_installing_again_goes_on_with_the_store_that_was_named(compactor, confi
     assert named() == default
 
 
-def test_pi_has_an_extension_and_what_is_not_ours_there_is_left_alone(compactor, folder, monkeypatch):
-    agent = folder / "the person's pi"
-    monkeypatch.setenv("PI_CODING_AGENT_DIR", str(agent))
+@pytest.mark.parametrize("client", sorted({*CLIENTS} - {CLIENT}))
+def test_other_clients_have_a_plugin_and_files_that_are_not_ours_are_left_alone(compactor, folder, monkeypatch, client):
+    home = folder / "the person's client"
+    for variable in ("PI_CODING_AGENT_DIR", "OPENCODE_CONFIG_DIR"):
+        monkeypatch.setenv(variable, str(home))
     monkeypatch.setenv("PATH", str(folder / "empty"))
-    place = agent / "extensions" / "compactor"
-    assert compactor("install", "pi", "--yes").code == 0
-    assert {path.name: path.read_bytes() for path in place.iterdir()} == plugin_files(program("mod"), {}, "pi")
-    assert compactor("install", "pi", "--json").json["changes"] == []
-    (wrong,) = compactor("status", "pi", "--json").json["problems"]
-    assert "no `pi` is on the PATH" in wrong["what"]
-    assert compactor("uninstall", "pi", "--yes").code == 0
-    assert held(agent) == set()
+    place = home / CLIENTS[client].holder / "compactor"
+    wanted = plugin_files(program("mod"), {}, client)
+    assert compactor("install", client, "--yes").code == 0
+    assert {path: (place / path).read_bytes() for path in wanted} == wanted
+    assert len([path for path in home.rglob("*") if path.is_file()]) == len(wanted)
+    assert compactor("install", client, "--json").json["changes"] == []
+    (wrong,) = compactor("status", client, "--json").json["problems"]
+    assert f"no `{CLIENTS[client].command}` is on the PATH" in wrong["what"]
+    assert compactor("uninstall", client, "--yes").code == 0
+    assert held(home) == set()
     place.mkdir(parents=True)
     (place / "index.js").write_text("an extension of the person's own")
     for command in ("install", "uninstall"):
-        assert compactor(command, "pi", "--yes").code == 2
+        assert compactor(command, client, "--yes").code == 2
     assert held(place) == {"index.js"}
+
+
+def test_an_entry_that_is_not_ours_is_left_alone(compactor, folder, monkeypatch):
+    monkeypatch.setenv("OPENCODE_CONFIG_DIR", str(folder / "config"))
+    entry = folder / "config/plugins/compactor.js"
+    entry.parent.mkdir(parents=True)
+    entry.write_text("export default async () => ({})")
+    for command in ("install", "uninstall"):
+        ran = compactor(command, "opencode", "--yes")
+        assert (ran.code, str(entry) in ran.err) == (2, True)
+    assert held(folder / "config") == {"plugins", "plugins/compactor.js"}
 
 
 def test_others_in_the_folder_of_skills_are_left_alone(compactor, config):
@@ -183,9 +199,19 @@ def test_status_says_what_is_wrong_and_the_cure(compactor, config, folder):
     assert any("interpreter" in what and "gone" in what for what in problems(compactor))
     (place / "hooks" / "register.js").write_text("")
     assert any("damaged" in what for what in problems(compactor))
-    (config / "settings.json").write_text(json.dumps({"disableAllHooks": True}))
     assert compactor("install", CLIENT, "--yes").code == 0
-    assert [what.split(": ")[-1] for what in problems(compactor)] == ["disableAllHooks turns mods off"]
+
+
+@pytest.mark.parametrize("name", ["settings.json", "settings.local.json"])
+@pytest.mark.parametrize("is_project", [True, False])
+def test_settings_that_turn_the_mod_off_in_silence_are_reported(compactor, config, folder, name, is_project):
+    """The project's too: Claude Code reads them in the folder in which it is started."""
+    assert compactor("install", CLIENT, "--yes").code == 0
+    place = (folder / ".claude" if is_project else config) / name
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(json.dumps({"disableAllHooks": True}))
+    reported = [] if not is_project and "local" in name else [f"{place}: disableAllHooks turns mods off"]
+    assert problems(compactor) == reported
 
 
 def test_the_password_of_a_store_is_in_the_mods_own_file_alone(compactor, config):
@@ -251,8 +277,8 @@ def test_other_settings_are_not(managed):
     ("printed", "told"),
     [("2.1.330 (Claude Code)", False), ("2.1.287", False), ("2.1.286 (Claude Code)", True), ("claude of mine", True)],
 )
-def test_a_client_that_is_too_old_or_another_is_told(printed, told):
-    assert (version_problem(printed) is not None) is told
+def test_a_client_that_is_too_old_or_another_is_reported(printed, told):
+    assert (version_problem(CLIENTS[CLIENT], printed) is not None) is told
 
 
 OWN = {"id": "compactor@skills-dir", "enabled": True, "installPath": "/c/skills/compactor"}

@@ -77,9 +77,9 @@ def test_a_summary_and_what_is_kept_behind_it_are_the_list_that_would_be_sent(
     rows, others = (Rows([*history, END] if ended else history) for _ in range(2))
     before, folder = deepcopy(rows.sent), tmp_path_factory.mktemp("any")
     with open_store(folder / "s.db") as store, open_store(folder / "o.db") as other:
-        done = rows.compact(store, answer, trigger=when, as_summary=True)
+        done = rows.compact(store, answer, trigger=when, as_summary="front")
         others.compact(other, answer, trigger=when)
-        if "pass" in done:
+        if "pass" in done or "unchanged" in done:
             return
         handles = [*(row["handle"] for row in rows.rows), None]
         rows.rows = rows.rows[handles.index(done["kept"]) :]
@@ -91,6 +91,24 @@ def test_a_summary_and_what_is_kept_behind_it_are_the_list_that_would_be_sent(
         assert all(line in shown for line in said(others.sent).split("\n"))
         assert all(content in read_by_model(before) for content in read_by_model(kept))
         assert restored(store, before)
+
+
+SMALL = [
+    {"role": "user", "content": "Name the three modules, and never delete a file"},
+    {"role": "assistant", "content": [{"type": "text", "text": "They are alpha, beta and gamma."}]},
+]
+
+
+@pytest.mark.parametrize("form", ["", "front", "all"])
+def test_a_small_session_is_returned_unchanged(tmp_path, form):
+    """The client's own summary of it would be larger, and lose the user's words."""
+    rows = Rows(SMALL)
+    with open_store(tmp_path / "s.db") as store:
+        done = rows.compact(store, as_summary=form)
+        assert store.events()[-1]["did"] == "unchanged"
+    assert done.get("unchanged", done.get("receipt")).startswith("Nothing to compact: all ")
+    assert read_by_model(rows.sent) == read_by_model(SMALL)
+    assert form != "all" or all(words in done["summary"] for words in ("never delete a file", "beta and gamma"))
 
 
 @given(GARBAGE)

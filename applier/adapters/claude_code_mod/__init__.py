@@ -1,15 +1,13 @@
-"""The mod inside Claude Code: what the shim in `plugin` asks, and Pi's likewise, and what becomes of the answers.
+"""The program behind our plugins in Claude Code, Pi and OpenCode: it answers what their JavaScript asks.
 
-Each call is a process of its own and a pure function of what comes in and of the store; what only the client can do,
-asking its model, is answered by a list of questions, and the same call with their answers goes on from there. Originals
-and plan are stored before rows without them are returned; whatever stands in the way leaves the client its own
-compaction.
+Each call is a process of its own and a pure function of its input and the store. Where a plan needs the client's model,
+the answer is a list of questions, and the same call with their answers continues. Originals and plan are stored before
+a transcript without them is returned; any failure leaves the client its own compaction.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Literal, TypeVar
@@ -20,7 +18,7 @@ from applier.adapters.agent_tools import PROJECT_TOOLS, Answer, answer_call, def
 from applier.adapters.claude_code_mod.rows import Row, Transcript, read_rows, rows_of, without_tail
 from applier.adapters.visible import Visible
 from applier.receipt import forecast, receipt, receipt_of_foreign
-from applier.session import Session
+from applier.session import Compaction, Session
 from applier.session.persistence import load_session
 from applier.session.presets import Preset
 from applier.session.result_tiers import DemoteLarge
@@ -41,24 +39,24 @@ from planner.validity import check_messages
 
 __all__ = ["compact", "conversation_id", "describe", "look_up", "preview", "read_call", "receipt_of_own", "shorten"]
 
-Of = TypeVar("Of", bound=BaseModel)
+Call = TypeVar("Call", bound=BaseModel)
 
 PREFIX = "mcp__compactor__"
-"""What the client puts before the names of tools that a plugin called ``compactor`` registers."""
+"""The prefix that Claude Code gives the tools of a plugin called ``compactor``."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 
 
 class _Call(BaseModel):
-    """What newer shims say beyond these fields is ignored, here and below."""
+    """A call from a plugin; unknown fields, of a newer plugin, are ignored."""
 
     session_id: str = Field(min_length=1, max_length=200)
     agent_id: str = Field(default="", max_length=500)
-    """Of a subagent."""
+    """Id of the subagent whose conversation it is; empty: the main conversation."""
     client: str = Field(default="Claude Code", max_length=40)
 
 
 class Answered(BaseModel):
-    """What `$.model.fork` or `$.model.complete` resolved to."""
+    """An answer of the client's model to one of our questions."""
 
     isAnswered: bool = False  # noqa: N815 - the client's names
     text: str = ""
@@ -67,69 +65,70 @@ class Answered(BaseModel):
 
     @property
     def answer(self) -> RelayedAnswer:
-        """As the planner takes it."""
+        """The answer in the planner's form."""
         return RelayedAnswer(self.text, _usage(self.usage), "" if self.isAnswered else self.reason or "no answer")
 
 
-def _usage(said: Mapping[str, Any]) -> Usage:
-    """What a request cost, of what the client says of it."""
-    known = {name: said.get(name) for name in Usage.model_fields if name.endswith("_tokens")}
+def _usage(reported: Mapping[str, Any]) -> Usage:
+    """Return the usage of one request, without counts that are no numbers."""
+    known = {name: reported.get(name) for name in Usage.model_fields if name.endswith("_tokens")}
     counts = {name: count for name, count in known.items() if isinstance(count, int) and 0 < count <= MOST_TOKENS}
     return Usage(**counts, requests=int(bool(counts)))
 
 
 class CompactCall(_Call):
-    """One compaction that is about to happen."""
+    """A compaction that is about to happen."""
 
     trigger: Literal["manual", "auto", "plugin", "precompute"] = "manual"
     instructions: str = ""
     model: str = ""
     window_tokens: int = 0
-    """Of the model, as the client knows it; 0: it does not."""
+    """Window of the model; 0: the client does not know it."""
     context_tokens: int = 0
-    """Of the prompt that was sent last."""
+    """Size of the last prompt."""
     idle_seconds: float | None = None
-    """Since the model last answered; None: it has not, in this process."""
+    """Time since the model's last answer; None: there was none in this process."""
     messages: tuple[Row, ...]
     api: tuple[dict[str, Any], ...] = ()
-    """The same in the API's form."""
+    """The same messages in the API's form."""
     answers: Mapping[str, Answered] = {}
-    as_summary: bool = False
-    """The client takes one text in place of what stands first, and keeps the rest itself (Pi)."""
+    as_summary: Literal["", "front", "all"] = ""
+    """The form that the client takes: rows; one text for the first messages, the client keeping the rest (Pi); or one
+    text for all messages (OpenCode)."""
     cards_model: str = ""
-    """Whom it asks about cards unless the person names another; empty: a small one."""
+    """Model that is asked about cards unless the person chose one; empty: a small one."""
     restore_tool: OptionalToolName = f"{PREFIX}restore_context"
-    """As the agent knows it."""
+    """Name of the restoring tool as the agent knows it."""
 
 
 class PreviewCall(CompactCall):
-    """What a person typed behind the command that shows what a compaction would do."""
+    """The command that shows what a compaction would do, with the words typed behind it."""
 
     arguments: str = ""
 
 
 class ToolCall(_Call):
-    """The agent looks back."""
+    """A call of one of our tools by the agent."""
 
     name: str
     arguments: dict[str, Any] = {}
 
 
 class OwnCompaction(_Call):
-    """The client compacted by itself."""
+    """A compaction that the client made by itself."""
 
     model: str = ""
     why: str = ""
-    """What stood in our way."""
+    """The reason why ours was not made."""
     messages: tuple[Row, ...]
     api: tuple[dict[str, Any], ...] = ()
     after: tuple[Row, ...]
     usage: Mapping[str, Any] = {}
-    """Of the client's own question."""
+    """Usage of the client's own summary."""
 
 
 class LargeResult(_Call):
-    """A result that was not sent yet."""
+    """A tool's result that was not sent yet."""
 
     tool: str
     tool_use_id: str = Field(pattern="^[a-zA-Z0-9_-]{1,200}$")
@@ -137,7 +136,7 @@ class LargeResult(_Call):
 
 
 def conversation_id(call: _Call) -> str:
-    """The client's own id of the session; of a subagent's conversation a name below it."""
+    """Return the client's id of the session; for a subagent a name below it."""
     if not call.agent_id:
         return call.session_id
     return f"{call.session_id}.{_digest(call.agent_id)}"
@@ -147,11 +146,11 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def read_call(kind: type[Of], data: object) -> Of:
-    """What the shim says, as one `kind` of call.
+def read_call(kind: type[Call], data: object) -> Call:
+    """Return the plugin's input as a call of `kind`.
 
     Raises:
-        SettingsError: it is none; the text names the field, and nothing that stands in it.
+        SettingsError: it is not one; the error names the field but not its content.
     """
     try:
         return kind.model_validate(data)
@@ -161,8 +160,7 @@ def read_call(kind: type[Of], data: object) -> Of:
 
 
 def describe() -> dict[str, Any]:
-    """The tools to register, as `$.tool.register` takes them, and from how many characters on a result is to be
-    shortened; 0: never."""
+    """Return the tools to register, and the size in characters above which a result is shortened (0: never)."""
     return {
         "tools": [
             {"name": tool["name"], "description": tool["description"], "inputSchema": tool["input_schema"]}
@@ -172,24 +170,26 @@ def describe() -> dict[str, Any]:
     }
 
 
-def look_up(data: object, open_store: Callable[[], Store], project: str = "") -> dict[str, Answer]:
-    """What the agent reads after calling one of the tools, of its own conversation alone; of the folder `project` it
-    sees the facts, too.
+def look_up(data: object, open_store: Callable[[], Store], project: str = "", wrapped: str = "") -> dict[str, Answer]:
+    """Return the answer to one of our tools, from the agent's own conversation and the facts of the folder `project`.
+
+    `wrapped`: the name under which `compactor wrap` runs the client; the proxy's view of the conversation is visible
+    as well then, because the agent sees these tools in place of the MCP server.
 
     Raises:
         CompactorError: it could not be done; the text says what to do instead.
     """
     call = read_call(ToolCall, data)
-    with closing(Visible(open_store, session=conversation_id(call), project=project)) as visible:
+    with closing(Visible(open_store, session=(conversation_id(call), wrapped), project=project)) as visible:
         return {"content": answer_call(visible, call.name.removeprefix(PREFIX), call.arguments, PROJECT_TOOLS)}
 
 
 def compact(data: object, store: Store, now: float, command: str = "compactor", project: str = "") -> dict[str, Any]:
-    """What becomes of the transcript; `command` is how a person calls this program, `project` the folder of the work.
+    """Return what replaces the transcript; `command` is how a person runs this program, `project` the working folder.
 
-    ``{"messages", "receipt"}``: rows in its place. ``{"summary", "kept", "receipt"}``: a text in place of what stands
-    before the row that is kept first, or of all. ``{"ask"}``: questions to be answered first. ``{"pass"}``: why the
-    client is to compact by itself.
+    ``{"messages", "receipt"}``: rows for all of it. ``{"summary", "kept", "receipt"}``: a text for the messages before
+    the row that is kept first, or for all. ``{"unchanged"}``: a line; the client that keeps the rest keeps everything.
+    ``{"ask"}``: questions to answer first. ``{"pass"}``: the reason why the client is to compact by itself.
 
     Raises:
         CompactorError: the call, the settings or the store cannot be read.
@@ -206,22 +206,38 @@ def compact(data: object, store: Store, now: float, command: str = "compactor", 
             done = session.compact(messages, call.instructions)
         except Unanswered as asked:
             return {"ask": [_question(question, settings) for question in asked.questions]}
-        is_ours = done.applied or done.stands
+        is_small = _is_small(done, session, settings)
+        is_ours = done.applied or done.stands or is_small
         shown, why = _shown(done.messages, transcript, call) if is_ours else ({}, done.reason)
         if done.applied and why:
             session.undo()
-    _note(store, call, now, "passed" if why else "compacted", why or call.trigger)
+    did = "unchanged" if is_small else "compacted"
+    _note(store, call, now, "passed" if why else did, why or call.trigger)
     if why:
         return {"pass": why}
     tokens = done.tokens_before, done.tokens_after
-    if done.stands:
-        return {**shown, "receipt": f"Nothing to compact since the last time: all {done.tokens_after:,} tokens stay"}
-    told = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
-    return {**shown, "receipt": told}
+    if not done.applied:
+        since = " since the last time" if done.stands else ""
+        text = f"Nothing to compact{since}: all {done.tokens_after:,} tokens stay"
+        return {"unchanged": text} if is_small and call.as_summary == "front" else {**shown, "receipt": text}
+    text = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
+    return {**shown, "receipt": text}
+
+
+def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> bool:
+    """Return True if no compaction makes the transcript smaller and it leaves half of the window free.
+
+    A summary by the client would be larger than such a transcript, and lose the user's words.
+    """
+    if done.applied or done.stands or done.tokens_before > settings.window_tokens / 2:
+        return False
+    return not done.tier or session.log()[-1].kind == "not_worth_it"
 
 
 def _shown(view: Sequence[Message], transcript: Transcript, call: CompactCall) -> tuple[dict[str, Any], str]:
-    """What the client takes in place of its transcript, and what speaks against it."""
+    """Return what the client takes in place of its transcript, and the rule of the API that it would break."""
+    if call.as_summary == "all":
+        return {"summary": view_text(view), "kept": None}, ""
     if call.as_summary:
         front, kept = without_tail(view, transcript)
         return {"summary": view_text(front), "kept": kept or None}, ""
@@ -230,12 +246,12 @@ def _shown(view: Sequence[Message], transcript: Transcript, call: CompactCall) -
 
 
 def _note(store: Store, call: _Call, now: float, did: str, why: str) -> None:
-    said = {"client": call.client, "did": did, "why": why, "message": f"{did}: {why}"}
-    store.record_event({"kind": "mod", "session": conversation_id(call), "time": now, **said})
+    event = {"client": call.client, "did": did, "why": why, "message": f"{did}: {why}"}
+    store.record_event({"kind": "mod", "session": conversation_id(call), "time": now, **event})
 
 
 def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
-    """``{"receipt"}`` of a compaction that the client made by itself; what it was made from is stored first.
+    """Return ``{"receipt"}`` of a compaction that the client made by itself, and store its originals first.
 
     Raises:
         CompactorError: the call or the store cannot be read.
@@ -248,17 +264,17 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
     store.save_history(read_history(whole))
     _note(store, call, now, "passed", call.why)
     after, usage = read_rows(call.after).messages, _usage(call.usage)
-    told = receipt_of_foreign(
+    text = receipt_of_foreign(
         whole, after, stood=before, model=call.model, usage=usage, by=call.client, command=command
     )
-    return {"receipt": told}
+    return {"receipt": text}
 
 
-def preview(data: object, store: Store | None, log_of: Callable[[str], str]) -> dict[str, str]:
-    """``{"text"}``: what a compaction now would do. Planned by rules: asks no model and writes nothing.
+def preview(data: object, store: Store | None, review: Callable[[str], str]) -> dict[str, str]:
+    """Return ``{"text"}``: what a compaction now would do. Plans by rules, asks no model and writes nothing.
 
-    `store`: None if there is none yet. `log_of` names the file of a session that `compactor plan` reads; empty: there
-    is none.
+    `store`: None if there is none yet. `review` returns the command by which a person reviews the session with this
+    id; empty: there is none.
 
     Raises:
         CompactorError: the call, the settings or the store cannot be read.
@@ -276,13 +292,12 @@ def preview(data: object, store: Store | None, log_of: Callable[[str], str]) -> 
         done = session.compact(messages, focus, dry_run=True)
     if done.plan is None or not done.tier:
         return {"text": f"A compaction now would change nothing: all {done.tokens_before:,} tokens stay"}
-    log = log_of(call.session_id)
-    review = f"compactor plan {shlex.quote(log)} --planner rules --web" if log else ""
-    return {"text": forecast(done.plan, review, tokens=(done.tokens_before, done.tokens_after), dollars=done.dollars)}
+    tokens = done.tokens_before, done.tokens_after
+    return {"text": forecast(done.plan, review(call.session_id), tokens=tokens, dollars=done.dollars)}
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:
-    """``{"content"}`` to send in place of a large result, which is stored first; empty if it is to go as it is.
+    """Return ``{"content"}`` to send in place of a large result, which is stored first; empty: send it as it is.
 
     Raises:
         CompactorError: the call, the settings or the store cannot be read.
@@ -300,11 +315,13 @@ def shorten(data: object, store: Store) -> dict[str, str]:
 
 
 def _settings(call: CompactCall) -> SessionSettings:
-    """As the environment says, for this client: the name of its tool, and its window where that is smaller, which is
-    no larger than what it compacts of its own accord."""
+    """Return the settings of the environment with the client's tool and window.
+
+    A client that compacts of its own accord has reached its limit: its last prompt is the window then.
+    """
     settings = load_settings()
-    told = (call.window_tokens, 0 if call.trigger in ("manual", "plugin") else call.context_tokens)
-    window = max(2_000, min([settings.window_of(call.model), *filter(None, told)]))
+    known = (call.window_tokens, 0 if call.trigger in ("manual", "plugin") else call.context_tokens)
+    window = max(2_000, min([settings.window_of(call.model), *filter(None, known)]))
     return _with_tool(settings.changed(window_tokens=window), call.restore_tool)
 
 
@@ -314,9 +331,10 @@ def _with_tool(settings: SessionSettings, name: str = f"{PREFIX}restore_context"
 
 
 def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
-    """Asks behind the transcript while the client's cache holds it, unless another model is named; else by cards.
+    """Return a planner that asks behind the transcript while the client's cache holds it; else by cards.
 
-    A subagent's transcript is not the one that a fork continues.
+    Another model than the session's, and a subagent's transcript, are asked by cards: a fork continues the main
+    transcript on the session's own model.
     """
     warm = call.idle_seconds is not None and is_warm(call.idle_seconds)
     named = settings.planner_model.removeprefix("anthropic/")
@@ -334,8 +352,7 @@ def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str,
 
 
 def _behind_head(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
-    """`messages`, with what follows the compacted part of the conversation's last view apart from it, though it is the
-    user's as well: the client puts what he types next behind it."""
+    """Return `messages` with the user's next words split from our last view: the client joins them to one message."""
     saved = load_session(store, session_id)
     head = saved.frame.head if saved is not None else []
     at = len(head) - 1
@@ -349,10 +366,10 @@ def _behind_head(messages: Sequence[Message], store: Store, session_id: str) -> 
 
 
 def _broken_rule(rows: Sequence[Mapping[str, Any]], call: CompactCall) -> str:
-    """Which rule of the API the messages of `rows` would break; those with a handle are the client's own."""
+    """Return the rule of the API that the messages of `rows` would break; empty if none."""
     known = {row.handle: row for row in call.messages}
     whole = [known[row["handle"]] if "handle" in row else Row.model_validate(row) for row in rows]
-    goes_on = {"role": "user", "text": "and what is said next"}  # a turn may have ended
-    broken = check_messages(read_rows([*whole, Row.model_validate(goes_on)]).messages, model=call.model)
+    next_words = {"role": "user", "text": "the user's next words"}  # the transcript may end with an answer
+    broken = check_messages(read_rows([*whole, Row.model_validate(next_words)]).messages, model=call.model)
     refused = next((violation for violation in broken if violation.refused), None)
-    return f"what would be sent breaks a rule of the API: {refused}" if refused else ""
+    return f"the compacted messages break a rule of the API: {refused}" if refused else ""

@@ -1,7 +1,7 @@
-"""`compactor install`, `uninstall`, `status`: the mod is put where a client loads it, taken away, and looked after.
+"""`compactor install`, `uninstall`, `status`: put our plugin where a client loads it, remove it, and check it.
 
-What will happen is shown first. The folder is there whole or not at all, and an install that was interrupted is
-repaired by the next one. No setting of the client is changed.
+Changes are shown first. The folder is complete or absent, and the next install repairs an interrupted one. No setting
+of the client is changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ import click
 from applier.adapters.client_plugin import (
     CLAUDE_CODE,
     CLIENTS,
+    ENTRY,
     PART,
+    PLUGIN_NAME,
     Problem,
     is_ours,
     listing_problems,
@@ -47,9 +49,16 @@ from planner.errors import CompactorError, SettingsError
 __all__ = ["install_command", "status_command", "uninstall_command"]
 
 QUIET = dict.fromkeys(
-    ("DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "PI_OFFLINE"), "1"
+    (
+        "DISABLE_AUTOUPDATER",
+        "DISABLE_TELEMETRY",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+        "OPENCODE_DISABLE_AUTOUPDATE",
+        "PI_OFFLINE",
+    ),
+    "1",
 )
-"""The client is asked for what it knows, and is to do nothing else meanwhile."""
+"""Variables with which a client answers a question and does nothing else."""
 ANSWER_SECONDS = 60
 
 _client = click.argument("client", type=click.Choice([*CLIENTS]))
@@ -63,13 +72,13 @@ _client = click.argument("client", type=click.Choice([*CLIENTS]))
 def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Let a client compact with us: its own login, no proxy, no key.
 
-    A plugin is put into Claude Code's folder of skills ($CLAUDE_CONFIG_DIR or ~/.claude), or into Pi's of extensions
-    ($PI_CODING_AGENT_DIR or ~/.pi/agent), from where the client loads it in every session. It runs this installation
-    of compactor by its absolute path.
+    A plugin is written into the folder from which the client loads it in every session: skills of Claude Code
+    ($CLAUDE_CONFIG_DIR or ~/.claude), plugins of OpenCode ($OPENCODE_CONFIG_DIR or ~/.config/opencode), extensions of
+    Pi ($PI_CODING_AGENT_DIR or ~/.pi/agent). It runs this installation of compactor by its absolute path.
     """
     folder = CLIENTS[client].folder(os.environ)
     present = _present(client, folder)
-    # an update goes on with the store that was named
+    # an update keeps the store of the last install
     environment = {STORE_VARIABLE: store_anywhere(store)} if store else program_of(present)[1]
     wanted = plugin_files(program("mod"), environment, client)
     changes = [*_changes(present, wanted)]
@@ -79,7 +88,7 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
         _clear_parts(folder)
         put_plugin(wanted, folder)
         if not as_json:
-            echo(f"Installed: from its next session on {CLIENTS[client].title} compacts with it.")
+            echo(f"Installed: {CLIENTS[client].title} loads it from its next session on.")
     if changes and not dry_run and not as_json:
         _print_problems([*_problems(client, folder, wanted, _client_version(client))])
 
@@ -89,25 +98,25 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
 @change_options
 @as_json
 def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Take away what `install` put there; the store stays."""
+    """Remove what `install` wrote; the store stays."""
     folder = CLIENTS[client].folder(os.environ)
     changes = [f"- {path}" for path in _present(client, folder)] or [f"- {folder}"] * folder.is_dir()
-    shown = f"{folder}: {'is taken away' if changes else 'is not there: nothing to change'}"
+    shown = f"{folder}: {'is removed' if changes else 'is not there: nothing to change'}"
     if _agreed(folder, changes, shown, dry_run=dry_run, yes=yes, as_json=as_json):
-        _take_away(folder)
+        _remove(folder)
         if not as_json:
-            echo("Uninstalled: sessions that run keep it until they end.")
+            echo("Uninstalled: running sessions keep it until they end.")
     if not as_json:
-        echo(_shown(f"The store stays: {store_place()}; `compactor store forget` takes out what is in it"))
+        echo(_shown(f"The store stays: {store_place()}; `compactor store forget` deletes from it"))
 
 
 @click.command
 @_client
 @as_json
 def status_command(client: str, as_json: bool) -> int:
-    """Say whether a client compacts with us, and if not, why and what to do.
+    """Show whether a client compacts with us; if not, why and what to do.
 
-    Exits with 1 where something keeps it from that.
+    Exits with 1 if there is a problem. Settings of the project are those of the working folder.
     """
     folder = CLIENTS[client].folder(os.environ)
     present = _present(client, folder)
@@ -117,11 +126,11 @@ def status_command(client: str, as_json: bool) -> int:
     last = _last(CLIENTS[client].title, environment.get(STORE_VARIABLE)) if present else ""
     store = store_place(environment.get(STORE_VARIABLE))
     if as_json:
-        found = {"client": place, "version": printed, "folder": str(folder), "installed": bool(present)}
-        found |= {"program": argv, "store": store, "last": last}
-        print_json({**found, "problems": [asdict(one) for one in problems]})
+        status = {"client": place, "version": printed, "folder": str(folder), "installed": bool(present)}
+        status |= {"program": argv, "store": store, "last": last}
+        print_json({**status, "problems": [asdict(one) for one in problems]})
     else:
-        rows = {"client": f"{printed} ({place})" if place else "", "mod": str(folder) if present else ""}
+        rows = {"client": f"{printed} ({place})" if place else "", "plugin": str(folder) if present else ""}
         rows |= {"program": shlex.join(argv), "store": store if present else "", "last": last}
         echo(_shown("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value)), nl=False)
         _print_problems(problems)
@@ -129,7 +138,7 @@ def status_command(client: str, as_json: bool) -> int:
 
 
 def _last(client: str, name: str | None) -> str:
-    """What the mod in `client` did last by the store `name`, and when; empty if that cannot be said."""
+    """Return the plugin's last event in the store `name`, with its time; empty if there is none."""
     with suppress(CompactorError), existing_store(name) as store:
         for event in reversed(store.events()):
             if event["kind"] == "mod" and event.get("client") == client:
@@ -139,16 +148,16 @@ def _last(client: str, name: str | None) -> str:
 
 def _print_problems(problems: list[Problem]) -> None:
     lines = [f"✗ {one_line(one.what)}\n  → {one.cure}" for one in problems]
-    echo(_shown("\n".join(lines or ["Nothing keeps it from its work."])))
+    echo(_shown("\n".join(lines or ["No problem found."])))
 
 
 def _shown(text: str) -> str:
-    """`text` with the person's home as ``~``."""
+    """Return `text` with the home folder as ``~``."""
     return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")
 
 
 def _agreed(folder: Path, changes: list[str], shown: str, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
-    """Whether the `changes` of `folder` are to be made: they are `shown` first."""
+    """Show the `changes` of `folder` and return True if they are to be made."""
     write = bool(changes) and not dry_run
     if as_json:
         print_json({"folder": str(folder), "changes": changes, "written": write})
@@ -158,23 +167,28 @@ def _agreed(folder: Path, changes: list[str], shown: str, *, dry_run: bool, yes:
 
 
 def _present(client: str, folder: Path) -> dict[str, bytes]:
-    """Every file of `folder`, by its path in it; none where there is no such folder.
+    """Return every file of `folder` by its path, with the entry beside it; none if they are not there.
 
     Raises:
         SettingsError: something else is there.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise SettingsError(f"{folder}: is there and not a folder of ours: move it away")
+        raise SettingsError(f"{folder}: not a folder of ours: move it away")
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     present = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    # an extension of somebody's own may well be of one file of that name
+    # an extension of the person's own may have files of the same names
     if not is_ours(present, plugin_files([], {}) if client == CLAUDE_CODE else ()):
-        raise SettingsError(f"{folder}: is there and not ours: move it away")
+        raise SettingsError(f"{folder}: not ours: move it away")
+    entry, ours = folder.parent / f"{PLUGIN_NAME}.js", plugin_files([], {}, client).get(ENTRY)
+    if ours is not None and entry.exists():
+        if entry.read_bytes() != ours:
+            raise SettingsError(f"{entry}: not ours: move it away")
+        present[ENTRY] = ours
     return present
 
 
 def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[str]:
-    """What of the folder will be new (+), other (~) and gone (-), a line each."""
+    """Yield a line for each file that is added (+), changed (~) or removed (-)."""
     for path in sorted({*present, *wanted}):
         if path not in wanted:
             yield f"- {path}"
@@ -183,9 +197,12 @@ def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Itera
             yield f"{'~' if path in present else '+'} {path}{runs}"
 
 
-def _take_away(folder: Path) -> None:
-    """Let `folder` be gone at once, and the one that holds it if nothing else is in there."""
+def _remove(folder: Path) -> None:
+    """Remove `folder` in one step, the entry before it, and its parent if that is empty then."""
     _clear_parts(folder)
+    (folder.parent / f"{PLUGIN_NAME}.js").unlink(missing_ok=True)
+    if not folder.exists():
+        return
     with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
         folder.rename(Path(beside, "old"))
     with suppress(OSError):
@@ -193,25 +210,25 @@ def _take_away(folder: Path) -> None:
 
 
 def _clear_parts(folder: Path) -> None:
-    """Take away what an interrupted run has left beside `folder`."""
+    """Remove what an interrupted run left beside `folder`."""
     for left in folder.parent.glob(f"{PART}*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: tuple[str, str]) -> Iterator[Problem]:
-    """Everything that keeps the mod in `folder` from its work; `version` is where the client is and what it prints."""
+    """Yield every reason why the plugin in `folder` does not work, by the client's file and the `version` it prints."""
     again = f"compactor install {client}"
-    present, of = _present(client, folder), CLIENTS[client]
+    present, about = _present(client, folder), CLIENTS[client]
     place, printed = version
     if not place:
-        yield Problem(f"no `{of.command}` is on the PATH", f"install {of.title}, or say where it is by PATH")
-    elif client == CLAUDE_CODE and (problem := version_problem(printed)):
+        yield Problem(f"no `{about.command}` is on the PATH", f"install {about.title}, or add its folder to PATH")
+    elif problem := version_problem(about, printed):
         yield problem
     if not present:
-        yield Problem(f"the mod is not installed: nothing is in {folder}", again)
+        yield Problem(f"the plugin is not installed: {folder} is empty", again)
         return
     if present != wanted:
-        yield Problem("the mod is of another version, or was changed or damaged", again)
+        yield Problem("the plugin is of another version, or was changed or damaged", again)
     yield from _program_problems(program_of(present)[0], again)
     if client == CLAUDE_CODE:
         for where, settings, managed in _settings():
@@ -220,28 +237,28 @@ def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: t
 
 
 def _program_problems(argv: list[str], again: str) -> Iterator[Problem]:
-    """What is wrong with the program that the mod runs."""
+    """Yield the problem of the program that the plugin runs."""
     interpreter = Path(argv[0]) if argv else Path()
     if not interpreter.is_absolute() or not interpreter.is_file():
-        yield Problem(f"the interpreter that the mod names is gone: {interpreter}", again)
+        yield Problem(f"the plugin's interpreter is gone: {interpreter}", again)
     elif (done := _ran([*argv[:-1], "--version"])) is None or done.returncode:
-        said = one_line(done.stderr)[-200:] if done else "it does not answer"
-        yield Problem(f"the program that the mod names fails: {said}", again)
+        error = one_line(done.stderr)[-200:] if done else "it does not answer"
+        yield Problem(f"the plugin's program fails: {error}", again)
 
 
 def _listed(client: str, folder: Path) -> Iterator[Problem]:
-    """What the client itself says of its plugins, and of the mod's form: what mods may say can change."""
+    """Yield what Claude Code itself reports about its plugins and about the mod's form, which may change."""
     listing = _answer([client, "plugin", "list", "--json"])
     checked = _answer([client, "plugin", "validate", str(folder), "--json"])
     if not isinstance(listing, list) or not isinstance(checked, dict):
-        yield Problem("the client does not say what plugins it has", "claude doctor")
+        yield Problem("Claude Code does not list its plugins", "claude doctor")
         return
     yield from listing_problems([entry for entry in listing if isinstance(entry, dict)], str(folder))
     yield from refusals(checked)
 
 
 def _answer(command: list[str]) -> object:
-    """The JSON that a program prints; None if it prints none."""
+    """Return the JSON that a program prints; None if it prints none."""
     done = _ran(command)
     try:
         return json.loads(done.stdout) if done else None
@@ -250,27 +267,31 @@ def _answer(command: list[str]) -> object:
 
 
 def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """The client's settings, the person's and the machine's: name, content, whether they are the machine's."""
+    """Yield the settings of Claude Code: file, content, and True if they are the machine's.
+
+    They are the person's, the machine's, and the project's in the working folder, shared and local.
+    """
     machine = {"darwin": "/Library/Application Support/ClaudeCode", "win32": "C:\\Program Files\\ClaudeCode"}
     managed = Path(machine.get(sys.platform, "/etc/claude-code"))
     own, remote = (config_folder(os.environ) / name for name in ("settings.json", "remote-settings.json"))
     drop_ins = sorted((managed / "managed-settings.d").glob("*.json"))
-    for path in (own, remote, managed / "managed-settings.json", *drop_ins):
-        with suppress(OSError, ValueError, RecursionError):  # what the client cannot read either is its own affair
+    project = [Path.cwd() / ".claude" / name for name in ("settings.json", "settings.local.json")]
+    for path in dict.fromkeys((own, *project, remote, managed / "managed-settings.json", *drop_ins)):
+        with suppress(OSError, ValueError, RecursionError):  # Claude Code reports a file that it cannot read
             settings = json.loads(path.read_text("utf-8-sig"))
             if isinstance(settings, dict):
-                yield str(path), settings, path != own
+                yield str(path), settings, path not in (own, *project)
 
 
 def _client_version(client: str) -> tuple[str, str]:
-    """Where the client is and what it prints for its version; twice empty without one."""
+    """Return the client's file and what it prints for its version; twice empty without one."""
     place = program_file(CLIENTS[client].command)
     done = _ran([place, "--version"]) if place else None
     return place, one_line(done.stdout) if done else ""
 
 
 def _ran(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """A program that was run, without input; None if it could not be, or took too long."""
+    """Run a program without input; return None if it cannot be run, or takes too long."""
     try:
         return subprocess.run(
             command,

@@ -1,12 +1,14 @@
-"""`compactor mod`: what our plugins inside Claude Code and Pi call. JSON in, JSON out; no command for people."""
+"""`compactor mod`: the program that our plugins inside clients run. JSON in, JSON out; no command for people."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from contextlib import ExitStack, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,54 +16,64 @@ import click
 
 from applier.adapters import claude_code_mod as mod
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
+from applier.cli.commands.servers import SESSION_VARIABLE
 from applier.cli.options import existing_store, naming_store
 from applier.store.opening import open_store
 from planner.errors import SettingsError, StoreError
 
 __all__ = ["mod_command"]
 
+_PAGE = "starlette"
+"""Package without which no review opens in a browser."""
+
 
 @click.command
 @click.argument("question", type=click.Choice(["describe", "compact", "receipt", "shorten", "look-up", "preview"]))
 def mod_command(question: str) -> None:
-    """Called from inside Claude Code and Pi: JSON on standard input, JSON on standard output.
+    """Answer our plugins inside clients: JSON on standard input, JSON on standard output.
 
     The client runs it in the project's folder, whose settings are a stranger's: it leaves that first.
     """
     try:
         project = os.getcwd()
-    except OSError:  # it was taken away
+    except OSError:  # the folder was deleted
         project = ""
     try:
         os.chdir(Path.home())
-    except (OSError, RuntimeError):  # some containers name a home that is not there
+    except (OSError, RuntimeError):  # some containers name a home that does not exist
         os.chdir(os.sep)
-    sys.stdout.write(json.dumps(mod.describe() if question == "describe" else _answer(question, _given(), project)))
+    sys.stdout.write(json.dumps(mod.describe() if question == "describe" else _answer(question, _input(), project)))
 
 
-def _answer(question: str, given: Any, project: str) -> object:
+def _answer(question: str, call: Any, project: str) -> object:
     if question == "look-up":
-        return mod.look_up(given, lambda: existing_store(None), project)
+        return mod.look_up(call, lambda: existing_store(None), project, os.environ.get(SESSION_VARIABLE, ""))
     if question == "preview":
-        return _previewed(given)
+        return _previewed(call)
     with open_store() as store:
         if question == "shorten":
-            return mod.shorten(given, store)
+            return mod.shorten(call, store)
         if question == "receipt":
-            return mod.receipt_of_own(given, store, time.time(), naming_store())
-        return mod.compact(given, store, time.time(), naming_store(), project)
+            return mod.receipt_of_own(call, store, time.time(), naming_store())
+        return mod.compact(call, store, time.time(), naming_store(), project)
 
 
-def _previewed(given: Any) -> object:
-    logs = list(CLAUDE_CODE.logs("", os.environ))
+def _previewed(call: Any) -> object:
     with ExitStack() as opened:
         store = None
         with suppress(StoreError):  # nothing was compacted yet
             store = opened.enter_context(existing_store(None))
-        return mod.preview(given, store, lambda name: next((str(log) for log in logs if log.stem == name), ""))
+        return mod.preview(call, store, _review)
 
 
-def _given() -> Any:
+def _review(session: str) -> str:
+    """Return the command that reviews the session, in a browser if the extra is installed; empty without its log."""
+    log = next((log for log in CLAUDE_CODE.logs("", os.environ) if log.stem == session), None)
+    page = " --web" if find_spec(_PAGE) else ""
+    return f"compactor plan {shlex.quote(str(log))} --planner rules{page}" if log else ""
+
+
+def _input() -> Any:
     try:
         return json.loads(sys.stdin.buffer.read())
     except (ValueError, RecursionError) as error:

@@ -1,33 +1,33 @@
-// The shim between Claude Code and the program that `compactor install` named in program.json. It carries questions
-// and answers and decides nothing. Whatever goes wrong, the client compacts by itself, and a line says so.
-// `$` may only be spelled `$.noun.event(…)` inside a hook, so each hook runs the program itself.
+// The bridge between Claude Code and the program that `compactor install` wrote into program.json. It carries questions
+// and answers and decides nothing. Whatever fails, the client compacts by itself, and a line says why.
+// Claude Code allows `$` only as `$.noun.event(…)` inside a hook, so each hook runs the program itself.
 
 const TOOLS = ['restore_context', 'search_context', 'facts']
 const PREVIEW = {
   name: 'compactor',
-  description: 'What a compaction now would take out of sight',
+  description: 'What a compaction now would remove from sight',
   argumentHint: 'preview [focus]',
   immediate: true,
 }
-const VIEW = /^<compacted history=\S+/ // how the text begins that stands for what was compacted
+const VIEW = /^<compacted history=\S+/ // the beginning of the text that replaces compacted messages
 const ELSEWHERE = 'Compacted by relevance: ctrl+o shows what the agent sees of it, `compactor log` what was done'
-const REDRAWN_MS = 1_500 // a terminal draws the transcript anew behind a compaction; what was logged before is gone
-const MOST_ROUNDS = 6 // of questions: behind the transcript, in pieces, and the last piece
-const PATIENCE_MS = 120_000 // for one run of the program
+const REDRAWN_MS = 1_500 // a terminal redraws the transcript after a compaction, and earlier lines disappear
+const MOST_ROUNDS = 6 // of questions for one compaction
+const TIMEOUT_MS = 120_000 // of one run of the program
 
-let answeredAt // when the model last answered in this process
-let mayFork = false // once a turn has come to its end
+let answeredAt // time of the model's last answer in this process
+let mayFork = false // after the first complete turn
 let shortenOver = 0 // characters; 0: never
-const receipts = new Map() // of compactions in this process, by how their views begin
+const receipts = new Map() // of compactions in this process, by the beginning of their views
 
 const program = (text) => {
-  const { argv, environment = {}, timeoutMs = PATIENCE_MS } = JSON.parse(text)
+  const { argv, environment = {}, timeoutMs = TIMEOUT_MS } = JSON.parse(text)
   return (verb) => [[...argv, verb], { env: environment, timeoutMs }]
 }
 
 const reply = ({ exitCode, stdout, stderr, isStdoutTruncated }) => {
   if (exitCode !== 0) throw new Error(stderr.trim().split('\n').pop() || `the program ended with ${exitCode}`)
-  if (isStdoutTruncated) throw new Error('the program said too much')
+  if (isStdoutTruncated) throw new Error('the answer of the program is too long')
   return JSON.parse(stdout)
 }
 
@@ -36,7 +36,7 @@ const why = (error) => {
   return /ENOENT/.test(text) ? `${text}: run \`compactor install claude-code\` again` : text
 }
 
-// What of a row the program reads: its text and calls, not what the client stored beside them.
+// The part of a row that the program reads: text and calls.
 const shown = ({ role, text, toolUses, toolResults, handle }) => ({
   role,
   text,
@@ -65,9 +65,9 @@ export const register = (on) => {
       const command = program(await $.fs.read(`${$.plugin.root}/program.json`))
       const api = await $.session.messages({ as: 'api' })
       const { context } = await $.session.usage()
-      const of = { session_id: await $.session.id(), model: await $.session.model(), window_tokens: context.window ?? 0 }
+      const session = { session_id: await $.session.id(), model: await $.session.model(), window_tokens: context.window ?? 0 }
       const messages = (await $.session.messages()).map(shown)
-      const call = { ...of, arguments: e.args ?? '', messages, api: Array.isArray(api) ? api : [] }
+      const call = { ...session, arguments: e.args ?? '', messages, api: Array.isArray(api) ? api : [] }
       const [argv, init] = command('preview')
       const { text } = reply(await $.process.run(argv, { ...init, stdin: JSON.stringify(call) }))
       return { text }
@@ -86,7 +86,7 @@ export const register = (on) => {
     return next(e)
   })
 
-  // A view is hundreds of lines that the person did not type: the receipt is drawn in its place.
+  // A view has hundreds of lines that the person did not type: show the receipt in its place.
   on('ui.render', { component: 'UserMessage' }, ($, e, next) => {
     const [view] = VIEW.exec(e.props.text) ?? []
     if (!view || e.props.isExpanded) return next(e)
@@ -127,12 +127,12 @@ export const register = (on) => {
   })
 
   on('session.compact', async ($, e, next) => {
-    let problem = 'asked too often'
+    let problem = `no plan after ${MOST_ROUNDS} rounds of questions`
     let command, call
     try {
       command = program(await $.fs.read(`${$.plugin.root}/program.json`))
-      const of = e.agentId ? { agentId: e.agentId } : {}
-      const api = await $.session.messages({ as: 'api', ...of })
+      const conversation = e.agentId ? { agentId: e.agentId } : {}
+      const api = await $.session.messages({ as: 'api', ...conversation })
       const { context } = await $.session.usage()
       call = {
         session_id: await $.session.id(),
@@ -141,7 +141,7 @@ export const register = (on) => {
         instructions: e.instructions ?? '',
         model: await $.session.model(),
         window_tokens: context.window ?? 0,
-        context_tokens: e.agentId ? 0 : context.tokens ?? 0, // of the main conversation
+        context_tokens: e.agentId ? 0 : context.tokens ?? 0, // the main conversation's
         idle_seconds: answeredAt === undefined || !mayFork ? null : (Date.now() - answeredAt) / 1000,
         messages: e.messages.map(shown),
         api: Array.isArray(api) ? api : [],
@@ -158,7 +158,7 @@ export const register = (on) => {
           return { messages: messages.map((row) => (row.handle ? own.get(row.handle) : row)) }
         }
         if (!ask) {
-          problem = pass ?? 'the program said nothing'
+          problem = pass ?? 'the program gave no answer'
           break
         }
         await Promise.all(

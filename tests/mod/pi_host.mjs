@@ -1,0 +1,21 @@
+// Loads the extension as Pi does, compacts once, and prints what became of it. Argument: the extension's folder.
+const handlers = {}, notes = []
+const host = {
+  on: (event, handler) => (handlers[event] = handler),
+  registerCommand: (_, { handler }) => (handlers.command = handler),
+  registerTool: () => {},
+}
+const ctx = {
+  hasUI: true,
+  ui: { notify: (text) => notes.push(text) },
+  model: { id: 'a-model', provider: 'loop', contextWindow: 100000 },
+  modelRegistry: JSON.parse(process.argv[3]).complete ? { complete: async () => ({}) } : {},
+  sessionManager: { getSessionId: () => 'a-session', getBranch: () => [] },
+}
+const { default: extension } = await import(`${process.argv[2]}/index.js`)
+extension(host)
+await handlers.session_start({}, ctx)
+const event = { preparation: { tokensBefore: 1 }, branchEntries: [], signal: new AbortController().signal }
+const result = await handlers.session_before_compact(event, ctx)
+await handlers.command('preview', ctx)
+console.log(JSON.stringify({ result: result ?? null, notes }))
