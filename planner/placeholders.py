@@ -29,6 +29,7 @@ from planner.reading.messages import Message, blocks, media_mark, to_json
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
+    "KEY_DIGITS",
     "USER_FRAME",
     "argument_lines",
     "call_line",
@@ -49,8 +50,8 @@ __all__ = [
 USER_FRAME = "user-words"
 FRAMES = ("compacted", USER_FRAME, "restored", "carried")
 """Names of the frames that this project puts around what it writes; no text from a history may open or close one."""
-SHORT_DIGITS = 8
-"""Hex digits of a digest in a history key: 4 billion keys, and a clash is noticed, never guessed."""
+KEY_DIGITS = 32
+"""Hex digits of a digest in a history key: 128 bits, so that no other history has the same key."""
 GAP = "\n…\n"
 OUTCOME_CHARACTERS = 120
 """How much of a call's outcome stands beside it."""
@@ -92,8 +93,8 @@ _CHANGED = lazy_pattern(
 
 
 def history_key(digest: str) -> str:
-    """``h1a2b3c4d`` for the history digest ``sha256:1a2b3c4d…``: names the history that references restore from."""
-    return "h" + digest.removeprefix("sha256:")[:SHORT_DIGITS]
+    """Return the key of the history with this digest: ``h`` and its first `KEY_DIGITS` hex digits."""
+    return "h" + digest.removeprefix("sha256:")[:KEY_DIGITS]
 
 
 def clean(text: str) -> str:

@@ -63,11 +63,11 @@ class _ToolInput(BaseModel):
 class RestoreContext(_ToolInput):
     """Bring back the exact original of a turn that was compacted, images included.
 
-    Give the id that stands in the conversation (for example h1a2b3c4d:t12, or t12). A long turn comes in pages; each
-    says where the next one begins. Ask for lines, or search within it, when you know what you need.
+    Use the id that the conversation shows, for example t12. A long turn comes in pages; each one ends with where the
+    next begins. Ask for lines, or search within it, when you know what you need.
     """
 
-    reference: str = Field(description="id of the turn: h1a2b3c4d:t12, or t12")
+    reference: str = Field(description="id of the turn: t12, or with a history's key before it, h1a2b3c4d:t12")
     first_line: int | None = Field(default=None, ge=1, description="first line to show, from 1")
     last_line: int | None = Field(default=None, ge=1, description="last line to show, included")
     search: str | None = Field(

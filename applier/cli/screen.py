@@ -98,16 +98,18 @@ def print_table(
     rows: Iterable[Iterable[str]],
     *,
     right: Collection[str] = (),
+    whole: Collection[str] = (),
     empty: str = "",
     err: bool = False,
 ) -> None:
-    """Print a table as easy to read for a person as for `grep`: columns named in `right` are numbers.
+    """Print a table as easy to read for a person as for `grep`.
 
+    Columns named in `right` are numbers; the cells of those named in `whole` are never folded.
     Without any rows, `empty` is printed instead, if there is such a text. `err`: on standard error.
     """
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for title in titles:
-        table.add_column(title, justify="right" if title in right else "left")
+        table.add_column(title, justify="right" if title in right else "left", no_wrap=title in whole)
     for cells in rows:
         table.add_row(*cells)
     screen(stderr=err).print(table if table.row_count or not empty else empty)

@@ -75,7 +75,7 @@ class Heard:
 
     @property
     def source(self) -> str:
-        """``h1a2b3c4d:t12``."""
+        """Reference to the turn: the conversation's key and ``:t12``."""
         return f"{self.conversation}:{self.lesson.turn}"
 
     @property

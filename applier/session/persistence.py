@@ -154,7 +154,7 @@ class SavedFrame(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    key: str = Field(pattern="^(h[0-9a-f]{8,64})?$")
+    key: str = Field(pattern="^(h[0-9a-f]{32,64})?$")
     messages: int = Field(ge=0)
     plan_id: str
     head: list[dict[str, Any]]

@@ -313,7 +313,7 @@ class Session:
         search: str | None = None,
         max_characters: int | None = None,
     ) -> Restored:
-        """The stored original behind `reference` (``h1a2b3c4d:t12``, or ``t12`` of this session).
+        """Return the stored original of a turn: ``t12`` of this session, or ``h1a2b3c4d:t12`` of its family.
 
         Whole, the lines first to last (from 1, included), or those that match `search`; `max_characters` gives it in
         pages, see `Restored.next_line`. After a restart the turns behind the last compaction are known again from the

@@ -30,6 +30,7 @@ from applier.store.records import (
     add_in_order,
     audit,
     digest_of,
+    encode,
     fields,
     keep_history,
     next_order,
@@ -43,6 +44,7 @@ from applier.store.reference import find_history
 from applier.store.secrets import MARK
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store, event_place
+from applier.store.upgrade import OLD_FORMAT, WholeNames
 from planner.errors import CompactorError, StoreDamaged, StoreError
 from planner.plan import CompactionPlan, ExtractedFact
 from planner.reading.messages import message_digest, to_json
@@ -170,13 +172,14 @@ def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup:
         raise StoreError(f"{path}: is the store that is to take it in; give another file, or by --store another store")
     archive = _Archive(file, 0.0)
     try:
-        check_format(archive)
+        is_old = check_format(archive) == OLD_FORMAT
         for problem in audit(archive):
             raise StoreDamaged(f"{path}: damaged: {problem.problem}; nothing was imported")
         with archive.transaction(), store.backend.transaction(write=True):
             if not is_own_backup:
                 _check_seal(archive)
-            return _Import(store, archive, is_own_backup).done()
+            whole_names = WholeNames(archive) if is_old else None
+            return _Import(store, archive, is_own_backup, whole_names).done()
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # its digests are right
         if isinstance(error, CompactorError) and not isinstance(error, ValidationError):
             raise
@@ -202,6 +205,8 @@ class _Import:
     store: Store
     archive: Backend
     is_own_backup: bool
+    whole_names: WholeNames | None = None
+    """Whole names behind the short ones of an old archive."""
     messages: dict[str, str] = field(default_factory=dict)
     """What a message is called in the store, by its digest in the archive."""
     plain: dict[str, str] = field(default_factory=dict)
@@ -223,7 +228,7 @@ class _Import:
             self._plan(key, content)
         facts = ((self._fact_place(key, content), content) for key, content in self._each("fact"))
         backend.add(notes_of_facts(add_in_order(backend, facts)))
-        add_in_order(backend, ((event_place(json.loads(content)), content) for _, content in self._each("event")))
+        add_in_order(backend, (self._event(content) for _, content in self._each("event")))
         for key, content in self._each("state"):
             self._state(key, content)
         return [one.key for one in taken]
@@ -280,8 +285,21 @@ class _Import:
         says = fields(key, 3)[1]
         return f"fact/{self.groups[says][-1]}/{says}/"
 
+    def _event(self, content: bytes) -> tuple[str, bytes]:
+        event = json.loads(content)
+        if self.whole_names is not None:
+            event = self.whole_names.event(event)
+            content = encode(event, "event")
+        return event_place(event), content
+
     def _state(self, key: str, content: bytes) -> None:
         name, value = state_name(key), json.loads(content)
+        if self.whole_names is not None:
+            whole = self.whole_names.state(name, value)
+            if whole is None:
+                return
+            name, value = whole
+            content = encode(value, key)
         if name.startswith("origin:"):  # read of all conversations at once
             event_place(value)  # its time is one of the same kind
             if (value["history"], type(value["folder"])) != (name.removeprefix("origin:"), str):

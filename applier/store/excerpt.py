@@ -45,7 +45,7 @@ class Restored:
     """What stands behind a reference: all of a turn, a range of its lines, or the lines that match a search."""
 
     reference: str
-    """The full reference: ``h1a2b3c4d:t12``."""
+    """The full reference: the whole key of the history and ``:t12``."""
     messages: tuple[Message, ...]
     """The exact messages of the whole turn, as new objects."""
     text: str

@@ -15,7 +15,7 @@ from itertools import takewhile
 from applier.store.backend import Backend
 from applier.store.fact_index import forget_index
 from applier.store.records import Node, StoredHistory, fields, nodes_of, read, read_histories, way_back
-from planner.placeholders import SHORT_DIGITS
+from planner.placeholders import KEY_DIGITS
 
 __all__ = [
     "SESSION_STATE",
@@ -30,6 +30,8 @@ __all__ = [
     "upwards",
 ]
 
+_INDEXED = 8
+"""Hex digits by which digests are looked up before they are compared whole: messages still mention short keys."""
 Mentions = Callable[[Sequence[Node]], Iterable[str]]
 """The hex digits of the histories that the messages of some nodes speak of."""
 
@@ -62,18 +64,18 @@ class Kin:
         self.histories = {one.name: one for one in read_histories(backend)}
         self._digests: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for one in self.histories.values():
-            self._digests[one.name[:SHORT_DIGITS]].add((one.name, one.name))
-            self._digests[one.says[:SHORT_DIGITS]].add((one.says, one.name))
+            self._digests[one.name[:_INDEXED]].add((one.name, one.name))
+            self._digests[one.says[:_INDEXED]].add((one.says, one.name))
         states = read(backend, backend.keys("state/"))
         self._names = {key: names for key, content in states.items() if (names := names_in(content))}
         self._states: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for key, names in self._names.items():
             for name in names:
-                self._states[name[:SHORT_DIGITS]].append((name, key))
+                self._states[name[:_INDEXED]].append((name, key))
 
     def named(self, digits: str) -> Iterator[str]:
         """The names of the histories whose key or digest begins with `digits`."""
-        near = self._digests.get(digits[:SHORT_DIGITS], ())
+        near = self._digests.get(digits[:_INDEXED], ())
         return (name for digest, name in near if digest.startswith(digits))
 
     def family(self, names: Iterable[str], mentions: Mentions | None = None, known: Family | None = None) -> Family:
@@ -96,23 +98,23 @@ class Kin:
 
     def states(self, digests: Iterable[str]) -> set[str]:
         """The keys of the states that have for a value a history with one of these digests."""
-        near = ((digest, self._states.get(digest[:SHORT_DIGITS], ())) for digest in digests)
+        near = ((digest, self._states.get(digest[:_INDEXED], ())) for digest in digests)
         return {key for digest, named in near for digits, key in named if digest.startswith(digits)}
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
         """The keys of the events that have such a value, and of those of the sessions that `states` are the keys of."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
-        shortest = {digest[:SHORT_DIGITS] for digest in digests}
+        shortest = {digest[:_INDEXED] for digest in digests}
         for key, content in read(self.backend, self.backend.keys("event/")).items():
-            near = [name for name in names_in(content) if name[:SHORT_DIGITS] in shortest]
+            near = [name for name in names_in(content) if name[:_INDEXED] in shortest]
             if any(digest.startswith(name) for name in near for digest in digests):
                 keys.add(key)
         return keys
 
 
-_NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{8,64})(?::t[0-9]+)?"')
-"""A history's key or digest, or a reference into it, as a whole text of JSON; not one that stands within a text."""
+_NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{%d,64})(?::t[0-9]+)?"' % KEY_DIGITS)
+"""A history's key or digest, or a reference into it, as a whole text of JSON; not one within a longer text."""
 SESSION_STATE = "session:"
 """The state with this and a session's id for a name belongs to the events of that session."""
 

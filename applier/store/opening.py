@@ -11,6 +11,7 @@ import platformdirs
 from applier.store.backend import VERSION_TABLE, SqlBackend
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
+from applier.store.upgrade import OLD_FORMAT, upgrade
 from planner.errors import StoreDamaged, StoreError
 
 __all__ = [
@@ -29,8 +30,8 @@ REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
 """The environment variable that says whether originals are redacted when the caller does not."""
 BUSY_TIMEOUT_SECONDS = 2.0
 """How long to wait for another process; a commit takes milliseconds, and an agent's request waits with it."""
-FORMAT = 4
-"""Of the tables: since 4 all of a store is one table of records."""
+FORMAT = 5
+"""Number of the format: since 4 a store is one table of records, since 5 its keys have 128 bits."""
 
 _EXPECTED = "expected a path, sqlite:///path or postgresql://user@host/name"
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -86,12 +87,9 @@ def open_store(
     else:
         backend = SqliteBackend(path, busy_timeout_seconds)
     try:
-        if not check_format(backend):
+        if check_format(backend) != FORMAT:
             with backend.transaction(write=True):
-                if not _version(backend):  # no other process was first
-                    backend.create()
-                    backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
-                    backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
+                _bring_to_format(backend, _version(backend))  # another process may have been first
     except BaseException:
         backend.close()
         raise
@@ -146,15 +144,26 @@ def _redacts() -> bool:
     return said in _YES
 
 
+def _bring_to_format(backend: SqlBackend, version: int) -> None:
+    """Make the tables of a new store, or upgrade those of an old one."""
+    if version == 0:
+        backend.create()
+        backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
+        backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
+    elif version == OLD_FORMAT:
+        upgrade(backend)
+        backend.rows(f"UPDATE {VERSION_TABLE} SET version = {FORMAT}")
+
+
 def check_format(backend: SqlBackend) -> int:
-    """The format of the tables that are there, which is this version's; 0 where there is none yet.
+    """Return the format of the tables: this version's, `OLD_FORMAT`, or 0 if there are none yet.
 
     Raises:
         StoreError: the database belongs to another program, or is of another version of this one.
     """
     with backend.transaction():
         version = _version(backend)
-    if version in (0, FORMAT):
+    if version in (0, OLD_FORMAT, FORMAT):
         return version
     whose, cure = "a newer version", "update relevance-compactor"
     if version < FORMAT:

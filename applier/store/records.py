@@ -36,7 +36,7 @@ from applier.store.backend import Backend
 from planner.errors import StoreDamaged, StoreError
 from planner.placeholders import history_key
 from planner.plan import Finding
-from planner.reading.history import History
+from planner.reading.history import History, prefix_digests
 from planner.reading.messages import to_json
 
 __all__ = [
@@ -277,10 +277,8 @@ def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
     """The nodes of `history`, whose messages are stored as `contents`."""
     turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)]
     nodes = [NOTHING]
-    running = hashlib.sha256()
-    for turn, content, digest in zip(turns, contents, history.digests, strict=True):
-        running.update(digest.encode())
-        nodes.append(Node("", 0, turn, "", digest_of(content), running.hexdigest()).behind(nodes[-1]))
+    for turn, content, says in zip(turns, contents, prefix_digests(history.digests), strict=True):
+        nodes.append(Node("", 0, turn, "", digest_of(content), says).behind(nodes[-1]))
     return nodes[1:]
 
 
@@ -404,7 +402,7 @@ def _broken_chains(backend: Backend) -> Iterator[str]:
     nodes = nodes_of(backend.keys("node/"))
     messages = set(backend.keys("message/"))
     for node in nodes.values():
-        place = f"message {node.position} of a history (h{node.says[:8]} ends with it)"
+        place = f"message {node.position} of a history ({history_key(node.says)} ends with it)"
         if node.parent and node.parent not in nodes:
             yield f"{place}: the message before it is missing or damaged"
         if f"message/{node.message}" not in messages:

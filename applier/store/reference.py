@@ -1,6 +1,7 @@
-"""Names of stored things: history keys, turn ids and the references made of both; and what stands behind them.
+"""Names of stored things: history keys, turn ids, and references made of both; and the look-up of what they name.
 
-Where a name means nothing, or more than one thing, the error says what there is, and only what its reader may see.
+A whole key names one history. A short form of it is only looked up among the histories that the reader may see. An
+error about a name lists what there is, and only what its reader may see.
 """
 
 from __future__ import annotations
@@ -11,80 +12,102 @@ from collections.abc import Sequence
 from applier.store.backend import Backend
 from applier.store.records import Node, StoredHistory, read_chain, read_histories
 from planner.errors import ReferenceNotFound
-from planner.placeholders import history_key
+from planner.placeholders import KEY_DIGITS, history_key
 
-__all__ = ["find_history", "find_referenced", "nodes_of_turn", "parse_key", "parse_reference", "unambiguous"]
+__all__ = [
+    "EXPECTED_KEY",
+    "find_history",
+    "find_referenced",
+    "nodes_of_turn",
+    "parse_key",
+    "parse_reference",
+    "shortest_names",
+    "unambiguous",
+]
 
+EXPECTED_KEY = f"expected 'h' and {KEY_DIGITS} hex digits"
+_SHORTEST = 8
+"""Digits of the shortest form of a key."""
 _SUGGESTED = 3
+"""Most names in an error."""
 _LISTED = 1_000
-"""Keys that are looked through for one that is nearly the one asked for."""
+"""Most keys that are compared with a wrong one."""
 
 _KEY = re.compile(r"(?:h|sha256:)([0-9a-f]{8,64})")
-"""``h1a2b3c4d``, ``sha256:…``; not ``h1a2b`` (too short to name one), ``1a2b3c4d``."""
+"""``h1a2b3c4d``, ``sha256:…``; not ``h1a2b`` (too short even for a short form), ``1a2b3c4d``."""
 _REFERENCE = re.compile(r"(?:(.+):)?t([1-9][0-9]{0,8})")
 """``h1a2b3c4d:t12``, ``t12``; not ``t0``, ``h1a2b3c4d``."""
 
 
 def parse_key(key: str) -> str:
-    """The hex digits of a history key (``h`` and 8 to 64 digits) or of a full ``sha256:`` digest.
+    """Return the hex digits of a history key, whole or short, or of a ``sha256:`` digest.
 
     Raises:
-        ReferenceNotFound: `key` is neither.
+        ReferenceNotFound: `key` has another form.
     """
     match = _KEY.fullmatch(key.strip())
     if match is None:
-        raise ReferenceNotFound(f"{key[:80]!r} is no history key; expected one like h1a2b3c4d")
+        raise ReferenceNotFound(f"{key[:80]!r} is no history key; {EXPECTED_KEY}")
     return match[1]
 
 
 def parse_reference(reference: str) -> tuple[str, int]:
-    """The first hex digits of the history's digest and the turn of ``h1a2b3c4d:t12``; no digits of a bare ``t12``.
+    """Return the hex digits and the turn number of ``h1a2b3c4d:t12``; no digits for a bare ``t12``.
 
     Raises:
         ReferenceNotFound: `reference` has another form.
     """
     match = _REFERENCE.fullmatch(reference.strip())
     if match is None:
-        raise ReferenceNotFound(f"{reference[:80]!r} is no reference; expected one like h1a2b3c4d:t12")
+        raise ReferenceNotFound(f"{reference[:80]!r} is no reference; expected t12, or a history key and :t12")
     return parse_key(match[1]) if match[1] else "", int(match[2])
 
 
 def find_history(backend: Backend, key: str) -> StoredHistory:
-    """The history with that key.
+    """Return the history with this whole key.
 
     Raises:
-        ReferenceNotFound: none has it, or more than one.
+        ReferenceNotFound: no history has it, or `key` is a short form.
     """
     digits = parse_key(key)
     histories = read_histories(backend, digits)
+    if len(digits) < KEY_DIGITS:
+        keys = ", ".join(history.key for history in histories[:_SUGGESTED]) or "none"
+        raise ReferenceNotFound(f"h{digits} is too short for a key; {EXPECTED_KEY}; stored keys that begin so: {keys}")
     if not histories:
-        keys = [history_key(name.partition("/")[2]) for name in backend.keys("history/")[:_LISTED]]
-        raise ReferenceNotFound(f"no history h{digits} in this store; {_known(digits, keys)}")
-    unambiguous([history.name for history in histories], digits, "h")
+        keys_there = [history_key(name.partition("/")[2]) for name in backend.keys("history/")[:_LISTED]]
+        raise ReferenceNotFound(f"no history h{digits} in this store; {_known(digits, keys_there)}")
+    unambiguous([history.name for history in histories], digits)
     return histories[0]
 
 
-def unambiguous(digests: Sequence[str], digits: str, letter: str) -> None:
-    """Refuse a short name that means more than one of `digests`.
+def unambiguous(digests: Sequence[str], digits: str) -> None:
+    """Refuse `digits` if more than one of `digests` begins with them.
 
     Raises:
-        ReferenceNotFound: the text says which names are long enough.
+        ReferenceNotFound: the text lists names that are long enough.
     """
     if len(digests) > 1:
-        enough = next(n for n in range(len(digits), 65) if len({d[:n] for d in digests}) == len(digests))
-        longer = ", ".join(f"{letter}{digest[:enough]}" for digest in digests[:_SUGGESTED])
-        raise ReferenceNotFound(f"{letter}{digits} means more than one; use more characters: {longer}")
+        longer = ", ".join(list(shortest_names(digests).values())[:_SUGGESTED])
+        raise ReferenceNotFound(f"h{digits} means more than one history; use more characters: {longer}")
+
+
+def shortest_names(digests: Sequence[str]) -> dict[str, str]:
+    """Return the shortest names, all of one length, that tell `digests` apart: ``h1a2b3c4d``."""
+    different = set(digests)
+    enough = next(count for count in range(_SHORTEST, 65) if len({one[:count] for one in different}) == len(different))
+    return {digest: f"h{digest[:enough]}" for digest in digests}
 
 
 def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[str] | None) -> StoredHistory:
-    """The history that a reference names, among those that the reader may see (None: all), see `Store.restore`.
+    """Return the history that a reference means, among those that the reader may see (None: all).
 
     Raises:
-        ReferenceNotFound: there is none, or it is not clear which is meant.
+        ReferenceNotFound: there is none, or more than one.
     """
     if within is None:
         return find_history(backend, f"h{digits}") if digits else _only_conversation(backend, turn)
-    visible = [history for key in dict.fromkeys(within) for history in read_histories(backend, parse_key(key))[:1]]
+    visible = [history for key in dict.fromkeys(within) for history in read_histories(backend, _whole_digits(key))[:1]]
     if not digits:
         if not visible:
             raise ReferenceNotFound(f"no t{turn}: nothing of this conversation is stored yet")
@@ -97,12 +120,24 @@ def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[s
     if not named:
         keys = list(dict.fromkeys(history.key for history in visible))
         raise ReferenceNotFound(f"no history h{digits} in this conversation; {_known(digits, keys)}")
-    unambiguous([history.name for history in named], digits, "h")
+    unambiguous([history.name for history in named], digits)
     return named[0]
 
 
+def _whole_digits(key: str) -> str:
+    """Return the digits of a whole key.
+
+    Raises:
+        ReferenceNotFound: `key` is a short form, or no key.
+    """
+    digits = parse_key(key)
+    if len(digits) < KEY_DIGITS:
+        raise ReferenceNotFound(f"{key[:80]!r} is too short for a key; {EXPECTED_KEY}")
+    return digits
+
+
 def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
-    """The longest history, if every other is a prefix of it."""
+    """Return the longest history, if every other one is a prefix of it."""
     histories = sorted(read_histories(backend), key=lambda history: history.messages)[::-1]
     if not histories:
         raise ReferenceNotFound(f"no t{turn}: the store is empty")
@@ -111,12 +146,12 @@ def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
     others = [history for history in histories[1:] if history.tip and history.says not in prefixes]
     if others:
         keys = ", ".join(f"{history.key}:t{turn}" for history in (longest, *others)[:_SUGGESTED])
-        raise ReferenceNotFound(f"the store has several conversations; say whose t{turn} is meant: {keys}")
+        raise ReferenceNotFound(f"the store has several conversations, each with its own t{turn}; use one of: {keys}")
     return longest
 
 
 def nodes_of_turn(nodes: Sequence[Node], turn: int, key: str) -> list[Node]:
-    """The nodes of one turn.
+    """Return the nodes of one turn.
 
     Raises:
         ReferenceNotFound: the history has no such turn.
@@ -129,7 +164,7 @@ def nodes_of_turn(nodes: Sequence[Node], turn: int, key: str) -> list[Node]:
 
 
 def _known(digits: str, keys: Sequence[str]) -> str:
-    """What there is instead, the most alike first."""
+    """Return which keys there are instead, the most similar first."""
     from difflib import get_close_matches  # only errors need it
 
     near = get_close_matches(f"h{digits}", keys, _SUGGESTED, 0.4) or keys[:_SUGGESTED]

@@ -27,11 +27,10 @@ from applier.store.reference import (
     nodes_of_turn,
     parse_key,
     parse_reference,
-    unambiguous,
 )
 from applier.store.secrets import redact
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
-from planner.placeholders import SHORT_DIGITS, history_key
+from planner.placeholders import KEY_DIGITS, history_key
 from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
@@ -40,8 +39,8 @@ from planner.reading.messages import Message, message_digest, to_json
 
 __all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory", "event_place"]
 
-_PLAN_ID = re.compile(r"p?([0-9a-f]{8,64})")
-"""``p1a2b3c4d``, ``1a2b3c4d``; not ``p12`` (too short), ``h1a2b3c4d``."""
+_PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")
+"""``p`` and 32 hex digits or more; not a history's key."""
 _FARTHEST_SECOND = 62_135_596_800
 """From 1970 back to the year 1: what is farther, either way, no clock says, and may have no date."""
 _SUGGESTED = 3
@@ -185,8 +184,8 @@ class Store:
         match = _PLAN_ID.fullmatch(plan_id.strip())
         keys = self.backend.keys(f"plan/{match[1]}") if match else []
         if not match or not keys:
-            raise ReferenceNotFound(f"no plan {plan_id[:80]!r} in this store; expected an id like p1a2b3c4d")
-        unambiguous([records.fields(key, 3)[0] for key in keys], match[1], "p")
+            expected = f"expected 'p' and {KEY_DIGITS} hex digits"
+            raise ReferenceNotFound(f"no plan {plan_id[:80]!r} in this store; {expected}")
         return keys[0]
 
     def plans(self, history_key: str) -> tuple[str, ...]:
@@ -439,4 +438,4 @@ def event_place(event: Mapping[str, Any]) -> str:
 
 
 def _plan_id(digest: str) -> str:
-    return f"p{digest[:SHORT_DIGITS]}"
+    return f"p{digest[:KEY_DIGITS]}"

@@ -23,6 +23,7 @@ from tests.store.damage import damages, fact, plan_for
 from tests.store.test_retention import clear, conversations, fill, said
 from tests.strategies import make_session
 
+NUMBER = 12_345_678
 few = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
@@ -191,10 +192,10 @@ def test_a_strangers_file_approves_nothing(store, folder):
         ("event", '"s"/000000000001', {"time": 1e300}),
         ("event", '"s"/000000000001', {"time": "today"}),
         ("event", '"s"/000000000001', [1]),
-        ("state", '"origin:h12345678"', "a folder"),
-        ("state", '"origin:h12345678"', {"history": "h12345678"}),
-        ("state", '"origin:h12345678"', {"history": "h12345679", "folder": "", "time": 1.0}),
-        ("state", '"origin:h12345678"', {"history": "h12345678", "folder": "", "time": 1e300}),
+        ("state", f'"origin:h{NUMBER:032}"', "a folder"),
+        ("state", f'"origin:h{NUMBER:032}"', {"history": f"h{NUMBER:032}"}),
+        ("state", f'"origin:h{NUMBER:032}"', {"history": f"h{NUMBER + 1:032}", "folder": "", "time": 1.0}),
+        ("state", f'"origin:h{NUMBER:032}"', {"history": f"h{NUMBER:032}", "folder": "", "time": 1e300}),
         ("history", "", {"size_bytes": "much"}),
         ("history", "", {"groups": ["0" * 16]}),
         ("history", "", {"messages": 2}),
@@ -257,7 +258,7 @@ def test_nothing_is_written_over_unless_it_is_told(store, folder):
     with pytest.raises(StoreError, match="is there already; say --overwrite to replace it"):
         back_up(store, folder / "mine")
     with pytest.raises(ReferenceNotFound):
-        export_conversation(store, "h12345678", folder / "mine", overwrite=True)
+        export_conversation(store, f"h{NUMBER:032}", folder / "mine", overwrite=True)
     assert (folder / "mine").read_text() == "mine"
     back_up(store, folder / "mine", overwrite=True)
     with open_store(folder / "mine") as copy:

@@ -102,7 +102,7 @@ def test_what_is_whole_comes_back_beside_what_is_damaged(filled):
     with filled.backend.transaction(write=True):
         damaged = [part_of(key, "message") for key in filled.backend.keys("node/") if part_of(key, "turn") == "5"]
         filled.backend.remove([f"message/{digest}" for digest in damaged])
-    with pytest.raises(StoreDamaged, match=r"h[0-9a-f]{8}, message 8: its content is missing"):
+    with pytest.raises(StoreDamaged, match=r"h[0-9a-f]{32}, message 8: its content is missing"):
         filled.restore("t5")
     for turn in HISTORY.turns:
         if turn.id != "t5":

@@ -181,7 +181,7 @@ def _compacted(session: Session, *, of_last: bool) -> dict[str, Any]:
     with suppress(CompactorError):  # the plan is an earlier run's, whose messages it does not hold
         receipt = in_sight(session.plan) if of_last and session.plan else ""
     own = {"session": of.session_id, "messages": of.history_messages, "tokens": of.tokens}
-    return {**own, "history": of.history_key[:9], "receipt": receipt}
+    return {**own, "history": of.history_key, "receipt": receipt}
 
 
 def _planned(asked: Sequence[Planned]) -> Iterator[dict[str, Any]]:

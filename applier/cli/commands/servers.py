@@ -219,7 +219,7 @@ def _people() -> Any:
 
 @click.command
 @click.option("--session", envvar=SESSION_VARIABLE, help="A session, or the name of a client's (set by `wrap`).")
-@click.option("--history", metavar="KEY", help="A stored history instead, such as h1a2b3c4d.")
+@click.option("--history", metavar="KEY", help="A stored history instead, by its key.")
 @click.option("--project", metavar="DIR", envvar=PROJECT_VARIABLE, help="Also the facts of all that worked in DIR.")
 @click.option("--config", is_flag=True, help="Print this server for a client's configuration, and end.")
 @options.store_option

@@ -49,7 +49,7 @@ def restore_command(
 ) -> None:
     """Print the exact original behind a reference.
 
-    REF is h1a2b3c4d:t12, or t12 where the store has one conversation; t12-t14,t20 are several turns, each below its
+    REF is a key and a turn, KEY:t12, or t12 where the store has one conversation; t12-t14,t20 are several turns, each below its
     reference. Lines are counted as the excerpts of a plan and a search count them.
     """
     each = [store.restore(one, lines=lines, search=search) for one in references]
@@ -95,7 +95,7 @@ def facts_command(
 ) -> None:
     """Print the facts that were extracted, each with the turn that it came from.
 
-    HISTORY is a key like h1a2b3c4d; without it, all conversations of the store are asked.
+    HISTORY is a key that `compactor store list` shows; without it, all conversations of the store are asked.
     """
     if history:
         here = [one for one in stored_facts(store, [history]) if not project or is_within(one.folder, project)]
@@ -111,7 +111,7 @@ def facts_command(
     rows = (
         (one.fact.type, one.reference, day(one.fact.timestamp), one.fact.quote or one.fact.content) for one in facts
     )
-    print_table(("type", "from", "date", "fact"), rows, empty="no facts")
+    print_table(("type", "from", "date", "fact"), rows, whole=("from", "date"), empty="no facts")
 
 
 @click.command
@@ -164,13 +164,13 @@ def list_(sort: str, store: Store, as_json: bool) -> None:
         print_json([{**data, "folder": one.folder, "task": one.task} for data, one in zip(own, known, strict=True)])
         return
     rows = map(_conversation_cells, known)
-    titles = ("history", "used", "messages", "turns", "bytes", "project", "task")
-    print_table(titles, rows, right=("messages", "turns", "bytes"), empty="no history")
+    titles = ("history", "used", "turns", "bytes", "project", "task")
+    print_table(titles, rows, right=("turns", "bytes"), whole=titles[:4], empty="no history")
 
 
 def _conversation_cells(one: StoredConversation) -> Iterator[str]:
     yield from (one.history.key, day(one.history.used))
-    yield from (f"{number:,}" for number in (one.history.messages, one.history.turns, one.history.size_bytes))
+    yield from (f"{number:,}" for number in (one.history.turns, one.history.size_bytes))
     yield from (one.folder, " ".join(one.task.split())[:_TASK_SHOWN])
 
 
@@ -197,7 +197,7 @@ def gc(
     if not as_json:
         rows = ((one.key, day(one.used), f"{one.messages:,}", f"{one.size_bytes:,}") for one in garbage.histories)
         titles = ("history", "used", "messages", "bytes")
-        print_table(titles, rows, right=("messages", "bytes"), empty="no history goes")
+        print_table(titles, rows, right=("messages", "bytes"), whole=("history", "used"), empty="no history goes")
         echo(f"{garbage.kept:,} stay; {garbage.events:,} old events go; about {garbage.bytes_after:,} bytes are left")
     done = not dry_run and (garbage.histories or garbage.events) and options.agreed(yes=yes, as_json=as_json)
     if done:
@@ -234,7 +234,7 @@ def backup(file: Path, overwrite: bool, store: Store) -> None:
 def export(history: str, output: Path, overwrite: bool, store: Store) -> None:
     """Write one conversation to a file: history, plans, facts, events and its session's state.
 
-    HISTORY is a key like h1a2b3c4d. The file holds all of it, whoever has it reads it.
+    HISTORY is a key that `compactor store list` shows. The file holds all of it, whoever has it reads it.
     """
     export_conversation(store, history, output, overwrite=overwrite)
     echo(f"{output}: {output.stat().st_size:,} bytes; `compactor store import` takes it in")
@@ -265,7 +265,7 @@ def import_(file: Path, is_backup: bool, store: str | None, as_json: bool) -> No
 def forget(history: str, yes: bool, store: Store, as_json: bool) -> int:
     """Delete a conversation for good, with its plans, facts, events and session states.
 
-    HISTORY is a key like h1a2b3c4d, or a plan's id like p1a2b3c4d. Exit 1 if something of it is left.
+    HISTORY is a key that `compactor store list` shows, or a plan's id. Exit 1 if something of it is left.
     """
     if not yes:
         raise click.UsageError(f"what is forgotten never comes back: say --yes to delete {history}.")
