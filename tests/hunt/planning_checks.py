@@ -22,8 +22,8 @@ from tests.viewed import plan_of, refusals
 __all__ = ["check_note", "check_planning"]
 
 FRAME = re.compile(r"<[\s/]*(?:compacted|user-words|restored|carried)\b", re.I)
-OURS = re.compile(r'<compacted (?:history="h[0-9a-f]{8}" )?turns="t\d+(?:-t\d+)?">|</compacted>|</?user-words>')
-SPAN = re.compile(r'^<compacted (?:history="h[0-9a-f]{8}" )?turns="t(\d+)(?:-t(\d+))?">')
+OURS = re.compile(r'<compacted (?:history="h[0-9a-f]{32}" )?turns="t\d+(?:-t\d+)?">|</compacted>|</?user-words>')
+SPAN = re.compile(r'^<compacted (?:history="h[0-9a-f]{32}" )?turns="t(\d+)(?:-t(\d+))?">')
 ENTRY = re.compile(r"^t(\d+)\b", re.M)
 MEDIA = re.compile(r'"type": "(?:image|document)", "source"')
 QUOTED = re.compile(r"<user-words>(?!\.)(.*?)</user-words>", re.S)

@@ -699,7 +699,7 @@ def test_reading_the_state_changes_nothing(session_of):
     assert watched.compact(history[:end]).applied == unwatched.compact(history[:end]).applied
     assert watched.state.level == "normal"
     limit, each = watched.state.limit_tokens, sizes[-1] - sizes[-2]
-    end += 2 * int(1 + (0.925 * limit - watched.state.tokens) / each)
+    end += 2 * int(1 + (0.915 * limit - watched.state.tokens) / each)
     assert watched.prepare(history[:end]) == unwatched.prepare(history[:end])
     assert 0.9 <= watched.state.tokens / limit < 0.95
     assert watched.state == replace(unwatched.state, session_id="watched")

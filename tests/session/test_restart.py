@@ -260,7 +260,7 @@ def make_older(store):
     says = plan["history"]["digest"].removeprefix("sha256:")
     with store.backend.transaction(write=True):
         store.backend.add({f"plan/{digest_of(body)}/{says}/{next_order(store.backend)}": pack(body)})
-    older = {**state["frame"], "plan_id": f"p{digest_of(body)[:8]}"}
+    older = {**state["frame"], "plan_id": f"p{digest_of(body)}"}
     store.set_state("session:s", {**state, "frame": older, "before": None})
 
 

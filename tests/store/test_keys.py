@@ -65,13 +65,17 @@ class TestKeysThatBeginAlike:
                 restored = seen.restore(reference, lines=None, search=None, max_characters=None)
                 assert restored.messages == messages[1:3]
             for record in (again, seen):
-                found = json.dumps([match.excerpt for match in record.search("keeps", part=None, tool=None, limit=9).matches])
+                found = json.dumps(
+                    [match.excerpt for match in record.search("keeps", part=None, tool=None, limit=9).matches]
+                )
                 assert (owner in found, other in found) == (True, False)
             with pytest.raises(ReferenceNotFound):
                 again.restore(f"{strange}:t2")
             with pytest.raises(ReferenceNotFound):
                 seen.restore(f"{strange}:t2", lines=None, search=None, max_characters=None)
-            assert again.prepare([*talk(owner), {"role": "assistant", "content": "k"}, {"role": "user", "content": "?"}])
+            assert again.prepare(
+                [*talk(owner), {"role": "assistant", "content": "k"}, {"role": "user", "content": "?"}]
+            )
 
     def test_a_view_names_one_history_of_the_store(self, path):
         messages = talk("carol")
@@ -150,7 +154,9 @@ class TestOldStores:
         with open_store(path) as store:
             assert store.verify() == []
             assert store.origin(key) == ("/srv/site", 5.0)
-            assert [event["history"] for event in store.events() if event.get("kind") == "undo" and "history" in event] == [key]
+            assert [
+                event["history"] for event in store.events() if event.get("kind") == "undo" and "history" in event
+            ] == [key]
             short = {"role": "user", "content": key[:9]}
             assert store.get_state("answer:1:2") == {"messages": [short], "history": key}
 

@@ -84,7 +84,7 @@ def referred(saved, plans, live):
     while new:
         kept |= new
         below = {key for key in every for one in new if digests[one][: len(digests[key])] == digests[key]}
-        words = {word for key in new for word in re.findall(r"h[0-9a-f]{8}", json.dumps(every[key]))}
+        words = {word for key in new for word in re.findall(r"h[0-9a-f]{32}", json.dumps(every[key]))}
         states = set()
         for number, plan in enumerate(plans):
             own = {saved[number][-1][1]} | (set() if plan["before"] is None else {saved[plan["before"]][-1][1]})
