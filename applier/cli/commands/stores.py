@@ -49,7 +49,7 @@ def restore_command(
 ) -> None:
     """Print the exact original behind a reference.
 
-    REF is a key and a turn, KEY:t12, or t12 where the store has one conversation; t12-t14,t20 are several turns, each below its
+    REF is KEY:t12, or t12 where the store has one conversation; t12-t14,t20 are several turns, each below its
     reference. Lines are counted as the excerpts of a plan and a search count them.
     """
     each = [store.restore(one, lines=lines, search=search) for one in references]
