@@ -10,19 +10,23 @@ $(VENV)/.dev: pyproject.toml
 	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet -e '.[dev]'
 	touch $@
 
+$(VENV)/.bench: pyproject.toml $(VENV)/.dev
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet -e '.[bench]'
+	touch $@
+
 demo: $(VENV)/.dev
 	$(VENV)/bin/compactor demo
 
 test: $(VENV)/.dev
 	$(VENV)/bin/pytest -n auto
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.bench
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
 SECONDS ?= 600
-hunt: $(VENV)/.dev
+hunt: $(VENV)/.bench
 	HYPOTHESIS_PROFILE=random $(VENV)/bin/pytest -n auto --real
 	$(VENV)/bin/python -m tests.hunt --seconds $(SECONDS)
 

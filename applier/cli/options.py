@@ -184,7 +184,8 @@ def import_extra(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is missing: pip install 'relevance-compactor[{extra}]'") from None
+        cure = f"pip install 'relevance-compactor[{extra}]', or in a clone pip install '.[{extra}]'"
+        raise click.ClickException(f"{error.name} is missing: {cure}") from None
 
 
 def existing_store(name: str | None) -> Store:

@@ -17,7 +17,8 @@ from planner.errors import StoreDamaged, StoreError
 try:
     import psycopg
 except ImportError as error:
-    raise StoreError("a postgresql:// store needs psycopg: pip install 'relevance-compactor[postgres]'") from error
+    cure = "pip install 'relevance-compactor[postgres]', or in a clone pip install '.[postgres]'"
+    raise StoreError(f"a postgresql:// store needs psycopg: {cure}") from error
 
 __all__ = ["PostgresBackend"]
 

@@ -25,7 +25,7 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        remedy = "pip install 'relevance-compactor[dev]'"
+        remedy = "pip install '.[bench]'"
         raise SettingsError(f"this method needs the package of {name}: {remedy} ({error})") from error
 
 

@@ -214,7 +214,7 @@ def _encode(text: str) -> None:
     """
     vocabulary = load_vocabulary()
     if vocabulary is None:
-        raise SettingsError("no o200k vocabulary: pip install 'relevance-compactor[offline]'")
+        raise SettingsError("no o200k vocabulary: pip install '.[offline]'")
     vocabulary.encode_ordinary(text)
 
 

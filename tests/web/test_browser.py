@@ -4,6 +4,9 @@ import json
 from datetime import date
 
 import pytest
+
+pytest.importorskip("selenium", reason="needs the extra bench")
+
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
