@@ -29,6 +29,7 @@ from planner.placeholders import (
 from planner.plan import Layout, TurnDecision
 from planner.reading.families import model_family
 from planner.reading.history import History, Turn
+from planner.reading.media import media_mark
 from planner.reading.messages import (
     THINKING,
     Block,
@@ -36,7 +37,6 @@ from planner.reading.messages import (
     blocks,
     cache_marks,
     has_user_words,
-    media_mark,
     plain_message,
 )
 from planner.reading.patterns import lazy_pattern

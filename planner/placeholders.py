@@ -25,7 +25,8 @@ from planner.evidence.names import without_root
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines, without_escapes
-from planner.reading.messages import Message, blocks, media_mark, to_json
+from planner.reading.media import media_mark
+from planner.reading.messages import Message, blocks, to_json
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [

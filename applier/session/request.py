@@ -93,8 +93,9 @@ MAX_RESERVE_TOKENS = 20_000
 MAX_RESERVE_SHARE = 0.25
 """And at most this share of a small window."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.5
-"""The counter scales by the worst ratio measured, so a true ratio stands between 0.5 and 1 (REFERENCE 4). Less than
-the lowest is the usage of another prompt; more than the highest is no tokenizer but something beside the messages."""
+"""The counter scales by the worst ratio measured, so a true ratio is between 0.5 and 1 (REFERENCE 4). A usage below the
+lowest is that of another prompt, unless the next one is as low: then the counter is wrong, of a medium perhaps. Above
+the highest it is no tokenizer but something beside the messages."""
 LARGEST_EXTRA = 2.5
 """System and tools that were told may have so many times what the counter says."""
 LARGEST_EXTRA_TOKENS = 2_000
@@ -131,6 +132,8 @@ class Gauge:
     there, the ratio is that of all the text behind it, not of the newest result alone."""
     is_resumed: bool = False
     """The ratio was measured by an earlier process, and nothing has been told since."""
+    is_doubted: bool = False
+    """True if the newest usage was below the lowest ratio."""
 
     def prompt(self, counted_tokens: float) -> int:
         """Tokens of a prompt whose messages count `counted_tokens`."""
@@ -162,8 +165,12 @@ class Gauge:
         Afterwards the same messages measure `actual_tokens`, unless that is beyond what system, tools and a tokenizer
         can explain: then as near to it as they can.
         """
-        if counted_tokens <= 0 or actual_tokens < LOWEST_RATIO * counted_tokens:
+        if counted_tokens <= 0 or actual_tokens <= 0:
             return self
+        if actual_tokens < LOWEST_RATIO * counted_tokens:
+            ratio = actual_tokens / (self.fixed_tokens + counted_tokens)
+            again = Gauge(self.fixed_tokens, ratio, is_doubted=True)
+            return again if self.is_doubted else replace(self, is_doubted=True)
         measured = self._measured_ratio(counted_tokens, actual_tokens)
         ratio = self._assumed_ratio(counted_tokens, actual_tokens) if measured is None else _bounded(measured)
         most = self._most_beside(counted_tokens, limit_tokens, agreed=ratio == measured)

@@ -1,5 +1,5 @@
-"""Messages as plain JSON data, whatever the caller holds: dicts, or the SDK's own objects; what a reader sees of their
-blocks, and how large images and documents in them are, by their first bytes.
+"""Messages as plain JSON data, whatever the caller holds: dicts, or the SDK's own objects; and the readable text of
+their blocks.
 
 Reads only, fetches nothing. A message that is plain already is returned as the same object, so that what is not
 compacted stays byte-identical when it is sent.
@@ -7,12 +7,8 @@ compacted stays byte-identical when it is sent.
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import io
 import json
-import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,19 +26,15 @@ __all__ = [
     "field_of",
     "given_message",
     "has_user_words",
-    "image_size",
     "is_compacted",
-    "media_mark",
     "message_digest",
     "plain_message",
     "readable_text",
     "result_ids",
     "result_text",
-    "source_data",
     "strings_in",
     "to_json",
     "unmarked",
-    "visible_pages",
 ]
 
 Message = dict[str, Any]
@@ -53,9 +45,6 @@ ROLES = ("user", "assistant", "system")
 """Whose a message may be; the system's stands inside a conversation for newer models only."""
 THINKING = ("thinking", "redacted_thinking")
 """Types of the blocks that hold a model's thinking."""
-_HEAD_CHARACTERS = 100_000
-"""Of base64: every format tells its size within this, but for photographs with a very large preview."""
-_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 _CHAT_ROLES = ("tool", "function")
 _CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
 
@@ -247,50 +236,3 @@ def _unmarked_block(block: Block) -> Block:
         return block
     plain = {key: value for key, value in block.items() if key != "cache_control"}
     return {**plain, "content": _unmarked(inner)} if isinstance(inner, list) else plain
-
-
-def source_data(block: Block) -> str:
-    """The base64 or text in an ``image`` or ``document`` block; empty if it stands elsewhere (URL, file)."""
-    data = field_of(block.get("source"), "data")
-    return data if isinstance(data, str) else ""
-
-
-def image_size(block: Block) -> tuple[int, int] | None:
-    """Width and height in pixels of an ``image`` block; None when they cannot be told from its bytes."""
-    import imagesize  # type: ignore[import-untyped]  # loads an HTTP client: only where there are images
-
-    try:
-        head = _decoded(source_data(block)[:_HEAD_CHARACTERS])
-        width, height = imagesize.get(io.BytesIO(head), exif_rotation=False)
-    except (ValueError, struct.error, EOFError, OSError):
-        return None
-    return (width, height) if width > 0 and height > 0 else None
-
-
-def media_mark(block: Block) -> str:
-    """``[image 640x480]``, ``[document report.pdf]`` or ``[file file_1]`` (given to a tool that runs code) for what a
-    reader of text cannot see; empty for other blocks."""
-    kind, name = block.get("type"), block.get("title")
-    if kind == "image":
-        size = image_size(block)
-        name = f"{size[0]}x{size[1]}" if size else ""
-    elif kind == "container_upload":
-        kind, name = "file", block.get("file_id")
-    elif kind != "document":
-        return ""
-    short = " ".join(name.split())[:60] if isinstance(name, str) else ""
-    return f"[{kind} {short}]" if short else f"[{kind}]"
-
-
-def visible_pages(block: Block) -> int:
-    """Pages of a base64 PDF whose page objects are not compressed; 0 when they cannot be seen."""
-    if field_of(block.get("source"), "type") != "base64":
-        return 0
-    try:
-        return len(_PAGE.findall(_decoded(source_data(block))))
-    except ValueError:
-        return 0
-
-
-def _decoded(data: str) -> bytes:
-    return base64.b64decode(data + "=" * (-len(data) % 4))

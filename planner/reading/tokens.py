@@ -1,8 +1,8 @@
-"""How many tokens something is for the model that will read it, without a network.
+"""Counts of tokens for the model that will read them, without a network.
 
 tiktoken is not Claude's tokenizer: against current Claude models its o200k vocabulary gives 0.63 to 0.80 of
 the true count, against older ones 0.79 to 0.90, so a count is scaled by the worst case of the model's family
-and never under-counts. Each line, and each text as a whole, is counted once and remembered, as far as there is room.
+and never under-counts. Each line, and each text as a whole, is counted once and remembered while there is room.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import SettingsError
 from planner.reading.families import model_family
-from planner.reading.messages import Block, Message, blocks, field_of, image_size, source_data, to_json, visible_pages
+from planner.reading.media import Medium, document_tokens, image_tokens, media_tokens, source_data, without_media
+from planner.reading.messages import Block, Message, blocks, field_of, to_json
 from planner.reading.vocabulary import estimate_tokens, load_vocabulary
 
 if TYPE_CHECKING:
@@ -23,19 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["TokenCounter"]
 
 MESSAGE_OVERHEAD = 3
-"""Tokens around a block: role, type and id marks; what providers add for chat messages (3 to 4)."""
-PIXELS_PER_TOKEN = 750
-PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
-"""A PDF costs 1,500 to 3,000 tokens a page (Anthropic); unseen ones are guessed from the size."""
+"""Tokens around a block: role, type and id; providers add 3 to 4 for chat messages."""
 SEALED_CHARACTERS_PER_TOKEN = 5
-"""Of base64, for reasoning that only its signature or redacted data carries: 4 characters of text a token."""
+"""Characters of base64 for each token of reasoning that only its signature or redacted data carries."""
 
 _SLICE_CHARACTERS = 65_536
 """Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
 MOST_REMEMBERED = 2**18
-"""Counts of so many texts are remembered: more lines than a window takes, in 100 bytes each."""
+"""Number of texts whose counts are remembered: more lines than a window takes, in 100 bytes each."""
 _REGISTERED: dict[str, Callable[[str], int]] = {}
-"""What counts for a model, by its name."""
+"""The user's own tokenizers, by the name of the model."""
 
 
 @dataclass
@@ -47,38 +45,39 @@ class TokenCounter:
     image_tokens: int = model_family("").image_tokens
     """The most one image costs."""
     tokenizer: Callable[[str], int] | None = None
-    """What counts instead of the vocabulary."""
+    """The user's own, instead of the vocabulary."""
     _remembered: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     """Counts by the hash of the text: the texts themselves need not be kept."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
-        """A counter that does not under-count for `model`."""
+        """Return a counter that does not under-count for `model`."""
         family, own = model_family(model), _REGISTERED.get(model)
         scale = family.token_scale if own is None else 1.0
         return cls(scale, image_tokens=family.image_tokens, tokenizer=own)
 
     @staticmethod
     def register(model: str, tokenizer: Callable[[str], int]) -> None:
-        """Have `tokenizer` say how many tokens a text is for `model`, in this process, whoever counts for it: plans,
-        previews, sessions. It is given lines one by one, so marks of begin and end do not count.
+        """Use `tokenizer` for `model` wherever this process counts: plans, previews, sessions.
+
+        It gets the lines one by one, so marks of begin and end must not count.
 
         Raises:
-            SettingsError: it is no function, or what it says is no number of tokens.
+            SettingsError: it is no function, or does not return a number of tokens.
         """
         counted = tokenizer("one line\n") if callable(tokenizer) else tokenizer
         if not isinstance(counted, int) or counted < 0:
-            wanted = "a function that says how many tokens a text is"
+            wanted = "a function that returns the number of tokens of a text"
             raise SettingsError(f"tokenizer of {model!r}: expected {wanted}, found {counted!r:.80}")
         _REGISTERED[model] = tokenizer
 
     def raw(self, text: str) -> int:
-        """o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one piece, and a
-        line that stands in several places is tokenized once."""
+        """Return the o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one
+        piece, and a line that occurs several times is tokenized once."""
         return self._once(text, self._sum)
 
     def _once(self, text: str, count: Callable[[str], int]) -> int:
-        """What `count` says of `text`, the first time."""
+        """Return ``count(text)``, from memory if it was asked before."""
         key, remembered = hash(text), self._remembered
         tokens = remembered.get(key)
         if tokens is None:
@@ -89,7 +88,7 @@ class TokenCounter:
         return tokens
 
     def _sum(self, text: str) -> int:
-        """Tokens of all lines of `text`."""
+        """Count the tokens of all lines of `text`."""
         if "\n" not in text:
             return self._encode(text)
         return sum([self._once(line, self._encode) for line in text.splitlines(keepends=True)])
@@ -107,57 +106,58 @@ class TokenCounter:
             return len(self.vocabulary.encode_ordinary(text.encode("utf-8", "replace").decode()))
 
     def text(self, text: str) -> int:
-        """Tokens of `text`."""
+        """Count the tokens of `text`."""
         return math.ceil(self.raw(text) * self.scale)
 
     def block(self, block: Block) -> int:
-        """Tokens of one content block, nested results, images and documents included."""
+        """Count the tokens of one content block, nested results, images and documents included."""
         kind = block.get("type")
         if kind == "image":
-            return self._image(block)
-        return self._inside(kind, block) + MESSAGE_OVERHEAD
+            return image_tokens(block, self.image_tokens)
+        return self._inside(str(kind), block) + MESSAGE_OVERHEAD
 
-    def _inside(self, kind: object, block: Block) -> int:
+    def _inside(self, kind: str, block: Block) -> int:
         if kind == "text" and isinstance(block.get("text"), str):
             return self.text(block["text"])
         if kind in ("thinking", "redacted_thinking"):
             sealed = len(str(block.get("signature") or block.get("data") or ""))
             return max(self.text(str(block.get("thinking") or "")), sealed // SEALED_CHARACTERS_PER_TOKEN)
-        if kind in ("tool_use", "server_tool_use"):
+        if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
             return self.text(f"{block.get('name', '')} {to_json(block.get('input'))}")
-        if kind == "tool_result":
+        if kind.endswith("tool_result"):
             return self._content(block.get("content", ""))
         if kind == "document":
             return self._document(block)
-        return self.text(to_json({name: value for name, value in block.items() if name != "type"}))
+        return self._data({name: value for name, value in block.items() if name != "type"}, kind)
 
     def _content(self, content: object) -> int:
         if isinstance(content, str):
             return self.text(content)
         if not isinstance(content, list):
-            return self.text(to_json(content))
+            return self._data(content)
         return sum(self.block(item) if isinstance(item, dict) else self.text(str(item)) for item in content)
 
-    def _image(self, block: Block) -> int:
-        size = image_size(block)
-        most = self.image_tokens
-        return min(most, math.ceil(size[0] * size[1] / PIXELS_PER_TOKEN)) if size else most
+    def _data(self, value: object, kind: str = "") -> int:
+        """Count JSON data of any form: its text, and the media in it by their size."""
+        reduced, media = without_media(value, kind)
+        return self.text(to_json(reduced)) + sum(
+            media_tokens(medium, self.image_tokens) if isinstance(medium, Medium) else self.block(medium)
+            for medium in media
+        )
 
     def _document(self, block: Block) -> int:
         source = block.get("source")
-        kind, data = field_of(source, "type"), source_data(block)
+        kind = field_of(source, "type")
         if kind == "content":
             return self._content(field_of(source, "content"))
-        if kind == "text":
-            return self.text(data)
-        return max(1, visible_pages(block) or len(data) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
+        return self.text(source_data(block)) if kind == "text" else document_tokens(block)
 
     def message(self, message: Message) -> int:
-        """Tokens of one message."""
+        """Count the tokens of one message."""
         return sum(self.block(block) for block in blocks(message))
 
     def messages(self, messages: Iterable[Message]) -> int:
-        """Tokens of a list of messages."""
+        """Count the tokens of a list of messages."""
         return sum(self.message(message) for message in messages)
 
     def request(
@@ -166,6 +166,6 @@ class TokenCounter:
         system: str | Sequence[Block] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> int:
-        """Tokens of a whole request: messages, system prompt and tool definitions."""
+        """Count the tokens of a whole request: messages, system prompt and tool definitions."""
         fixed = self.text(system) if isinstance(system, str) else sum(map(self.block, system or ()))
         return fixed + sum(self.text(to_json(tool)) for tool in tools or ()) + self.messages(messages)

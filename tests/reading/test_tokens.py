@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from applier.session.session import Session
 from applier.view import preview
 from planner import CompactionPlan, PlanSettings, SettingsError, plan_compaction
-from planner.reading.messages import image_size, visible_pages
+from planner.reading.media import image_size, visible_pages
 from planner.reading.tokens import MOST_REMEMBERED, TokenCounter
 from planner.reading.vocabulary import O200K_URL, estimate_tokens, load_vocabulary
 from tests.conftest import NetworkTouched
@@ -194,7 +194,7 @@ def test_a_session_counts_with_the_tokenizer_of_its_model(lettered, tmp_path):
 
 @pytest.mark.parametrize("tokenizer", [str.split, lambda text: -1, lambda text: 1.5, None, "o200k"])
 def test_what_is_no_tokenizer_is_refused(tokenizer):
-    with pytest.raises(SettingsError, match="tokenizer of 'other': expected a function that says how many tokens"):
+    with pytest.raises(SettingsError, match="tokenizer of 'other': expected a function that returns the number of"):
         TokenCounter.register("other", tokenizer)
     assert TokenCounter.for_model("other").tokenizer is None
 

@@ -15,7 +15,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from planner.placeholders import clean
-from planner.reading.messages import Block, Message, blocks, media_mark
+from planner.reading.media import media_mark
+from planner.reading.messages import Block, Message, blocks
 
 __all__ = ["Row", "Transcript", "read_rows", "rows_of", "without_tail"]
 

@@ -1,0 +1,169 @@
+"""Images, documents, sound and films inside messages: their sizes, in tokens and by their first bytes, and the marks
+that replace them in text.
+
+A medium is found wherever JSON data holds it: as a block, as a data URL, or as base64 beside its type. Reads only,
+fetches nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.reading.messages import Block, field_of
+
+__all__ = [
+    "Medium",
+    "document_tokens",
+    "image_size",
+    "image_tokens",
+    "media_mark",
+    "media_tokens",
+    "source_data",
+    "visible_pages",
+    "without_media",
+]
+
+PIXELS_PER_TOKEN = 750
+PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
+"""A PDF costs 1,500 to 3,000 tokens a page (Anthropic); the number of unseen pages is estimated from the size."""
+STREAM_BYTES_PER_TOKEN = 300
+"""Sound costs 10 to 32 tokens a second and a film 300 (OpenAI, Google), which have 3,000 and 100,000 bytes or more."""
+SEALED_CHARACTERS_PER_TOKEN = 5
+"""Characters of base64 for each token of encrypted text or reasoning: 4 characters of text a token."""
+_HEAD_CHARACTERS = 100_000
+"""Base64 characters that are decoded for a size: enough for every format, but for photographs with a huge preview."""
+_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])(?:data:([\w./+-]{1,100});base64,)?[A-Za-z0-9+/_-]{500,}={0,2}")
+"""``data:image/png;base64,iVBOR…`` or a long run without its address; no text in words."""
+_STREAM_NAME, _SEALED_NAME = re.compile(r"audio|video"), re.compile(r"encrypted|signature|sealed")
+_TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
+_HINT_CHARACTERS = 100
+"""Longer texts beside a medium are content, and do not name its type."""
+_SHORT = {"image": "image", "document": "document", "container_upload": "file"}
+
+
+@dataclass(frozen=True, slots=True)
+class Medium:
+    """Base64 in JSON data, and the names around it."""
+
+    data: str
+    hints: str
+    """Types, keys and short texts that surround it, from the outside in: ``input_audio data format wav``."""
+
+
+def without_media(value: object, hints: str = "") -> tuple[object, list[Medium | Block]]:
+    """Return JSON data without its media, and the media: blocks of images and documents, and base64 inside texts."""
+    media: list[Medium | Block] = []
+    return _reduced(value, hints, media), media
+
+
+def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:
+    if isinstance(value, str):
+        return _text_reduced(value, hints, media)
+    if isinstance(value, list | tuple):
+        return [_reduced(item, hints, media) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("type") in ("image", "document") and isinstance(value.get("source"), Mapping):
+        media.append(value)
+        return None
+    short = (item for item in value.values() if isinstance(item, str) and len(item) <= _HINT_CHARACTERS)
+    around = " ".join([hints, *short])
+    return {key: _reduced(item, f"{around} {key}", media) for key, item in value.items()}
+
+
+def _text_reduced(text: str, hints: str, media: list[Medium | Block]) -> str:
+    if len(text) < 500:
+        return text
+
+    def taken(found: re.Match[str]) -> str:
+        medium = found[0].partition(",")[2] if found[1] else found[0]
+        start, end = found.span()
+        beside = text[max(0, start - _HINT_CHARACTERS) : start], text[end : end + _HINT_CHARACTERS]
+        media.append(Medium(medium, " ".join([hints, found[1] or "", *beside])))
+        return ""
+
+    return _BASE64.sub(taken, text)
+
+
+def media_tokens(medium: Medium, most_for_an_image: int) -> int:
+    """Return how many tokens a medium costs, by its bytes where they show its type, else by its hints."""
+    data, hints = medium.data, medium.hints.lower()
+    source = {"source": {"type": "base64", "data": data}}
+    size = image_size(source)
+    if size or "image" in hints:
+        return _image_tokens(size, most_for_an_image)
+    if _SEALED_NAME.search(hints):
+        return len(data) // SEALED_CHARACTERS_PER_TOKEN
+    if _STREAM_NAME.search(hints):
+        return math.ceil(len(data) * 3 / 4 / STREAM_BYTES_PER_TOKEN)
+    return len(data) // 4 if _TEXT_NAME.search(hints) else document_tokens(source)
+
+
+def image_tokens(block: Block, most: int) -> int:
+    """Return how many tokens an ``image`` block costs: by its pixels, at most `most`."""
+    return _image_tokens(image_size(block), most)
+
+
+def _image_tokens(size: tuple[int, int] | None, most: int) -> int:
+    return min(most, math.ceil(size[0] * size[1] / PIXELS_PER_TOKEN)) if size else most
+
+
+def document_tokens(block: Block) -> int:
+    """Return how many tokens a document costs that is sent as bytes, by its address or by its id: by pages."""
+    return max(1, visible_pages(block) or len(source_data(block)) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
+
+
+def source_data(block: Block) -> str:
+    """Return the base64 or text in an ``image`` or ``document`` block; empty if it is elsewhere (URL, file)."""
+    data = field_of(block.get("source"), "data")
+    return data if isinstance(data, str) else ""
+
+
+def image_size(block: Block) -> tuple[int, int] | None:
+    """Return width and height in pixels of an ``image`` block; None if its bytes do not show them."""
+    import imagesize  # type: ignore[import-untyped]  # loads an HTTP client: only where there are images
+
+    try:
+        head = _decoded(source_data(block)[:_HEAD_CHARACTERS])
+        width, height = imagesize.get(io.BytesIO(head), exif_rotation=False)
+    except (ValueError, struct.error, EOFError, OSError):
+        return None
+    return (width, height) if width > 0 and height > 0 else None
+
+
+def media_mark(block: Block) -> str:
+    """Return the mark of a block that text cannot show, ``[image 640x480]``, ``[document report.pdf]``, ``[audio]`` or
+    ``[file file_1]`` (for a tool that runs code); empty for other blocks."""
+    kind, name = str(block.get("type")), block.get("title")
+    stream = _STREAM_NAME.search(kind)
+    if kind == "image":
+        size = image_size(block)
+        name = f"{size[0]}x{size[1]}" if size else ""
+    elif kind == "container_upload":
+        name = block.get("file_id")
+    elif stream is None and kind != "document":
+        return ""
+    short = " ".join(name.split())[:60] if isinstance(name, str) else ""
+    shown = stream[0] if stream else _SHORT[kind]
+    return f"[{shown} {short}]" if short else f"[{shown}]"
+
+
+def visible_pages(block: Block) -> int:
+    """Return how many pages a base64 PDF has; 0 if they are compressed and cannot be seen."""
+    if field_of(block.get("source"), "type") != "base64":
+        return 0
+    try:
+        return len(_PAGE.findall(_decoded(source_data(block))))
+    except ValueError:
+        return 0
+
+
+def _decoded(data: str) -> bytes:
+    return base64.b64decode(data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4))
