@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Literal
 
 from planner.errors import TranscriptError
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import (
+    OPAQUE,
     THINKING,
     Block,
     Message,
@@ -41,7 +42,7 @@ class Turn:
     stop: int
     kind: TurnKind
     """``user``: words of the user; ``assistant``: no client tools; ``tools``: calls and all their results;
-    ``other``: anything else, the server's own compaction and tools that were loaded among it, see `must_stand`."""
+    ``other``: anything else, such as the server's own compaction, loaded tools and opaque blocks, see `must_stand`."""
     digest: str
     live: bool
     """True in the live tail: what the model has not answered yet."""
@@ -120,17 +121,22 @@ def _turns(messages: Sequence[Message], digests: Sequence[str]) -> Iterator[Turn
     for number, (start, stop) in enumerate(spans, 1):
         digest = _joined_digest(digests[start:stop])
         repeated = last.get(digests[start], start) > start
-        loads = any(map(_loads_tools, messages[start:stop]))
-        kind = "other" if loads else _kind(messages[start])
+        is_fixed = any(map(_holds_fixed, messages[start:stop]))
+        kind = "other" if is_fixed else _kind(messages[start])
         yield Turn(f"t{number}", start, stop, kind, digest, number > live_from, repeated)
 
 
-def _loads_tools(message: Message) -> bool:
-    """True for what a search of tools found: without it the model no longer has those that the request defers."""
-    inner = (block.get("content") for block in blocks(message) if block["type"].endswith("tool_result"))
-    lists = (content.get("tool_references") if isinstance(content, dict) else content for content in inner)
-    items = (item for items in lists if isinstance(items, list) for item in items)
-    return any(isinstance(item, dict) and item.get("type") == "tool_reference" for item in items)
+_FIXED = (OPAQUE, "tool_reference")
+
+
+def _holds_fixed(message: Message) -> bool:
+    """Return True if `message` holds a block that must stay: one that an adapter could not translate, or the tools that
+    a search returned, which the model no longer has without it."""
+    content = blocks(message)
+    inner = (block.get("content") for block in content if block["type"].endswith("tool_result"))
+    lists = (held.get("tool_references") if isinstance(held, dict) else held for held in inner)
+    items = chain(content, *(items for items in lists if isinstance(items, list)))
+    return any(isinstance(item, dict) and item.get("type") in _FIXED for item in items)
 
 
 def _is_notice(message: Message) -> bool:

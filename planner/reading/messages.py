@@ -15,6 +15,7 @@ from typing import Any
 from planner.errors import TranscriptError
 
 __all__ = [
+    "OPAQUE",
     "ROLES",
     "THINKING",
     "Block",
@@ -45,6 +46,8 @@ ROLES = ("user", "assistant", "system")
 """Whose a message may be; the system's stands inside a conversation for newer models only."""
 THINKING = ("thinking", "redacted_thinking")
 """Types of the blocks that hold a model's thinking."""
+OPAQUE = "opaque"
+"""Type of a block that carries something an adapter cannot translate: its message stays as it is."""
 _CHAT_ROLES = ("tool", "function")
 _CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
 

@@ -1,0 +1,30 @@
+"""Opaque blocks: they carry what an adapter cannot translate, which stays as it is while all around it is compacted."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from typing import Any
+
+from planner.reading.messages import OPAQUE, Block
+
+__all__ = ["carried_by", "opaque_block"]
+
+logger = logging.getLogger("applier.session")
+_CARRIED = "carried"
+
+
+def opaque_block(kind: str, carried: Any) -> Block:
+    """Return a block that carries JSON data of an unknown `kind`; the log names each kind once."""
+    _warn_once(kind)
+    return {"type": OPAQUE, _CARRIED: carried}
+
+
+def carried_by(block: Block) -> Any:
+    """Return the data that an opaque block carries."""
+    return block[_CARRIED]
+
+
+@cache
+def _warn_once(kind: str) -> None:
+    logger.warning("%.60r is of no kind that can be compacted: it stays as it is, all around it is compacted", kind)
