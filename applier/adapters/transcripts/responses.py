@@ -287,8 +287,8 @@ def _kind(item: Any, place: str) -> str:
 
 
 def _unpaired(items: Sequence[Data], kinds: Sequence[str]) -> set[str]:
-    """Return the ids of calls that stay with their results: one of the two is opaque, a result has no call, or a call of
-    a provider's tool no result."""
+    """Return the ids of calls that stay with their results: one of the two is opaque, a result has no call, or a call
+    of a provider's tool has no result."""
     by_kind: dict[str, set[str]] = {kind: set() for kind in ("assistant", "result", "opaque", "typed")}
     for item, kind in zip(items, kinds, strict=True):
         for own in (kind, "typed" if item.get("type") in TYPED_CALLS else ""):
