@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from applier.testing import Answer, say
-from tests.batches import Batches
 from tests.responses_server import ResponsesServer
 
 if TYPE_CHECKING:
@@ -21,39 +20,26 @@ HANG_UP_HALFWAY = Answer([say("half of it")], fault="hangs_up")
 
 
 def billed(text: str, **usage: int) -> Answer:
-    """A text, with a usage that is said instead of counted."""
+    """Return an answer of one text with the usage set instead of counted."""
     return Answer([say(text)] if text else [], usage=usage)
 
 
 class Loopback(ResponsesServer):
-    """A server of which a test needs a client or two; takes batches, too."""
-
-    def __init__(self, *script: Any, **options: Any) -> None:
-        """As of `MessagesServer`."""
-        super().__init__(*script, **options)
-        self._batches = Batches(self.reply)
-
-    def endpoint(self, path: str) -> Any:
-        """What answers at `path`."""
-        return self._batches.create if path == "/v1/messages/batches" else super().endpoint(path)
-
-    def found(self, path: str) -> tuple[int, Any]:
-        """What is at `path`."""
-        return self._batches.found(path, self.url) or super().found(path)
+    """A server with clients for a test."""
 
     def __exit__(self, *error: Any) -> None:
-        """Close the clients, too."""
+        """Close the server and its clients."""
         for client in self._clients:
             client.close()
         super().__exit__(*error)
 
     def __enter__(self) -> Loopback:
-        """Listen."""
+        """Start listening."""
         self._clients: list[anthropic.Anthropic] = []
         return super().__enter__()
 
     def client(self, **options: Any) -> anthropic.Anthropic:
-        """A client of the real SDK that talks to this server; closed with it."""
+        """Return a client of the real SDK that talks to this server and is closed with it."""
         import anthropic  # takes two seconds, and most tests of a folder need none
 
         self._clients.append(anthropic.Anthropic(**{"api_key": KEY, "base_url": self.url, **options}))

@@ -169,7 +169,6 @@ FOLDERS = {
         "planner",
         "applier.store",
         "applier.view",
-        "applier.learning",
         "applier.plan_review",
         "applier.serving",
     ),

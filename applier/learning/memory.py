@@ -23,19 +23,7 @@ from planner.reading.lazy_property import lazy_property
 if TYPE_CHECKING:
     from applier.learning.conversations import Conversation
 
-__all__ = ["Batch", "Memory"]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One that is sent."""
-
-    reader: str
-    since: float = 0.0
-    """When, in seconds since the epoch."""
-    requests: int = 0
-    id: str = ""
-    """Empty as long as nobody has heard it."""
+__all__ = ["Memory"]
 
 
 @dataclass
@@ -115,16 +103,6 @@ class Memory:
         waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
         unseen = [line for line in review.unseen(every) if line.sources[0].conversation not in waiting]
         return [*(line for _, line in review.standing(every)), *unseen]
-
-    @property
-    def batch(self) -> Batch | None:
-        """The batch that was sent, or was about to be, and not read yet."""
-        kept = self.store.get_state(f"lessons-batch:{self._project}")
-        return Batch(**kept) if kept else None
-
-    def note_batch(self, batch: Batch | None) -> None:
-        """Keep what is sent, before and after; None was read."""
-        self.store.set_state(f"lessons-batch:{self._project}", asdict(batch) if batch else {})
 
     def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
         """Keep that the person approved `lines`: digests by key; and forget the `ended`, which may come back."""

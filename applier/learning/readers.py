@@ -8,7 +8,7 @@ model's line is untrusted: it stands only if the turn that it cites holds its wo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -32,7 +32,6 @@ from applier.learning.wishes import choices, is_lasting, is_question, wishes
 from applier.settings import load_settings
 from planner.analysis import Analysis, analyze_history
 from planner.api import asks_model
-from planner.errors import PlannerUnavailable, SettingsError
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.plan import Usage
@@ -67,11 +66,6 @@ class Reader:
         """The model and its prompts, or ``rules``."""
         return self.model.name if self.model is not None else "rules"
 
-    @property
-    def by_batch(self) -> bool:
-        """True if the model is asked about all conversations at once."""
-        return self.model is not None and self.model.client is not None
-
     def reckoned(self, due: Sequence[Conversation], known: Review, unseen: int) -> float:
         """The dollars that asking once about each of these costs at most, and about what they teach, together with so
         many lines that the review does not know yet."""
@@ -86,9 +80,9 @@ class Reader:
         beside = min(MOST_CANDIDATES, len(known.groups) + unseen - asked[0]) if asked else 0
         return sum(self.model.reckoned_review(one + beside) for one in asked if self.model is not None)
 
-    def cost(self, usage: Usage, *, by_batch: bool = False) -> float:
+    def cost(self, usage: Usage) -> float:
         """The dollars that `usage` costs."""
-        return self.model.price(usage, by_batch=by_batch) if self.model is not None else 0.0
+        return self.model.price(usage) if self.model is not None else 0.0
 
     def read(self, conversation: Conversation) -> Reading:
         """Its lessons, what they were read from, and what that used.
@@ -117,42 +111,9 @@ class Reader:
 
         return known.grown(lines, ask), used
 
-    def send(self, due: Sequence[Conversation]) -> str:
-        """Ask about `due`, no more than one batch takes; its id.
-
-        Raises:
-            PlannerUnavailable: it was not taken.
-        """
-        asked = {_request_name(one): _analysis(one) for one in due}
-        return cast("LessonsModel", self.model).send(asked)
-
-    def answers(
-        self, batch: str, due: Sequence[Conversation]
-    ) -> Iterator[tuple[Conversation, Reading | PlannerUnavailable]]:
-        """What each of `due` teaches that is in `batch`, once that has ended, or why it was not read; none if it is no
-        longer known.
-
-        Raises:
-            PlannerUnavailable: it cannot be reached.
-        """
-        asked = {_request_name(one): one for one in due}
-        for name, answer, usage in cast("LessonsModel", self.model).answers(batch):
-            if name not in asked:
-                continue
-            if isinstance(answer, str):
-                yield asked[name], PlannerUnavailable(answer, usage)
-            else:
-                evidence = _analysis(asked[name]).evidence
-                yield asked[name], (with_written(answer, evidence), evidence, usage)
-
 
 def _analysis(conversation: Conversation) -> Analysis:
     return analyze_history(conversation.load(), TokenCounter.for_model(""))
-
-
-def _request_name(conversation: Conversation) -> str:
-    """By which a batch knows it as it is now."""
-    return conversation.digest[7:71]
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
@@ -221,27 +182,21 @@ def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str
 
 
 @contextmanager
-def open_reader(planner: Any, model: str | None, prompts: Path | None, *, batch: bool = False) -> Iterator[Reader]:
+def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
     """The reader that the options, or else the settings, name; closed again.
 
     Raises:
-        SettingsError: the prompts cannot be used, or a batch is asked for, and no model of Anthropic's.
+        SettingsError: the prompts cannot be used.
         PlannerUnavailable: a model was asked for, and there is no key.
     """
     own = load_settings()
     planner, model = planner or own.planner, model or own.planner_model or None
     if not asks_model(planner, model):
-        if batch:
-            raise SettingsError("--batch: no model is asked: set ANTHROPIC_API_KEY")
         yield Reader()
         return
-    from planner.model.client import open_client, open_endpoint
+    from planner.model.client import open_endpoint
     from planner.model.lessons import LessonsModel
     from planner.model.prompts import load_prompts
 
-    with ExitStack() as stack:
-        endpoint = stack.enter_context(open_endpoint(None, model))
-        if batch and not endpoint.speaks_anthropic:
-            raise SettingsError(f"--batch: {endpoint.model} is not of Anthropic, whose batches are used: leave it out")
-        client = stack.enter_context(open_client(None)) if batch else None
-        yield Reader(LessonsModel(endpoint, load_prompts(prompts), own.plan, client))
+    with open_endpoint(None, model) as endpoint:
+        yield Reader(LessonsModel(endpoint, load_prompts(prompts), own.plan))

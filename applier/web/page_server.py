@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from applier.serving import AppServer
-from applier.web.reviews import Decided, LinesPage, Replan, ReviewPage, Revision, Search
+from applier.web.reviews import Replan, ReviewPage, Revision, Search
 from planner.errors import CompactorError
 
 __all__ = ["PageServer"]
@@ -56,21 +56,19 @@ _HEADERS = {
     "x-frame-options": "DENY",
 }
 
-_PAGES = {ReviewPage: "review", LinesPage: "lines"}
-
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class PageServer(AppServer):
     """One page; it can end the server itself."""
 
-    def __init__(self, content: ReviewPage | LinesPage | Mapping[str, Any]) -> None:
+    def __init__(self, content: ReviewPage | Mapping[str, Any]) -> None:
         """Open a port that is free; nothing is answered yet. What is no review is a session's, as JSON data."""
         listening = socket.create_server((HOST, 0))
         self.port: int = listening.getsockname()[1]
         self._token, self._key = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self._is_opened = False
-        name = _PAGES.get(type(content), "session")
+        name = "review" if isinstance(content, ReviewPage) else "session"
         own = [
             Route(path, end, methods=["POST"]) for path, end in ((OPENING, self._open), ("/api/finish", self._finish))
         ]
@@ -142,11 +140,8 @@ def _file_routes(page: str) -> Iterator[Route]:
     yield Route("/static/{name}", file)
 
 
-def _content_routes(content: ReviewPage | LinesPage | Mapping[str, Any]) -> Iterator[Route]:
-    if isinstance(content, LinesPage):
-        yield Route("/api/lines", _shows(content.page))
-        yield Route("/api/decide", _with_body(Decided, content.decide), methods=["POST"])
-    elif isinstance(content, ReviewPage):
+def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
+    if isinstance(content, ReviewPage):
         yield Route("/api/review", _shows(content.page))
         yield Route("/api/turns/{turn_id}", _shows(content.lines))
         for work in (content.check, content.view, content.save, content.apply):

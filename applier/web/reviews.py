@@ -1,20 +1,17 @@
-"""What a page shows of a plan or of learned lines, and takes as decided, as JSON data.
+"""The review of a plan for a page, as JSON data.
 
-A plan's review is made of the plan as it was opened, or made anew, and of all that a person revised: nothing else is
-kept between requests, and undoing is asking for less. What is written is written by the functions it was given.
+It follows from the plan and from all that a person revised; nothing else is kept between requests, so to undo a
+revision is to send less. Only the functions passed in write files.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from applier.learning.files import HEADINGS
-from applier.learning.propose import Line
 from applier.plan_review import Edit, PlanReview, reviewed
 from planner.analysis import Analysis
 from planner.brief import CheckedStatement, check_statements
@@ -25,7 +22,7 @@ from planner.plan import CompactionPlan, Strategy
 from planner.prices import money
 from planner.reading.messages import plain_message
 
-__all__ = ["Decided", "LinesPage", "Replan", "ReviewPage", "Revision", "Search"]
+__all__ = ["Replan", "ReviewPage", "Revision", "Search"]
 
 MOST_WORD_LINES = 12
 """Of one turn's words of the user; the rest is seen in the turn."""
@@ -236,44 +233,3 @@ def _statement(checked: CheckedStatement) -> dict[str, Any]:
         "state": "struck" if sound is None else "mended" if checked.findings else "holds",
         "problems": [f"{finding.problem}; {finding.repair}" for finding in checked.findings],
     }
-
-
-class Decided(BaseModel, extra="forbid"):
-    """The keys of the lines that were agreed to, and of those that were refused."""
-
-    yes: list[str]
-    no: list[str]
-
-
-@dataclass(frozen=True)
-class LinesPage:
-    """Lines that are proposed for a project."""
-
-    project: str
-    lines: Sequence[Line]
-    standing: str
-    """What changes of lines that were approved before, as a diff; empty if nothing does."""
-    write: Callable[[Collection[str], Collection[str]], str]
-    """Takes the keys that `Decided` holds; what it did, in words."""
-
-    def page(self) -> Mapping[str, Any]:
-        """All that is shown."""
-        return {"project": self.project, "lines": [_shown(line) for line in self.lines], "standing": self.standing}
-
-    def decide(self, decided: Decided) -> Mapping[str, Any]:
-        """Write what was agreed to.
-
-        Raises:
-            CompactorError: a file cannot be written.
-        """
-        known = {line.key for line in self.lines}
-        return {"message": self.write(known.intersection(decided.yes), known.intersection(decided.no))}
-
-
-def _shown(line: Line) -> dict[str, Any]:
-    """A line with its quote apart."""
-    words = line.sources[0].lesson.words
-    claim = line.text.replace(f": “{words}”", "", 1).replace(f": `{words}`", "", 1)
-    cited = line.line.removeprefix(f"- {line.text} (").removesuffix(")")
-    heading = HEADINGS[line.kind].strip("# ")
-    return {"key": line.key, "heading": heading, "text": claim, "quote": words, "cited": cited}

@@ -25,7 +25,8 @@ from applier.learning.lessons import Lesson
 from applier.learning.propose import Heard, Line, Review, proposed_lines
 from applier.learning.readers import lessons_of, with_written
 from planner.analysis import Analysis, analyze_history
-from planner.model.lessons import ReviewedLine, lessons_in, lessons_question, review_question
+from planner.model.answer import json_in
+from planner.model.lessons import ReviewedLine, WrittenLesson, lessons_question, review_question
 from planner.model.prompts import load_prompts
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
@@ -136,3 +137,10 @@ def _lessons(path: Path, answers: Path | None) -> list[Lesson]:
 
 def _analysis(path: Path) -> Analysis:
     return analyze_history(read_history(read_transcript(path).messages), TokenCounter.for_model(""))
+
+
+def lessons_in(text: str) -> list[WrittenLesson] | None:
+    """Return the lessons of a saved answer, among words or cut off; None if it is no answer."""
+    fields = json_in(text[max(0, text.find("{")) :])
+    lessons = fields.get("lessons") if isinstance(fields, dict) else None
+    return [WrittenLesson.model_validate(own) for own in lessons] if isinstance(lessons, list) else None

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
-import threading
 from datetime import date
 
 import pytest
@@ -14,20 +12,18 @@ from hypothesis import strategies as st
 
 from applier.adapters.transcripts import read_transcript
 from applier.adapters.visible import Visible
-from applier.learning.conversations import conversations_in
-from applier.learning.memory import Batch, Memory
+from applier.learning.memory import Memory
 from applier.learning.propose import proposed_lines
-from applier.learning.readers import open_reader, with_written
+from applier.learning.readers import with_written
 from applier.store import open_store
 from applier.store.listing import is_within
 from applier.testing import Failure
 from planner.analysis import analyze_history
 from planner.errors import ReferenceNotFound
-from planner.model.lessons import lessons_in
 from planner.plan import ExtractedFact
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
-from tests.bench.learned import prompt_of
+from tests.bench.learned import lessons_in, prompt_of
 from tests.loopback import KEY, Loopback
 
 WISH = "Never push to main without asking me first."
@@ -376,36 +372,6 @@ def test_a_reading_that_was_stopped_goes_on_where_it_was(asking, say):
         assert server.requests == []
 
 
-def test_a_batch_asks_about_all_at_half_the_price_and_one_that_was_sent_is_only_fetched(asking, say, folder):
-    for name in ("s1", "s2"):
-        say(name, f"Fix the parser of {name}, please.", WISH)
-    said = answering(lessons(SOUND))
-    asked = lambda request: "I cannot say." if "of s2" in str(request.messages) else said(request)  # noqa: E731
-    with Loopback(asked) as server:
-        dear = asking(server, "--dry-run").err
-        assert server.requests[0].body["output_config"]["format"] is not None
-        assert asking(server, "--batch", "--dry-run").code == 2
-        cheap = asking(server, "--batch", "--yes", "--json")
-        assert cheap.json["read_now"] == 1
-        assert cheap.json["problems"] == ["s2: no answer in the batch"]
-        assert dollars_in(dear) / 2 < dollars_in(cheap.err) < 0.8 * dollars_in(dear)  # the review is asked alone
-        assert cheap.json["dollars"] > 0
-        assert server.violations == []
-        say("s3", "Fix the parser of s1, please, and s3.", WISH)
-        sent = len(server.requests)
-        with open_store() as store, open_reader("model", None, None, batch=True) as reader:  # and is killed
-            due = [one for one in conversations_in([folder / "logs"], [str(folder / "app")], 4e9) if one.name == "s3"]
-            Memory(store, str(folder / "app")).note_batch(Batch(reader.name, 0.0, 1, reader.send(due)))
-        assert len(server.requests) == sent + 1
-        again = asking(server, "--batch", "--yes", "--json", "--cap", "0")
-        assert (again.json["read_now"], len(server.requests)) == (1, sent + 1)
-        assert again.json["problems"] == ["not in the batch: 1; run it again to ask about them"]
-    with Loopback(asked) as server, open_store() as store:
-        Memory(store, str(folder / "app")).note_batch(Batch(reader.name, 0.0, 1, "msgbatch_gone"))
-        assert "not in the batch: 1;" in asking(server, "--batch", "--yes").err
-        assert asking(server, "--batch", "--yes").err.count("msgbatch_000001 is under way") == 1
-
-
 def test_a_review_leaves_out_and_joins_and_is_asked_only_about_what_is_new(asking, say, compactor, folder):
     say("s1", "Fix parser.py, please.", WISH)
     with Loopback(answering(lessons(SOUND, BESIDE), review=lambda ids: [{"of": ids[::-1]}])) as server:
@@ -458,36 +424,6 @@ def test_what_is_forgotten_of_a_conversation_takes_the_review_with_it(asking, co
     compactor("store", "forget", key, "--yes")
     with open_store() as store:
         assert store.states("lessons") == {}
-
-
-@pytest.mark.real
-def test_a_batch_that_was_sent_by_a_process_that_died_is_found_again(asking, say, folder):
-    """The process is killed while the provider has the batch and has not answered yet."""
-    say("s1", "Fix the parser, please.", WISH)
-    line = [sys.executable, "-m", "applier.cli", "learn", folder / "logs", "--project", folder / "app", "--batch"]
-    taken = threading.Event()
-    said = answering(lessons(SOUND))
-
-    def late(request):
-        """The first answer is made when the process is gone, and its batch is known by then."""
-        if not taken.is_set():
-            taken.set()
-            killed.wait()
-        return said(request)
-
-    killed = threading.Event()
-    with Loopback(late) as server:
-        environment = {**os.environ, "ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url}
-        with subprocess.Popen([str(part) for part in [*line, "--yes"]], env=environment, cwd=folder) as process:
-            assert taken.wait(60)
-            process.kill()
-        killed.set()
-        while not server.client().messages.batches.list().data:
-            pass  # the provider is about to have it
-        again = asking(server, "--batch", "--yes", "--json")
-        assert again.json["read_now"] == 1
-        assert server.paths.count(("POST", "/v1/messages/batches")) == 1
-        assert len(again.json["lines"]) == 1
 
 
 def dollars_in(text):

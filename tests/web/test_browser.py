@@ -1,7 +1,6 @@
 """The page in a real Chromium: keys and clicks, what it shows, and that no text of a transcript ever runs."""
 
 import json
-from datetime import date
 
 import pytest
 
@@ -12,10 +11,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from applier import preview
-from applier.learning.lessons import Lesson
-from applier.learning.propose import Heard, proposed_lines
 from applier.session.events import Event
-from applier.web import LinesPage, PageServer
+from applier.web import PageServer
 from planner import plan_compaction, read_history
 from tests.web.browser import chromium, click, opened, settled, show_as, text, wait
 from tests.web.conftest import review_of
@@ -389,27 +386,6 @@ def test_page_of_a_session_shows_curve_happenings_and_bill(browser):
         assert text(browser, "#saved") == "0%"
         browser.execute_script("run.value = 0; run.dispatchEvent(new Event('change'))")
         assert text(browser, "#saved") == "47%"
-        assert browser.execute_script("return window.hacked") is None
-
-
-def test_learned_lines_are_written_as_decided(browser):
-    words = ("no eval anywhere, please", HOSTILE, "never push to main")
-    heard = [
-        Heard(Lesson("wish", f"Line: “{one}”", one, f"t{at}", one), "s1", "2026-11-01") for at, one in enumerate(words)
-    ]
-    lines, decided = proposed_lines(heard, date(2026, 11, 2)), []
-    review = LinesPage("app", lines, "-- old\n++ new", lambda yes, no: decided.append((yes, no)) or "written")
-    with PageServer(review) as server:
-        opened(browser, server.link)
-        click(browser, '.line:nth-of-type(1) input[value="yes"]')
-        click(browser, '.line:nth-of-type(2) input[value="no"]')
-        assert text(browser, "#write") == "Write 1 of 3"
-        click(browser, "#write")
-        wait(browser, lambda: text(browser, "#status") == "written")
-        assert decided == [({lines[0].key}, {lines[1].key})]
-        for width in (1440, 360):
-            show_as(browser, width)
-            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
         assert browser.execute_script("return window.hacked") is None
 
 

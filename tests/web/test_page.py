@@ -19,7 +19,6 @@ from applier.web.reviews import Replan, Revision
 from planner import CompactionPlan, plan_compaction
 from planner.errors import PlannerUnavailable, StalePlan
 from planner.plan import Provenance
-from tests.transcripts.session_logs import ClaudeCodeLog
 from tests.web.conftest import review_of
 
 
@@ -388,34 +387,3 @@ def test_watch_opens_the_page_of_the_session_until_ctrl_c(command):
     assert max(call["sent_tokens"] for call in run["calls"]) <= run["limit_tokens"]
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
-
-
-@pytest.mark.real
-def test_learned_lines_are_written_and_what_was_refused_is_not_proposed_again(command, tmp_path):
-    log, (wish, other) = (
-        ClaudeCodeLog(),
-        ("Never push to main without asking me.", "Never use eval on what users type."),
-    )
-    (tmp_path / "app").mkdir()
-    for words in (wish, other):
-        log.user(words, cwd=str(tmp_path / "app"))
-        log.assistant("m", {"type": "text", "text": "Done."}, cwd=str(tmp_path / "app"))
-    (tmp_path / "s1.jsonl").write_text(log.text())
-    learn = ("learn", "s1.jsonl", "--project", "app", "--planner", "rules")
-    process, page = command(*learn)
-    keys = {line["quote"]: line["key"] for line in page.get("/api/lines").json()["lines"]}
-    assert page.post("/api/decide", json={"yes": [keys[wish], "unknown"], "no": []}).status_code == 200
-    file = tmp_path / "app/.compactor/learned/decisions.md"
-    assert [line for line in file.read_text().splitlines() if line.startswith("- ")] == [
-        f"- “{wish}” (s1:t1, 2026-01-01)"
-    ]
-    page.post("/api/finish", json={})
-    assert process.wait(60) == 0
-    process, page = command(*learn)
-    assert [line["quote"] for line in page.get("/api/lines").json()["lines"]] == [other]
-    page.post("/api/decide", json={"yes": [], "no": [keys[other]]})
-    page.post("/api/finish", json={})
-    line = [sys.executable, "-m", "applier.cli", *learn, "--web"]
-    assert subprocess.run(line, cwd=tmp_path, capture_output=True, text=True).stdout.endswith(
-        "Nothing new to propose.\n"
-    )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -21,10 +21,10 @@ import click
 
 from applier.cli import options
 from applier.cli.files import make_folder, write_unchanged
-from applier.cli.screen import echo, print_json, print_table, progress, shorten, show_page
+from applier.cli.screen import echo, print_json, print_table, progress, shorten
 from applier.learning.conversations import MANY, Conversation, Unread, conversations_in, stored_conversations
 from applier.learning.files import LearnedFiles, difference, digest_of
-from applier.learning.memory import Batch, Memory
+from applier.learning.memory import Memory
 from applier.learning.propose import MOST_CANDIDATES, Line, proposed_lines
 from applier.learning.readers import Reader, Reading, open_reader
 from applier.processes import all_cores, in_processes
@@ -50,8 +50,6 @@ _PLACE = click.Path(exists=True, path_type=Path)
 @click.option("--model", help="The model that reads, or an instructor provider string.")
 @click.option("--prompts", metavar="DIR", type=_FOLDER, help="Your own folder of prompts.")
 @click.option("--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Dollars that it may cost.")
-@click.option("--batch", is_flag=True, help="Ask by Anthropic's batch API: half the price, within a day.")
-@click.option("--web", is_flag=True, help="Review the lines in a browser on this machine, and write them there.")
 @click.option("--approve", is_flag=True, help="Only approve what stands in the files already: a colleague's lines.")
 @options.change_options
 @options.store_option
@@ -60,7 +58,6 @@ def learn_command(
     project: Path,
     into: str,
     approve: bool,
-    web: bool,
     dry_run: bool,
     yes: bool,
     store: str | None,
@@ -76,10 +73,6 @@ def learn_command(
     Decisions, lasting wishes and errors that came back become lines of .compactor/learned/decisions.md and errors.md,
     each with where it is from. The change is shown, and made after your yes; what you edit or delete there stays so.
     """
-    if dry_run and asked["batch"]:
-        raise click.UsageError("--batch keeps in the store what was sent: not with --dry-run.")
-    if web and (approve or dry_run or yes or as_json):
-        raise click.UsageError("--web asks in the browser: not with --approve, --dry-run, --yes or --json.")
     now = time.time()
     report: dict[str, Any] = {"lines": []}
     with ExitStack() as stack:
@@ -98,10 +91,6 @@ def learn_command(
             keys = {line.line: line.key for line in lines}
             changes = learned.merged(texts, lines)
         new = [line for line in files.lines(changes) if line in keys and not memory.knows(line)]
-        if web:
-            _print(report)
-            _review(learned, texts, lines, new)
-            return
         shown = "".join(f"{line}\n" for line in new) if approve else difference(texts, changes)
         if as_json:
             print_json({**report, "change": shown})
@@ -135,29 +124,6 @@ class _Learned:
             write_unchanged(self.files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
         gone = {*self.files.lines(texts)}.difference(self.files.lines(changes))
         self.memory.approve(approved, ended=set(map(digest_of, gone)))
-
-
-def _review(learned: _Learned, texts: Mapping[str, str], lines: Sequence[Line], told: Collection[str]) -> None:
-    """Have those of `lines` that are `told` reviewed in a browser: what is refused there is kept as a line without a
-    form."""
-    pages = options.import_extra("applier.web", "web")
-    new = [line for line in lines if line.line in told]
-    standing = [line for line in lines if line not in new]
-
-    def write(agreed: Collection[str], refused: Collection[str]) -> str:
-        now = learned.files.texts()
-        chosen = [line for line in new if line.key in agreed]
-        changes = learned.merged(now, [*standing, *chosen])
-        approved = {line.key: digest_of(line.line) for line in chosen}
-        learned.write(now, changes, {**approved, **dict.fromkeys(refused, "")})
-        names = [name for name in changes if changes[name] != now[name]]
-        return f"Written: {len(chosen)} ({', '.join(names) or 'no file changed'}); refused: {len(refused)}"
-
-    change = difference(texts, learned.merged(texts, standing))
-    if not (new or change):
-        echo("Nothing new to propose.")
-    else:
-        show_page(pages.PageServer(pages.LinesPage(learned.files.project.resolve().name, new, change, write)))
 
 
 def _print(report: Mapping[str, Any]) -> None:
@@ -199,8 +165,7 @@ def _read_all(
     """
     memory, own = learned.memory, [one for one in every if isinstance(one, Conversation)]
     due = [one for one in own if not memory.is_read(one, reader.name)]
-    sent = _sent(memory, reader)
-    if reader.model is not None and not sent:
+    if reader.model is not None:
         dollars = reader.reckoned(due, memory.review, len(memory.review.unseen(learned.untold())))
         options.check_cap(f"{len(due)} conversations, and a review of what they teach,", reader.name, dollars, cap)
         if dollars:
@@ -208,8 +173,7 @@ def _read_all(
             echo(f"{what}, with {reader.name}: at most {money(dollars)}", err=True)
     report: dict[str, Any] = {"conversations": len(own), "read_now": 0, "reader": reader.name, "dollars": 0.0}
     report |= {"problems": [], "unread": [vars(one) for one in every if isinstance(one, Unread)]}
-    readings = _batched(due, memory, reader, sent) if reader.by_batch else _one_by_one(due, reader, apart=apart)
-    _read_due(due, readings, memory, reader, cap, report)
+    _read_due(due, _one_by_one(due, reader, apart=apart), memory, reader, cap, report)
     lines = learned.untold()
     if reader.model is not None:
         _review_lines(lines, memory, reader, cap, report)
@@ -250,13 +214,10 @@ def _read_due(
                 usage, failures = usage + used, 0
                 report["read_now"] += 1
             step()
-            report["dollars"] = reader.cost(usage, by_batch=reader.by_batch)
-            if not reader.by_batch and (failures >= options.MOST_FAILURES or report["dollars"] > cap):
+            report["dollars"] = reader.cost(usage)
+            if failures >= options.MOST_FAILURES or report["dollars"] > cap:
                 problems.append(f"stopped behind {one.name}: run it again to go on")
                 break
-    missing = len(due) - report["read_now"] - len(problems)
-    if reader.by_batch and missing > 0:
-        problems.append(f"not in the batch: {missing}; run it again to ask about them")
 
 
 def _spent(error: PlannerUnavailable) -> Usage:
@@ -277,32 +238,6 @@ def _one_by_one(due: Sequence[Conversation], reader: Reader, *, apart: bool) -> 
             yield one, reader.read(one)
         except PlannerUnavailable as error:
             yield one, error
-
-
-def _sent(memory: Memory, reader: Reader) -> str:
-    """The id of the batch that this reader sent and nobody read; empty if there is none."""
-    noted = memory.batch
-    if noted is None or noted.reader != reader.name or reader.model is None or not reader.by_batch:
-        return ""
-    return noted.id or reader.model.batch_since(noted.since, noted.requests)
-
-
-def _batched(due: Sequence[Conversation], memory: Memory, reader: Reader, sent: str) -> Readings:
-    """What each of `due` teaches by the batch that was `sent` before, or else by a new one of all that is due."""
-    from planner.model.lessons import MOST_REQUESTS
-
-    if not due:
-        return
-    batch = sent
-    if not batch:
-        asked = due[:MOST_REQUESTS]
-        noted = Batch(reader.name, time.time(), len(asked))
-        memory.note_batch(noted)  # should this process end before it knows the id, the next one looks for it
-        batch = reader.send(asked)
-        memory.note_batch(replace(noted, id=batch))
-    echo(f"{batch} is under way; if this is stopped, the same command fetches its answers", err=True)
-    yield from reader.answers(batch, due)
-    memory.note_batch(None)
 
 
 @click.command
