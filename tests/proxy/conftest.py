@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
+from applier.adapters.proxy.server import load
 from tests.cli.conftest import compactor, folder
 
 __all__ = ["compactor", "folder"]
@@ -15,12 +16,12 @@ __all__ = ["compactor", "folder"]
 
 @pytest.fixture(scope="session", autouse=True)
 def servers_that_end_soon():
-    """uvicorn looks each tenth of a second whether it is to end, and again whether it has: each test would wait for
-    that twice."""
+    """Shorten uvicorn's waits: it looks each tenth of a second whether it is to end, and again whether it has."""
 
     async def sleep(seconds):
         await asyncio.sleep(seconds / 10)
 
+    load()  # once for all: no test is to wait for it
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("uvicorn.server.asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
         yield

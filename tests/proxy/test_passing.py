@@ -11,10 +11,11 @@ import anthropic
 import httpx
 import pytest
 
-from applier.adapters.proxy import endpoints
+from applier.adapters.proxy import bodies
 from applier.testing import Answer, MessagesServer, Request, say, use
 from applier.testing.prompt_cache import request_tokens
 from planner.reading.messages import plain_message
+from tests.responses_server import ResponsesServer
 from tests.server.agent import SYSTEM, TOOLS, Script, Tools, one_call, work
 from tests.strategies import make_session
 
@@ -73,6 +74,19 @@ def test_what_is_not_compacted_passes_byte_for_byte(proxied):
         assert [path for _, path in server.paths] == [
             "/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens", "/v1/models?limit=3",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["messages", "chat/completions", "responses", "messages/count_tokens"])
+def test_every_route_is_there_without_its_version_too(name, proxied, tmp_path):
+    """OpenCode posts to ``/messages``."""
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+    body = {"model": MODEL, "max_tokens": 9, "messages": talk, "input": talk}
+    with ResponsesServer("ok") as server:
+        proxy = proxied(server)
+        for path in (f"/{name}", f"/v1/{name}"):
+            assert httpx.post(proxy.url + path, json=body, headers={**KEY, "user-agent": "x"}).status_code == 200
+        assert [path for _, path in server.paths] == [f"/v1/{name}"] * 2
+        assert len(proxy.gateway.conversations) == (name != "messages/count_tokens")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"messages": 4}', b'{"messages": [3]}', b"\xff\x00", b"[" * 9999])
@@ -294,7 +308,7 @@ def test_tokens_are_counted_of_the_list_that_would_be_sent(proxied, tmp_path):
 @pytest.mark.parametrize("path", ["/v1/files", "/v1/messages/batches", "/v1/messages"])
 def test_what_the_proxy_does_not_read_is_never_held_and_never_too_large(path, proxied, monkeypatch):
     """A provider answers as soon as the first piece is there; the second is sent only then."""
-    monkeypatch.setattr(endpoints, "MAX_BODY_BYTES", 1_000)
+    monkeypatch.setattr(bodies, "MAX_BODY_BYTES", 1_000)
     arrived, pieces = threading.Event(), []
 
     class Upstream(BaseHTTPRequestHandler):

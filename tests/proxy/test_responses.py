@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from applier import apply, open_store
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
-from applier.adapters.proxy.compactions import carried, opened, reply
+from applier.adapters.proxy.compactions import opened, reply, view_record
 from applier.adapters.proxy.wires import RESPONSES
 from applier.adapters.transcripts.responses import read_items, to_items
 from applier.testing import Answer, Failure, Request, say, use
@@ -166,7 +166,7 @@ def test_an_answer_of_ours_is_expanded_to_the_view_that_it_stands_for(data, item
     """Codex puts the user's messages in front of it, once more."""
     messages = read_items(items).messages
     view = apply(data.draw(plans(messages)), messages, store=tmp_path_factory.mktemp("s") / "store.db")
-    ask, held = "words" if in_words else "trigger", carried(messages, view, {}, "d1")
+    ask, held = "words" if in_words else "trigger", view_record(messages, view, {}, "d1")
     content, _, digest = reply(ask, {"input": items}, held, "1")
     (item,) = json.loads(content)["output"]
     if in_words:

@@ -32,6 +32,7 @@ from planner.errors import SettingsError, StoreError
 from planner.reading.history import read_history
 from planner.settings import CheckedSettings
 from tests.bench.proxy_load import conversation
+from tests.hosts import hosts
 from tests.responses_server import ResponsesServer
 
 ROOT = Path(__file__).parents[2]
@@ -207,11 +208,65 @@ def test_real_clients_understand_what_they_are_told(tmp_path):
 
 
 def test_what_is_not_read_counts_by_its_size(tmp_path):
-    with ResponsesServer("ok") as server, team(tmp_path, server, "[limits]\ntokens_a_day = 1000\n") as of:
+    limits = "[limits]\ntokens_a_day = 1000\n"
+    with ResponsesServer("ok") as server, team(tmp_path, server, limits, keys=False) as of:
         token = {"x-compactor-token": of.tokens["ada"], "x-api-key": "any"}
         of.post("/v1/messages/batches", {"requests": ["x" * 8_000]}, **token)
         assert of.proxy.gateway.people.spent("ada")["tokens"] == pytest.approx(2_000, abs=20)
         assert of.post(**token).status_code == 429
+
+
+NEEDED = [
+    *(("POST", f"/v1/{name}") for name in ("messages", "messages/count_tokens", "chat/completions", "responses")),
+    *(("POST", f"/{name}") for name in ("messages", "messages/count_tokens", "chat/completions", "responses")),
+    *(("GET", path) for path in ("/v1/models", "/v1/models/claude-opus-5-5", "/models", "/", "/api/hello")),
+]
+OTHERS = [
+    *(("GET", f"/v1/{name}") for name in ("files", "organizations/me", "messages/batches", "responses/resp_1")),
+    *(("POST", f"/v1/{name}") for name in ("files", "messages/batches", "messages/../files", "messages/%2e%2e/files")),
+    *(("POST", f"/v1/{name}") for name in ("messages/", "/messages", "messages%2Fbatches", "models", "embeddings")),
+    *(("DELETE", "/v1/models/ft:ours"), ("GET", "/v1/chat/completions"), ("GET", "/api/oauth/profile")),
+]
+
+
+def status_of(of: Team, method: str, path: str, header: str) -> int:
+    """As it is written: a client of HTTP would make the path plain."""
+    url = httpx.URL(of.proxy.url)
+    with socket.create_connection((url.host, url.port)) as client:
+        shown = f"host: {url.netloc.decode()}\r\n{header}: {of.tokens['ada']}\r\nconnection: close\r\n"
+        body = "content-type: application/json\r\ncontent-length: 2\r\n\r\n{}" if method == "POST" else "\r\n"
+        client.sendall(f"{method} {path} HTTP/1.1\r\n{shown}{body}".encode())
+        return int(client.makefile("rb").readline().split()[1])
+
+
+@pytest.mark.parametrize("header", ["x-api-key", "x-compactor-token"])
+def test_the_key_of_the_team_goes_out_on_the_paths_that_agents_need_and_no_others(header, tmp_path):
+    with hosts(1) as (host,), team(tmp_path, host) as of:
+        assert [call for call in NEEDED if status_of(of, *call, header) != 200] == []
+        arrived = len(host.arrivals)
+        assert [call for call in OTHERS if status_of(of, *call, header) != 403] == []
+        assert len(host.arrivals) == arrived == len(NEEDED)
+
+
+def test_other_paths_are_opened_by_the_file(tmp_path):
+    with hosts(1) as (host,):
+        path = written(tmp_path, host)
+        path.write_text(path.read_text().replace("[session]", 'paths = ["/v1/embeddings", "/v1/files/*"]\n[session]'))
+        token = {}
+        with open_store(str(tmp_path / "team.db")) as store:
+            token["ada"] = create_token(store, "ada", 0.0)
+        with ProxyServer(team_proxy(read_team(path), ENVIRONMENT)) as proxy:
+            of = Team(proxy, token)
+            opened = [("POST", "/v1/embeddings"), ("GET", "/v1/files/f1")]
+            closed = [("POST", "/v1/embeddings/x"), ("GET", "/v1/files"), ("GET", "/v1/files/../organizations")]
+            statuses = [status_of(of, *call, "x-compactor-token") for call in (*opened, *closed)]
+    assert statuses == [200] * 2 + [403] * 3
+
+
+def test_who_shows_a_key_of_his_own_reaches_what_that_reaches(tmp_path):
+    with hosts(1) as (host,), team(tmp_path, host, keys=False) as of:
+        own = {"x-compactor-token": of.tokens["ada"], "x-api-key": "own-key"}
+        assert httpx.get(f"{of.proxy.url}/v1/files", headers=own).status_code == 200
 
 
 AMOUNTS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["ada", "bob"]), st.integers(1, 100)), max_size=12)
@@ -440,7 +495,7 @@ def test_every_key_of_the_file_and_every_metric_is_described():
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     for key, default in keys_of(TeamSettings):
         (row,) = (row for row in rows if f"`{key}`" in row.split(" | ")[0])
-        if default not in (None, "", PydanticUndefined):
+        if default not in (None, "", (), PydanticUndefined):
             shown = f"{default:g}" if type(default) in (int, float) else str(default).lower()
             assert shown in row.split(" | ")[1], key
     samples = [family.name for family in text_string_to_metric_families(Metrics().text(0))]

@@ -95,7 +95,29 @@ def test_a_provider_that_is_not_there(proxied):
         port = taken.getsockname()[1]
     answer = post(proxied(f"http://127.0.0.1:{port}"))
     assert (answer.status_code, answer.json()["type"]) == (502, "error")
+    assert f"http://127.0.0.1:{port} cannot be reached (ConnectError)" in answer.json()["error"]["message"]
     assert KEY["x-api-key"] not in answer.text
+
+
+def test_an_error_about_an_upstream_shows_no_password(proxied):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    answer = post(proxied(f"http://ann:secret-word@127.0.0.1:{port}/base"))
+    assert f"http://127.0.0.1:{port} cannot" in answer.text
+    assert "secret-word" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/files", "/messages", "/metrics"])
+def test_a_body_of_two_lengths_is_refused(path, proxied):
+    with MessagesServer("ok") as server:
+        proxy = proxied(server)
+        lengths = "content-length: 5\r\ntransfer-encoding: chunked\r\n"
+        with socket.create_connection(proxy.address) as client:
+            client.sendall(f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{lengths}\r\n0\r\n\r\nGET /".encode())
+            answer = client.makefile("rb").read().decode()
+        assert answer.startswith("HTTP/1.1 400 ")
+        assert "send one of them" in answer
+        assert server.exchanges == []
 
 
 def test_a_provider_that_does_not_answer(proxied):

@@ -1,44 +1,45 @@
 """How clients of the Responses API ask for a compaction, and what answers them.
 
-Codex asks by a last item ``compaction_trigger`` and takes back one item of which it knows nothing; of a provider that
-is not OpenAI it asks in words and takes back words; other clients have an endpoint. An item of ours carries the view
-that it stands for, so that any proxy can put it in its place; words are found again by their digest.
+Codex asks by a last item ``compaction_trigger`` and gets back one sealed item; from a provider that is not OpenAI it
+asks in words and gets back words; other clients have an endpoint. An item of ours carries its view, so that any proxy
+can put the view in its place; words are recognised by their digest.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
+from applier.adapters.proxy.bodies import MAX_DECODED_BYTES, parse
 from applier.adapters.transcripts.openai_chat import REMAINDER
 from applier.adapters.transcripts.responses import VIEW, read_items
 from applier.view import view_text
 from planner.reading.messages import Message, blocks, readable_text, to_json
 
-__all__ = ["Ask", "asked", "carried", "opened", "reply", "standing", "without_ask"]
+__all__ = ["Ask", "asked", "opened", "record_in", "reply", "view_record", "without_ask"]
 
 Ask = Literal["", "trigger", "words", "window"]
-"""How a compaction is asked for: not at all, by an item, in words, by the endpoint for it."""
+"""How a request asks for a compaction: not at all, by an item, in words, by its endpoint."""
 Data = dict[str, Any]
 _TRIGGER, _ITEM = "compaction_trigger", "compaction"
 _OURS = "compactor.1."
-"""How what our own items carry begins; a provider's is something else."""
+"""Beginning of what our own items carry; a provider's begins otherwise."""
 _WORDS = "You are performing a CONTEXT CHECKPOINT COMPACTION."
-"""How Codex 0.169 asks in words; one who asks in words of his own asks his model."""
-_FOUND_AGAIN = "Another language model started to solve this problem"
-"""How the line begins behind which Codex presents the answer to itself."""
-_MOST_BYTES = 64 * 2**20
-"""That an item may stand for."""
-_PIECE = 400
+"""Beginning of Codex' request in words (0.169). Any other wording is answered by the model."""
+_ANSWER_INTRODUCTION = "Another language model started to solve this problem"
+"""Beginning of the line behind which Codex repeats an answer in words."""
+_RECORD = {"messages": list, "users": list, "by": str}
+"""Fields of a record: the view, digests of the user's texts before it, and the digest that identifies its
+conversation."""
+_DELTA_CHARACTERS = 400
 
 
 def asked(body: Mapping[str, Any], path: str) -> Ask:
-    """How the request `body` to `path` asks for a compaction."""
+    """Return how the request `body` to `path` asks for a compaction."""
     last = _items(body)[-1] if _items(body) else None
     if not isinstance(last, dict):
         return ""
@@ -51,16 +52,18 @@ def asked(body: Mapping[str, Any], path: str) -> Ask:
 
 
 def without_ask(body: Data, ask: Ask) -> Data:
-    """`body` without the item that asks."""
+    """Return `body` without the item that asks."""
     return {**body, "input": body["input"][:-1]} if ask in ("trigger", "words") else body
 
 
-def opened(body: Data, words: Callable[[str], Data | None]) -> Data:
-    """`body` with the view in place of our own answer to its last compaction, and of what that stands for; the same
-    object if there is none. `words` finds what an answer in words stands for, by its digest."""
+def opened(body: Data, record_of: Callable[[str], Data | None]) -> Data:
+    """Return `body` with the view in place of our last answer and of all that it covers; the same object without one.
+
+    `record_of` finds the record of an answer in words by the digest of these.
+    """
     items = _items(body)
-    at = next((at for at in reversed(range(len(items))) if _is_candidate(items[at])), -1)
-    held = _held(items[at], words) if at >= 0 else None
+    at = next((at for at in reversed(range(len(items))) if _may_be_ours(items[at])), -1)
+    held = _record_of(items[at], record_of) if at >= 0 else None
     if held is None:
         return body
     known = set(held["users"])
@@ -68,8 +71,8 @@ def opened(body: Data, words: Callable[[str], Data | None]) -> Data:
     return {**body, "input": [*before, {"type": VIEW, **held}, *items[at + 1 :]]}
 
 
-def standing(body: Mapping[str, Any]) -> Data:
-    """What stands in a body that was `opened` (see `carried`); empty if its conversation was not compacted here."""
+def record_in(body: Mapping[str, Any]) -> Data:
+    """Return the record in a body that was `opened`; empty if nothing in it was compacted here."""
     return next((item for item in body["input"] if isinstance(item, dict) and item.get("type") == VIEW), {})
 
 
@@ -83,32 +86,33 @@ def _is_ours(item: Any) -> bool:
     return is_compaction and str(item.get("encrypted_content")).startswith(_OURS)
 
 
-def _is_candidate(item: Any) -> bool:
-    """True for an item of ours, and for what may be words of ours."""
+def _may_be_ours(item: Any) -> bool:
+    """Return True for an item of ours, and for a message that may repeat our words."""
     is_users = isinstance(item, dict) and item.get("role") == "user"
-    return _is_ours(item) or (is_users and readable_text(item.get("content")).startswith(_FOUND_AGAIN))
+    return _is_ours(item) or (is_users and readable_text(item.get("content")).startswith(_ANSWER_INTRODUCTION))
 
 
-def _held(item: Data, words: Callable[[str], Data | None]) -> Data | None:
+def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | None:
     if _is_ours(item):
         return _unpacked(item["encrypted_content"])
-    return words(_digest(readable_text(item["content"]).partition("\n")[2]))
+    return record_of(_digest(readable_text(item["content"]).partition("\n")[2]))
 
 
 def _is_known(item: Data, known: set[str]) -> bool:
-    """True for what the conversation said before: Codex repeats the user's messages in front of an answer of ours."""
+    """Return True for what the view covers: Codex repeats the user's messages in front of our answer."""
     messages = read_items([item]).messages
-    return bool(messages) and (messages[0]["role"] != "user" or known.issuperset(_words_of(messages)))
+    return bool(messages) and (messages[0]["role"] != "user" or known.issuperset(_user_digests(messages)))
 
 
-def carried(messages: Sequence[Message], view: Sequence[Message], before: Data, by: str) -> Data:
-    """What an answer stands for: the `view` of `messages`, what the user said in them and in what stood `before`, and
-    by what their conversation is found again."""
-    return {"messages": list(view), "users": sorted({*_words_of(messages), *before.get("users", ())}), "by": by}
+def view_record(messages: Sequence[Message], view: Sequence[Message], before: Data, by: str) -> Data:
+    """Return the record of an answer: the `view` of `messages`, the user's texts in them and in the record `before`,
+    and the digest `by` which the conversation is recognised."""
+    users = sorted({*_user_digests(messages), *before.get("users", ())})
+    return {"messages": list(view), "users": users, "by": by}
 
 
-def _words_of(messages: Sequence[Message]) -> Iterator[str]:
-    """A digest of each text and image of the user's."""
+def _user_digests(messages: Sequence[Message]) -> Iterator[str]:
+    """Yield a digest of each of the user's texts and images."""
     own = (block for message in messages if message["role"] == "user" for block in blocks(message))
     for block in own:
         if block["type"] != "tool_result":
@@ -124,18 +128,18 @@ def _packed(held: Data) -> str:
 
 
 def _unpacked(text: str) -> Data | None:
-    """What one of our items carries; None for one that is damaged, which is as good as foreign."""
+    """Return the record in one of our items; None for one that is damaged or over a body's limits."""
     try:
-        unpacking = zlib.decompressobj()
-        held = json.loads(unpacking.decompress(base64.b64decode(text[len(_OURS) :], validate=True), _MOST_BYTES))
-        is_ours = all(isinstance(held[key], kind) for key, kind in (("messages", list), ("users", list), ("by", str)))
-    except (ValueError, binascii.Error, zlib.error, KeyError, TypeError, RecursionError):
+        packed = base64.b64decode(text[len(_OURS) :], validate=True)
+        held = parse(zlib.decompressobj().decompress(packed, MAX_DECODED_BYTES))
+    except (ValueError, zlib.error):
         return None
-    return held if is_ours else None
+    is_whole = held is not None and all(isinstance(held.get(name), kind) for name, kind in _RECORD.items())
+    return held if is_whole else None
 
 
 def reply(ask: Ask, body: Data, held: Data, number: str) -> tuple[bytes, str, str]:
-    """The answer to `ask`, its media type, and the digest of its words; `number` names it."""
+    """Return the answer to `ask`, its media type, and the digest of its words; `number` makes its ids unique."""
     text = view_text(held["messages"]) if ask == "words" else ""
     item: Data = {"type": _ITEM, "id": f"cmp_{number}", "encrypted_content": _packed(held)}
     if ask == "words":
@@ -171,9 +175,9 @@ def _events(answer: Data, item: Data, text: str) -> Iterator[Data]:
     yield {"type": "response.created", "sequence_number": 0, "response": started}
     yield {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0, "item": item}
     place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
-    for at in range(0, len(text), _PIECE):
+    for at in range(0, len(text), _DELTA_CHARACTERS):
         delta = {"type": "response.output_text.delta", "sequence_number": 2 + at, **place}
-        yield {**delta, "delta": text[at : at + _PIECE]}
+        yield {**delta, "delta": text[at : at + _DELTA_CHARACTERS]}
     last = 2 + len(text)
     yield {"type": "response.output_item.done", "sequence_number": last, "output_index": 0, "item": item}
     yield {"type": "response.completed", "sequence_number": last + 1, "response": answer}

@@ -1,7 +1,7 @@
-"""How the proxy is set up: in code by `ProxySettings`, for a team by one TOML file that is named by its path.
+"""Settings of the proxy: in code by `ProxySettings`, for a team by one TOML file.
 
-Of a team's proxy the file says all: neither the working folder nor ``COMPACTOR_…`` variables are asked. Keys stand in
-variables that it names.
+A team's file is complete: neither the working folder nor ``COMPACTOR_…`` variables are read. It names the variables
+that hold keys.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field
 from pydantic_settings import PydanticBaseSettingsSource
 
-from applier.adapters.proxy.upstreams import Upstreams
+from applier.adapters.proxy.upstreams import PATH_PATTERN, Upstreams
 from applier.settings import SessionSettings
 from applier.store.opening import store_file
 from planner.errors import SettingsError, StoreError
@@ -29,7 +29,7 @@ __all__ = ["ProxySettings", "TeamSettings", "file_session", "in_file", "read_tea
 
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
 _KEY = re.compile(r"[!-~]+")
-"""What a header can carry; not what has a blank or a line's end in it."""
+"""``sk-ant-1``, which a header can carry; not a text with a blank or a line break."""
 _OTHERS_MODE = 0o077
 
 
@@ -38,37 +38,39 @@ class _Table(CheckedSettings):
 
 
 class UpstreamTable(_Table):
-    """Where requests go; what is not named is refused."""
+    """Where requests go; those of an API without an address are refused."""
 
     anthropic: str = ""
     openai: str = ""
     chatgpt: str = ""
     read_seconds: float = Field(default=600.0, gt=0)
-    """How long a provider may say nothing."""
+    """How long a provider may be silent."""
     anthropic_key_variable: str = ""
-    """The environment variable with the key that goes out in place of what people show; empty: their own keys do."""
+    """Environment variable with the key that goes out in place of what people show; empty: their own keys go out."""
     openai_key_variable: str = ""
+    paths: tuple[Annotated[str, Field(pattern=PATH_PATTERN)], ...] = Field(default=(), strict=False)
+    """More paths on which these keys go out, such as ``/v1/embeddings`` or ``/v1/files/*``."""
 
 
 class LimitTable(_Table):
-    """How much a person may spend a day (UTC), prompts, answers and planning together; not said: any amount."""
+    """Quota of a person for each day (UTC), prompts, answers and planning together; None: no limit."""
 
     tokens_a_day: int | None = Field(default=None, ge=1)
     dollars_a_day: float | None = Field(default=None, gt=0)
 
 
 class LimitsTable(LimitTable):
-    """Of everybody, and of some by name."""
+    """Quotas of everybody, and of some people by name."""
 
     people: dict[str, LimitTable] = Field(default_factory=dict)
 
     def of(self, person: str) -> LimitTable:
-        """What `person` may spend."""
+        """Return the quota of `person`."""
         return self.people.get(person, self)
 
 
 class RetentionTable(_Table):
-    """What of the store goes, and how often it is looked for; neither bound said: nothing."""
+    """Which conversations are deleted, and how often the store is searched for them; without a bound: none."""
 
     older_than_days: float | None = Field(default=None, gt=0)
     larger_than_megabytes: float | None = Field(default=None, gt=0)
@@ -76,16 +78,16 @@ class RetentionTable(_Table):
 
 
 class TeamSettings(_Table):
-    """The whole file."""
+    """A team's file."""
 
     host: str = Field(default="127.0.0.1", pattern="^[A-Za-z0-9.:-]+$")
     port: int = Field(default=8787, ge=0, le=65_535)
     store: str
-    """A file's whole path, or postgresql://…"""
+    """Absolute path of a file, or postgresql://…"""
     tokens: bool = True
-    """Each person needs one of his own. False: none is asked for; on loopback only."""
+    """True: each person needs a token of their own. False: nobody needs one; on loopback only."""
     grace_seconds: int = Field(default=30, ge=0)
-    """How long answers under way may still run after the proxy was told to stop."""
+    """Time that answers under way have after SIGTERM."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     upstreams: UpstreamTable
     limits: LimitsTable = Field(default_factory=LimitsTable)
@@ -96,30 +98,30 @@ class TeamSettings(_Table):
 
 @dataclass(frozen=True)
 class ProxySettings:
-    """Where the proxy listens, where it sends, and what its sessions are like."""
+    """Where the proxy listens, where it sends, and the settings of its sessions."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """0: any that is free."""
+    """Port; 0: any free one."""
     token: str = field(default="", repr=False)
-    """What every request must carry in ``x-compactor-token``; needed to listen beyond loopback."""
+    """Value of ``x-compactor-token`` that every request needs; required to listen beyond loopback."""
     upstreams: Upstreams = field(default_factory=Upstreams)
     store: str | None = None
     session: dict[str, Any] = field(default_factory=dict)
-    """Settings of each session, such as ``window_tokens``, ``preset`` and ``planner``; others as always."""
+    """Settings of each session, such as ``window_tokens``, ``preset`` and ``planner``; others have their defaults."""
     own: tuple[str, str] = field(default=("", ""), repr=False)
-    """A secret, and the name of the conversations of the one client that shows it as its name (see `Conversations`)."""
+    """A secret, and the name of the conversations of the client that shows it in place of a name (`Conversations`)."""
     team: TeamSettings | None = None
-    """Of a team: tokens, quotas, retention, grace; `session` is all that is said of sessions then."""
+    """A team's tokens, quotas, retention and grace; its sessions have the settings in `session` and no others."""
 
     @property
     def is_loopback(self) -> bool:
-        """Only this machine can reach it."""
+        """True if only this machine can reach it."""
         return self.host in LOOPBACK_HOSTS
 
     @property
     def has_people(self) -> bool:
-        """Each person has a token of his own."""
+        """True if each person has a token of their own."""
         return self.team is not None and self.team.tokens
 
 
@@ -132,7 +134,7 @@ class _FileSession(SessionSettings):
 
 
 def file_session(table: Mapping[str, Any]) -> SessionSettings:
-    """Settings of a session as `table` of a team's file says them, and nothing else does.
+    """Return a session's settings from `table` of a team's file, and from nothing else.
 
     Raises:
         SettingsError: an unknown name or a value out of bounds; the text says which.
@@ -142,7 +144,7 @@ def file_session(table: Mapping[str, Any]) -> SessionSettings:
 
 @contextmanager
 def in_file(path: Path, key: str = "") -> Iterator[None]:
-    """Errors of settings and of the store name the file, and the key in it."""
+    """Add the file, and the key in it, to errors of settings and of the store."""
     try:
         yield
     except (SettingsError, StoreError) as error:
@@ -150,10 +152,10 @@ def in_file(path: Path, key: str = "") -> Iterator[None]:
 
 
 def read_team(path: Path) -> TeamSettings:
-    """What the file at `path` says.
+    """Return the settings in the file at `path`.
 
     Raises:
-        SettingsError: it cannot be read, or something in it is wrong; the text names file, key and cure.
+        SettingsError: it cannot be read, or a value is wrong; the text names file, key and cure.
     """
     try:
         table = tomllib.loads(path.read_text("utf-8-sig"))
@@ -191,18 +193,18 @@ def _check(team: TeamSettings, path: Path) -> None:
 
 
 def team_proxy(team: TeamSettings, environment: Mapping[str, str] = os.environ) -> ProxySettings:
-    """The settings of the proxy that `team` describes, with the keys that it names.
+    """Return the settings of the proxy that `team` describes, with the keys in the variables that it names.
 
     Raises:
         SettingsError: a variable that should hold a key holds none.
     """
     of = team.upstreams
     keys = {
-        name: _key(f"upstreams.{name}_variable", variable, environment)
-        for name, variable in (("anthropic_key", of.anthropic_key_variable), ("openai_key", of.openai_key_variable))
+        name: _key(f"upstreams.{name}_key_variable", variable, environment)
+        for name, variable in (("anthropic", of.anthropic_key_variable), ("openai", of.openai_key_variable))
     }
     anthropic, openai = (url.rstrip("/").removesuffix("/v1") for url in (of.anthropic, of.openai))
-    upstreams = Upstreams(anthropic, openai, of.chatgpt, of.read_seconds, **keys)
+    upstreams = Upstreams(anthropic, openai, of.chatgpt, of.read_seconds, keys["anthropic"], keys["openai"], of.paths)
     return ProxySettings(team.host, team.port, "", upstreams, team.store, team.session, team=team)
 
 

@@ -1,6 +1,6 @@
-"""The endpoints of the proxy: one for each API with sessions behind it, everything else passed on as it came.
+"""The endpoints of the proxy: one for each API with sessions behind it; everything else passes as it came.
 
-A request that is understood goes to the gateway first; one that is not is never held. Decides nothing of sessions.
+A request that is understood goes to the gateway first; one that is not is never held. Decides nothing about sessions.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import partial
 import anyio
 import anyio.to_thread
 import httpx
-import zstandard
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from applier.adapters.proxy.bodies import LARGE_BYTES, Body, collect, decode, join
 from applier.adapters.proxy.configuration import ProxySettings
 from applier.adapters.proxy.conversations import NAME_HEADER, PERSON_HEADER
 from applier.adapters.proxy.entrance import TOKEN_HEADER, shows_token
@@ -30,41 +30,37 @@ from applier.adapters.proxy.wires import CHAT, MAX_READ_BYTES, MESSAGES, RESPONS
 __all__ = ["Endpoints"]
 
 _logger = logging.getLogger("applier.proxy")
-MAX_BODY_BYTES = 64 * 2**20
-"""Of a conversation; twice what the Messages API takes: a history that outgrew it may still come in to be compacted.
-A larger one passes unread, as all does that the proxy does not understand: such bodies are never held."""
 _LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
-"""How old what `/ready` says may be, for it is asked without a token; how long an upstream may take to be there."""
+"""Age at which `/ready` looks again, for it is asked without a token; time that an upstream has to answer it."""
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CONNECT_SECONDS = 10.0
 _OF_A_CONNECTION = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
     b"upgrade".split()
 )
-"""Headers that are a connection's, not a request's (RFC 9110, 7.6.1)."""
+"""Headers of a connection, not of a request (RFC 9110, 7.6.1)."""
 _OF_THE_PROXY = frozenset(
     (b"host", b"content-length", TOKEN_HEADER.encode(), NAME_HEADER.encode(), PERSON_HEADER.encode())
 )
 _TOO_LONG = (400, 413)
-_ENCODED_PIECE = 4096
-"""Of an encoded body is decoded at once: a small one may stand for a very large one."""
-Body = bytes | AsyncIterator[bytes]
-"""Of a request: held, or as it arrives."""
+_MOST_LARGE = 2
+"""Large bodies worked on at once, and compressed ones decoded at once; the others wait, and smaller ones do not."""
 
 
 class Endpoints:
-    """What answers each request; one client for all of them."""
+    """Answers each request, with one client for all of them."""
 
     def __init__(self, settings: ProxySettings, gateway: Gateway, is_stopping: Callable[[], bool]) -> None:
-        """`is_stopping`: no more requests are to come."""
+        """Answer by `gateway`; `is_stopping` says whether more requests are to come."""
         self.settings, self.gateway, self._is_stopping = settings, gateway, is_stopping
         timeout = httpx.Timeout(self.settings.upstreams.read_seconds, connect=_CONNECT_SECONDS)
         self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
         self._looked_at, self._parts = -_LOOK_SECONDS, dict[str, str]()
         self._looking = anyio.Lock()
+        self._large, self._decoding = anyio.CapacityLimiter(_MOST_LARGE), anyio.CapacityLimiter(_MOST_LARGE)
 
     def routes(self) -> list[Route]:
-        """Which of them answers which path."""
+        """Return the endpoint of each path."""
         return [
             Route("/health", self.health),
             Route("/ready", self.ready),
@@ -81,14 +77,14 @@ class Endpoints:
         ]
 
     async def health(self, request: Request) -> Response:
-        """That it is alive; to its one user also why nothing is compacted, if that is so."""
+        """Answer that it is alive; to its one user also why nothing is compacted, if that is so."""
         if self.settings.team or not shows_token(request.headers, self.settings.token):
             return PlainTextResponse("ok\n")
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         return PlainTextResponse(f"ok, but nothing is compacted: {problem}\n" if problem else "ok\n")
 
     async def ready(self, _request: Request) -> Response:
-        """Whether it can do its work, and which part of it cannot."""
+        """Answer whether it can do its work, and which part of it cannot."""
         async with self._looking:
             if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
                 self._parts, self._looked_at = await self._looked(), time.monotonic()
@@ -97,7 +93,7 @@ class Endpoints:
         return JSONResponse({"ready": ready, **parts}, status_code=200 if ready else 503)
 
     async def _looked(self) -> dict[str, str]:
-        """Each part with ``ok`` or what it is not; the whole reason is in the log, for anybody may ask here."""
+        """Return each part with ``ok`` or its fault; the whole reason is in the log, for anybody may ask here."""
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         parts = {"store": "cannot be used" if problem else "ok"}
         of = self.settings.upstreams
@@ -113,47 +109,49 @@ class Endpoints:
         return parts
 
     async def metrics(self, _request: Request) -> Response:
-        """The counts, in the text format of Prometheus."""
+        """Answer with the counts, in Prometheus' text format."""
         return PlainTextResponse(self.gateway.metrics.text(len(self.gateway.conversations)))
 
     async def answer(self, request: Request, wire: Wire | None = None) -> Response:
-        """To a request of the API `wire`, or to one that the proxy does not understand."""
+        """Answer a request of the API `wire`, or one that the proxy does not understand."""
         if request.headers.get("upgrade", "").lower() == "websocket":
-            # by this status Codex goes on with ordinary requests at once; by another it tries again for seconds
+            # with this status Codex goes on by ordinary requests at once; with others it tries again for seconds
             raise RefusedError(426, "invalid_request_error", "no WebSockets here: ask by POST")
         way = way_of(self.settings.upstreams, request.url.path, request.headers)
-        body = _streamed(request)
-        raw = await _whole(body) if wire else body
-        if isinstance(raw, bytes) and "content-encoding" in request.headers:
-            plain = await anyio.to_thread.run_sync(_decoded, raw, request.headers["content-encoding"])
+        body = _arriving(request)
+        raw = await collect(body) if wire else body
+        if isinstance(raw, bytes) and (encoding := request.headers.get("content-encoding")):
+            plain = await anyio.to_thread.run_sync(decode, raw, encoding, limiter=self._decoding)
             wire, raw = (wire, plain) if plain is not None else (None, raw)
         if wire is None or not isinstance(raw, bytes):
             self.gateway.metrics.add("requests", kind="passed")
             counts = self.gateway.people is not None and "json" in request.headers.get("content-type", "")
             return await self._pass(request, way, self._weighed(raw) if counts and raw else raw)
         started = time.perf_counter()
-        passage = await anyio.to_thread.run_sync(
-            self.gateway.prepare, wire, way, raw, dict(request.headers), request.url.path
-        )
+        prepare = partial(self.gateway.prepare, wire, way, raw, dict(request.headers), request.url.path)
+        passage = await anyio.to_thread.run_sync(prepare, limiter=self._large if len(raw) > LARGE_BYTES else None)
         self.gateway.metrics.add("added_seconds", time.perf_counter() - started)
+        if passage.refusal is not None:
+            raise passage.refusal
         if passage.reply is not None:
             return Response(passage.reply[0], media_type=passage.reply[1])
         return await self._pass(request, way, passage.raw, passage)
 
     async def _weighed(self, body: Body) -> AsyncIterator[bytes]:
-        """`body` as it passes; what was not read, such as a batch, counts by its size."""
+        """Yield `body` as it passes; what is not read, such as a batch, counts by its size."""
         size = 0
-        async for chunk in _joined(body, _nothing()) if isinstance(body, bytes) else body:
+        async for chunk in join(body) if isinstance(body, bytes) else body:
             size += len(chunk)
             yield chunk
         await anyio.to_thread.run_sync(self.gateway.spend_unread, size)
 
     async def count(self, request: Request) -> Response:
-        """The tokens of a list as it would be sent now."""
+        """Answer with the tokens of a list as it would be sent now."""
         way = way_of(self.settings.upstreams, request.url.path, request.headers)
-        raw = await _whole(_streamed(request))
+        raw = await collect(_arriving(request))
         if isinstance(raw, bytes):
-            raw = await anyio.to_thread.run_sync(self.gateway.as_sent, raw, dict(request.headers))
+            as_sent = partial(self.gateway.as_sent, raw, dict(request.headers))
+            raw = await anyio.to_thread.run_sync(as_sent, limiter=self._large if len(raw) > LARGE_BYTES else None)
         else:
             self.gateway.metrics.add("requests", kind="passed")
         return await self._pass(request, way, raw)
@@ -167,9 +165,9 @@ class Endpoints:
                 if shorter is not None:
                     upstream = await self._send(request, way, shorter, is_read=True)
         except httpx.TimeoutException:
-            raise RefusedError(504, "timeout_error", "the provider did not answer in time") from None
+            raise RefusedError(504, "timeout_error", f"{way.place} did not answer in time") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            problem = f"the provider cannot be reached ({type(error).__name__})"
+            problem = f"{way.place} cannot be reached ({type(error).__name__}): is this upstream's address right?"
             raise RefusedError(502, "api_error", problem) from None
         self.gateway.metrics.add("upstream_responses", status=f"{upstream.status_code // 100}xx")
         return _Passing(upstream, passage, self.gateway)
@@ -189,10 +187,10 @@ class Endpoints:
 
 
 class _Passing(StreamingResponse):
-    """An answer that passes on as it arrives; if the provider breaks it off, so does this.
+    """Passes an answer on as it arrives; if the provider breaks it off, so does this.
 
-    The session hears of it before the client has all of it, for the next request may go to another proxy; and even if
-    the client hangs up, which may be before it begins.
+    The session is told of it before the client has all of it, for the next request may go to another proxy; and also
+    if the client hangs up, which may be before it begins.
     """
 
     def __init__(self, upstream: httpx.Response, passage: Passage | None, gateway: Gateway) -> None:
@@ -210,7 +208,7 @@ class _Passing(StreamingResponse):
         finally:
             with anyio.CancelScope(shield=True):
                 await self._upstream.aclose()
-                await self._hear()
+                await self._report()
 
     async def stream_response(self, send: Send) -> None:
         with suppress(httpx.HTTPError):  # without an end: the server closes the connection, as the provider did
@@ -224,11 +222,11 @@ class _Passing(StreamingResponse):
             if self._is_read and len(self._answer) <= MAX_READ_BYTES:
                 self._answer += chunk
                 if self._upstream.headers.get("content-length") == str(len(self._answer)):
-                    await self._hear()
+                    await self._report()
             yield chunk
 
-    async def _hear(self) -> None:
-        """Tell the gateway of what came, once."""
+    async def _report(self) -> None:
+        """Tell the gateway what came, once."""
         if self._is_read and self._passage is not None:
             self._is_read = False
             is_stream = "event-stream" in self._upstream.headers.get("content-type", "")
@@ -236,45 +234,7 @@ class _Passing(StreamingResponse):
             await anyio.to_thread.run_sync(observe, self._passage, bytes(self._answer))
 
 
-def _streamed(request: Request) -> Body:
-    """The request's body as it arrives; empty if it has none."""
+def _arriving(request: Request) -> Body:
+    """Return the request's body as it arrives; empty if it has none."""
     has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
     return request.stream() if has_body else b""
-
-
-def _decoded(raw: bytes, encoding: str) -> bytes | None:
-    """`raw` as it was before it was encoded: with a login Codex sends ``zstd``; None if that cannot be told."""
-    if encoding.strip().lower() != "zstd":
-        return None
-    plain, decoding = bytearray(), zstandard.ZstdDecompressor().decompressobj()
-    try:
-        for at in range(0, len(raw), _ENCODED_PIECE):
-            plain += decoding.decompress(raw[at : at + _ENCODED_PIECE])
-            if len(plain) > MAX_BODY_BYTES:
-                return None
-    except zstandard.ZstdError:
-        return None
-    return bytes(plain) if decoding.eof and not decoding.unused_data else None
-
-
-async def _whole(body: Body) -> Body:
-    """All of `body`; one that is too large to be held goes on as it arrives."""
-    if isinstance(body, bytes):
-        return body
-    start = bytearray()
-    async for chunk in body:
-        start += chunk
-        if len(start) > MAX_BODY_BYTES:
-            return _joined(bytes(start), body)
-    return bytes(start)
-
-
-async def _nothing() -> AsyncIterator[bytes]:
-    return
-    yield b""
-
-
-async def _joined(start: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield start
-    async for chunk in rest:
-        yield chunk

@@ -7,9 +7,9 @@ out as it came. Sends nothing itself; counts hold no content and no key.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,28 +18,30 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from applier.adapters.proxy.compactions import Ask, asked, carried, opened, reply, standing, without_ask
+from applier.adapters.proxy.bodies import parse, write
+from applier.adapters.proxy.compactions import Ask, asked, opened, record_in, reply, view_record, without_ask
 from applier.adapters.proxy.conversations import CREDENTIALS, Asker, Conversation, Conversations, short_digest
 from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.people import People
 from applier.adapters.proxy.responses_planner import ResponsesPlanner
-from applier.adapters.proxy.upstreams import Way
-from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, observed
+from applier.adapters.proxy.upstreams import RefusedError, Way
+from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, read_answer
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planned
 from planner.errors import StoreError
 from planner.plan import Usage
 from planner.prices import billed_tokens, dollars
 from planner.proposal import Account
+from planner.reading.messages import field_of
 
 __all__ = ["Gateway", "Passage"]
 
 _MOST_PLANNED = 10_000
-"""Askings of planners that are told of: 400 bytes each."""
+"""Calls of planners that are remembered for the report: 400 bytes each."""
 _LOGIN_BETA = "oauth-"
-"""How the beta begins without which a login's token is refused; others are of the agent's own model and request."""
+"""Beginning of the beta without which a login's token is refused; others belong to the agent's own request."""
 _BYTES_PER_TOKEN = 4
-"""Roughly, where a provider says no usage (a streamed chat completion, unless the client asks for it)."""
+"""Rough size where a provider reports no usage (a streamed chat completion, unless the client asks for it)."""
 _logger = logging.getLogger("applier.proxy")
 _TOKEN_FIELDS = {
     "uncached": "input_tokens",
@@ -62,13 +64,15 @@ class Passage:
     messages: list[Any] = field(default_factory=list)
     """The conversation as the client sent it, as Anthropic messages."""
     reply: tuple[bytes, str] | None = None
-    """What answers it in the provider's place, and its media type."""
+    """The answer in the provider's place, and its media type."""
+    refusal: RefusedError | None = None
+    """The error in the provider's place."""
 
     @property
     def asker(self) -> Asker | None:
-        """By whom its conversation may be planned where it goes.
+        """Whom to ask for plans of its conversation where it goes.
 
-        A planner of the Messages API shows there what the client does to say who asks, and nothing else.
+        A planner of the Messages API shows there the client's credentials and nothing else.
         """
         if self.wire is not MESSAGES:
             return ResponsesPlanner() if self.wire is RESPONSES else None
@@ -84,7 +88,7 @@ class Gateway:
     def __init__(
         self, conversations: Conversations, metrics: Metrics, store: SessionStore, people: People | None = None
     ) -> None:
-        """Takes over all; `store` keeps what answers in words stand for, `people` what each has spent."""
+        """Take over all; `store` keeps the records of answers in words, `people` what each person has spent."""
         self.conversations, self.metrics, self._store, self.people = conversations, metrics, store, people
         self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
         self._noting = threading.Lock()
@@ -98,7 +102,7 @@ class Gateway:
         self._store.close()
 
     def store_problem(self) -> str:
-        """Why the store cannot be used, in one line; empty while it can."""
+        """Return why the store cannot be used, in one line; empty while it can."""
         try:
             self._store.use(lambda store: store.get_state("proxy"))
         except StoreError as error:
@@ -106,42 +110,49 @@ class Gateway:
         return ""
 
     def planned(self) -> list[Planned]:
-        """Who was asked for plans in all conversations, those that are closed included."""
+        """Return the calls of planners in all conversations, closed ones included."""
         for conversation in self.conversations.open():
             self._note_planned(conversation)
         return list(self._planned)
 
     def prepare(self, wire: Wire, way: Way, raw: bytes, headers: Mapping[str, str], path: str) -> Passage:
-        """What is to go out on its `way` for the body `raw` of a request to `path`."""
+        """Return what is to go out on its `way` for the body `raw` of a request to `path`."""
         passing = Passage(wire, way, path, headers, raw)
         with self._harmless():
-            body = json.loads(raw)
-            if isinstance(body, dict):
-                passing = replace(passing, body=body)
-                if wire is RESPONSES:
-                    body, passing = self._opened(passing)
-                if prepared := self._prepared(passing, body):
+            body = parse(raw)
+            if body is not None:
+                whole, passing = self._read(replace(passing, body=body))
+                if passing.refusal is None and (prepared := self._prepared(passing, whole)):
                     return prepared
-            self.metrics.add("requests", kind="passed")
+            self.metrics.add("requests", kind="passed" if passing.refusal is None else "sent_back")
         return passing
 
+    def _read(self, passing: Passage) -> tuple[dict[str, Any], Passage]:
+        """Return the body of `passing` as a session reads it, and `passing` as a provider does."""
+        body = passing.body
+        if passing.wire is MESSAGES and body.get("thread"):
+            return body, _without_thread(passing)
+        if passing.wire is RESPONSES:
+            return self._opened(passing)
+        return body, passing
+
     def _opened(self, passing: Passage) -> tuple[dict[str, Any], Passage]:
-        """The body of `passing`, and it, with the view in place of a compaction of ours, which nobody else can read."""
+        """Put the view in place of a compaction of ours, which nobody else can read."""
         body, scope = passing.body, short_digest(self.conversations.scope(passing.body, passing.headers))
         whole = opened(body, lambda words: self._store.use(lambda store: store.get_state(_words_name(scope, words))))
         if whole is body:
             return body, passing
         plain = RESPONSES.with_messages(whole, RESPONSES.read(whole).messages)
-        return whole, replace(passing, raw=_bytes(plain), body=plain)
+        return whole, replace(passing, raw=write(plain), body=plain)
 
     def _prepared(self, passing: Passage, body: dict[str, Any]) -> Passage | None:
-        """`passing` with what its session sends, or answered; None where it has no session or nothing to answer."""
+        """Return `passing` with its session's list, or answered; None without a session or anything to answer."""
         wire, ask = passing.wire, asked(body, passing.path) if passing.wire is RESPONSES else ""
         body = without_ask(body, ask) if ask else body
         messages = wire.messages(body)
         if not messages:
             return None
-        called, asker = str(standing(body).get("by", "")) if wire is RESPONSES else "", passing.asker
+        called, asker = str(record_in(body).get("by", "")) if wire is RESPONSES else "", passing.asker
         conversation = self.conversations.find(messages, body, passing.headers, asker, called)
         if conversation is None:
             return None
@@ -160,18 +171,20 @@ class Gateway:
             planner.went_out(as_it_came=is_same)
         conversation.note_sent(messages, [] if is_same else prepared)
         self.metrics.add("requests", kind="unchanged" if is_same else "prepared")
-        raw = passing.raw if is_same else _bytes(wire.with_messages(body, prepared))
+        raw = passing.raw if is_same else write(wire.with_messages(body, prepared))
         return replace(passage, raw=raw, body=body)
 
     def _answered(self, ask: Ask, passage: Passage, conversation: Conversation, body: dict[str, Any]) -> Passage | None:
-        """The answer to a client that asks for a compaction; None where there is nothing to answer, and where
-        something of another's stands in front, for all that is to go with it."""
+        """Return `passage` with our answer to a client that asks for a compaction.
+
+        None where nothing can be compacted, and behind a compaction of the provider's, which only it can read.
+        """
         session, messages = conversation.session, passage.messages
         done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
         if done is None or (done.messages == messages and not done.stands):
             return None
-        held = carried(messages, done.messages, standing(body), conversation.called)
-        content, media_type, words = reply(ask, body, held, short_digest(session.session_id + _bytes(held).decode()))
+        held = view_record(messages, done.messages, record_in(body), conversation.called)
+        content, media_type, words = reply(ask, body, held, short_digest(session.session_id + write(held).decode()))
         if ask == "words":
             name = _words_name(short_digest(self.conversations.scope(body, passage.headers)), words)
             kept = {**held, "history": session.state.history_key}  # is forgotten with it
@@ -180,21 +193,21 @@ class Gateway:
         return replace(passage, reply=(content, media_type))
 
     def as_sent(self, raw: bytes, headers: Mapping[str, str]) -> bytes:
-        """The body `raw` with what was sent last in place of what it was made of; changes nothing, opens nothing.
+        """Return the body `raw` with what was sent last in place of what it was made of; opens and changes nothing.
 
-        What a conversation would gain by a compaction that is due at its next request is not known before that.
+        What a compaction at the next request would free is not known before that.
         """
         with self._harmless():
-            body = json.loads(raw)
-            messages = (MESSAGES.messages(body) if isinstance(body, dict) else None) or []
-            conversation = self.conversations.known(messages, body, headers) if messages else None
+            body = parse(raw)
+            messages = (MESSAGES.messages(body) if body is not None else None) or []
+            conversation = self.conversations.known(messages, body or {}, headers) if messages else None
             sent = conversation.as_sent(messages) if conversation else messages
-            raw = raw if sent == messages else _bytes(MESSAGES.with_messages(body, sent))
+            raw = raw if body is None or sent == messages else write(MESSAGES.with_messages(body, sent))
             self.metrics.add("requests", kind="passed")
         return raw
 
     def shorter(self, passage: Passage, status: int, text: str) -> bytes | None:
-        """What to send instead, after the provider refused `passage` with `text`; None: nothing shorter."""
+        """Return what to send instead, after the provider refused `passage` with `text`; None: nothing shorter."""
         conversation = passage.conversation
         if conversation is None:
             return None
@@ -202,24 +215,31 @@ class Gateway:
             refusal = SimpleNamespace(status_code=status, body=text)
             messages = conversation.session.recover(passage.messages, refusal)
             conversation.note_sent(passage.messages, messages or [])
-            return None if messages is None else _bytes(passage.wire.with_messages(passage.body, messages))
+            return None if messages is None else write(passage.wire.with_messages(passage.body, messages))
         return None
 
     def observe(self, passage: Passage, answer: bytes, *, is_stream: bool) -> None:
-        """Tell the session what the provider counted."""
-        conversation, parts = passage.conversation, list(observed(passage.wire, answer, is_stream=is_stream))
-        for part in parts:
+        """Tell the session what the provider reported, and count it."""
+        conversation, read = passage.conversation, read_answer(passage.wire, answer, is_stream=is_stream)
+        for part in read.parts:
             with self._harmless():
                 if conversation is not None:
                     conversation.session.observe(part)
         with self._harmless():
-            self._count(passage, parts, answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN)
+            self._count(passage, read.parts, answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN)
             if conversation is not None:
+                self._count_removed(conversation, read.removed_reasoning)
                 self.metrics.add("saved_tokens", conversation.session.state.reclaimed_tokens)
                 self._note_planned(conversation)
 
+    def _count_removed(self, conversation: Conversation, removed: int) -> None:
+        self.metrics.add("removed_reasoning", removed)
+        if removed:
+            session_id = conversation.session.session_id
+            _logger.info("%s: the provider removed %d reasoning items behind a changed prefix", session_id, removed)
+
     def _count(self, passage: Passage, parts: Sequence[Mapping[str, Any]], answer_tokens: int) -> None:
-        """Count what the provider bills; where it does not say, what was sent and received, by its length."""
+        """Count what the provider bills; where it reports nothing, by the length of what was sent and received."""
         usages = [part.get("usage") for part in parts]
         billed = {name: sum(billed_tokens(usage, name) for usage in usages) for name in _TOKEN_FIELDS.values()}
         for kind, name in _TOKEN_FIELDS.items():
@@ -242,7 +262,7 @@ class Gateway:
             self.people.spend(PERSON.get(), usage.prompt_tokens + usage.output_tokens, cost)
 
     def _note_planned(self, conversation: Conversation) -> None:
-        """Count the askings of its planner since the last time, for whose it is."""
+        """Count the calls of its planner since the last time, for its owner."""
         with self._noting:
             new = conversation.session.state.planned[conversation.noted :]
             conversation.noted += len(new)
@@ -260,7 +280,7 @@ class Gateway:
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
-        """The boundary: no failure of ours may cost the client its request."""
+        """Catch every failure of ours: none may cost the client its request."""
         try:
             yield
         except Exception as error:  # noqa: BLE001
@@ -272,18 +292,29 @@ class Gateway:
 
     @contextmanager
     def _counted(self, conversation: Conversation) -> Iterator[None]:
-        before = conversation.session.state.compactions
+        """Count the compactions that happen inside, and how long each held the request up."""
+        before, started = conversation.session.state.compactions, time.perf_counter()
         yield
-        self.metrics.add("compactions", conversation.session.state.compactions - before)
+        done, seconds = conversation.session.state.compactions - before, time.perf_counter() - started
+        self.metrics.add("compactions", done)
+        if done > 0:
+            self.metrics.seconds("compaction_seconds", seconds)
+            _logger.info("%s: compacted; the request waited %.2f s", conversation.session.session_id, seconds)
+
+
+def _without_thread(passing: Passage) -> Passage:
+    """Return `passing` without the thread that the provider would hold, whose conversation could not be compacted.
+
+    One that continues a thread is refused as the API refuses a thread that it does not know: the client sends the
+    whole conversation again (Anthropic, "Message threads").
+    """
+    if field_of(passing.body["thread"], "type") == "continue":
+        problem = "no thread is held behind the proxy: send the whole conversation again"
+        return replace(passing, refusal=RefusedError(404, "not_found_error", problem, code="thread_not_found"))
+    body = {key: value for key, value in passing.body.items() if key != "thread"}
+    return replace(passing, body=body, raw=write(body))
 
 
 def _words_name(scope: str, words: str) -> str:
-    """Under which the store has what an answer in words stands for."""
+    """Return the name by which the store has the record of an answer in words."""
     return f"answer:{scope}:{words}"
-
-
-def _bytes(body: dict[str, Any]) -> bytes:
-    try:
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:  # a lone surrogate can only be sent escaped
-        return json.dumps(body, separators=(",", ":")).encode()

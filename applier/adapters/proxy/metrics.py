@@ -1,4 +1,4 @@
-"""What the proxy counts, for Prometheus: no content, no key; by person where people are told apart."""
+"""Counts of the proxy, for Prometheus: no content, no key; by person where people are told apart."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 __all__ = ["PERSON", "Metrics"]
 
 PERSON: ContextVar[str] = ContextVar("person", default="")
-"""Who asks; set for each request where it comes in, known to all that is done for it."""
+"""Name of the person who asks; set where a request comes in, known to all that is done for it."""
 _COUNTERS = {
     "arrivals": ((), "Requests let in."),
     "requests": (
         ("kind",),
         "Requests for a provider, by what went out: prepared (a compacted list), unchanged (its session had "
-        "nothing to compact), passed (as it came: no conversation yet, or another path), answered (a compaction that "
-        "was asked for was made here), failed (as it came: an error here).",
+        "nothing to compact), passed (as it came: no conversation yet, another path, or over a limit), answered (a "
+        "compaction that was asked for was made here), sent_back (it continued a thread; the client sends the whole "
+        "conversation), failed (as it came: an error here).",
     ),
     "upstream_responses": (("status",), "Answers of the provider, by the class of their status."),
     "prompt_tokens": (
@@ -25,19 +26,21 @@ _COUNTERS = {
         "Prompt tokens of conversations, as the provider counted them: uncached, read or written (cache).",
     ),
     "output_tokens": ((), "Tokens of the provider's answers."),
-    "dollars": ((), "What prompts, answers and planning cost, of models whose prices are known."),
-    "saved_tokens": ((), "Prompt tokens that these would have had more without compaction."),
+    "dollars": ((), "Price of prompts, answers and planning, for models whose prices are known."),
+    "saved_tokens": ((), "Prompt tokens that compaction saved."),
     "compactions": ((), "Compactions, those after a refusal for length included."),
+    "removed_reasoning": ((), "Reasoning items and thinking blocks behind a changed prefix that the provider removed."),
     "added_seconds": ((), "Seconds spent on requests of conversations before they went out."),
-    "plans": (("planner",), "Times that a planner was asked, by the model, or rules."),
-    "planner_failures": (("planner",), "Times that no plan came of it."),
+    "plans": (("planner",), "Calls of planners, by the model, or rules."),
+    "planner_failures": (("planner",), "Calls of planners without a plan."),
     "planner_tokens": (("planner",), "Tokens that planners read and wrote."),
-    "planner_dollars": (("planner",), "What that cost, where the price is known."),
+    "planner_dollars": (("planner",), "Price of these, where it is known."),
 }
-"""Their labels, and what they count."""
+"""Labels and description of each counter."""
 _HISTOGRAMS = {
-    "first_byte_seconds": "From a request's arrival to the beginning of its answer.",
-    "planner_seconds": "How long a planner took.",
+    "first_byte_seconds": "Time from a request's arrival to the beginning of its answer.",
+    "compaction_seconds": "Time that a request waited for its compaction.",
+    "planner_seconds": "Time that a planner took.",
 }
 _BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 """Seconds; a model may think for minutes."""
@@ -47,7 +50,7 @@ class Metrics:
     """Adds up; may be used from several threads."""
 
     def __init__(self, *, by_person: bool = False) -> None:
-        """All zero; `by_person`: with a label for who asked."""
+        """Start at zero; `by_person` adds a label for the person who asked."""
         self._people = ("person",) if by_person else ()
         self._registry = CollectorRegistry()
         self._counters = {
@@ -62,11 +65,11 @@ class Metrics:
         self._open = Gauge("compactor_open_conversations", text, registry=self._registry)
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Count `amount` more of `name`."""
+        """Add `amount` to the counter `name`."""
         self._labelled(self._counters[name], labels).inc(max(0.0, amount))
 
     def seconds(self, name: str, amount: float) -> None:
-        """Note that it took so long."""
+        """Add a time to the histogram `name`."""
         self._labelled(self._histograms[name], {}).observe(amount)
 
     def _labelled(self, metric: Any, labels: dict[str, str]) -> Any:
@@ -74,12 +77,13 @@ class Metrics:
         return metric.labels(**labels) if labels else metric
 
     def value(self, name: str, **labels: str) -> float:
-        """What was counted, of all people together."""
-        samples = next(iter(self._counters[name].collect())).samples
-        own = (one for one in samples if one.name.endswith("_total") and labels.items() <= one.labels.items())
+        """Return the count of `name` for all people together; of a histogram the sum of its seconds."""
+        metric, end = (self._counters[name], "_total") if name in self._counters else (self._histograms[name], "_sum")
+        samples = next(iter(metric.collect())).samples
+        own = (one for one in samples if one.name.endswith(end) and labels.items() <= one.labels.items())
         return sum(one.value for one in own)
 
     def text(self, open_conversations: int) -> str:
-        """All of it in Prometheus' text format."""
+        """Return all counts in Prometheus' text format."""
         self._open.set(open_conversations)
         return generate_latest(self._registry).decode()

@@ -1,10 +1,12 @@
-"""Which upstream a request is for, by its path and the form of its key, and what tells a client that it is for none.
+"""Where a request goes, by its path and the form of its key; and the errors that the proxy answers by itself.
 
-One that is for none is refused, for its key was given for another.
+A request that is for no upstream is refused: its key is for another place. The operator's key goes out only on the
+paths that agents need.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,20 +17,39 @@ from starlette.responses import JSONResponse, Response
 
 from planner.errors import SettingsError
 
-__all__ = ["LOGIN_PATH", "RefusedError", "Upstreams", "Way", "host_of", "way_of"]
+__all__ = [
+    "LOGIN_PATH",
+    "PATH_PATTERN",
+    "RefusedError",
+    "Upstreams",
+    "Way",
+    "host_of",
+    "opens",
+    "way_of",
+    "with_version",
+]
 
 LOGIN_PATH = "/backend-api/codex"
 _LOGIN_HEADER = "chatgpt-account-id"
-"""By which Codex's requests with a ChatGPT login are known, and by the path."""
-_OPENAIS_CODES = {401: ("invalid_request_error", "invalid_api_key"), 429: ("insufficient_quota", "insufficient_quota")}
-"""Type and code of what OpenAI's API says with these; Codex knows a used-up quota by the type below."""
+"""Header of Codex' requests with a ChatGPT login."""
+_OPENAI_CODES = {401: ("invalid_request_error", "invalid_api_key"), 429: ("insufficient_quota", "insufficient_quota")}
+"""Type and code of OpenAI's errors with these statuses."""
 _CODEX_LIMIT = "usage_limit_reached"
-_OPENAIS_PATHS = ("/v1/chat/", "/v1/responses", LOGIN_PATH)
+"""Type of error that Codex knows as a spent quota."""
+_OPENAI_PATHS = ("/v1/chat/", "/v1/responses", LOGIN_PATH)
+_POSTED = re.compile(r"/v1/(?:messages(?:/count_tokens)?|chat/completions|responses(?:/compact)?)")
+"""Paths that agents post to; not ``/v1/messages/batches``."""
+_FETCHED = re.compile(r"/v1/models(?:/[A-Za-z0-9._:@-]+)?|/(?:api/hello)?")
+"""Paths that agents get: models, and where Claude Code looks whether the API is there; not ``/v1/models/a/b``."""
+_PLAIN_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~:@-]+)+")
+"""``/v1/files/f_1``; not ``/v1/../x``, ``/v1//x`` nor ``/v1/%2e%2e/x``, which a provider may read as another path."""
+PATH_PATTERN = r"^(?:/[A-Za-z0-9._~:@-]+)+(?:/\*)?$"
+"""Path in a setting, ``/v1/embeddings``, or ``/v1/files/*`` for all below it; not ``v1/files``."""
 
 
 @dataclass(frozen=True)
 class Upstreams:
-    """Where requests of either API go; empty: nowhere, they are refused.
+    """Where requests of each API go; empty: they are refused.
 
     Raises:
         SettingsError: one is no address.
@@ -38,22 +59,24 @@ class Upstreams:
     openai: str = "https://api.openai.com"
     """Without the ``/v1`` that its clients' base URLs end in."""
     chatgpt: str = "https://chatgpt.com/backend-api/codex"
-    """Of who uses Codex with his ChatGPT login; in the place of ``/v1``."""
+    """For Codex with a ChatGPT login; takes the place of ``/v1``."""
     read_seconds: float = 600.0
-    """How long a provider may say nothing: a model may think for minutes."""
+    """How long a provider may be silent: a model may think for minutes."""
     anthropic_key: str = field(default="", repr=False)
     openai_key: str = field(default="", repr=False)
-    """Go out in place of whatever keys a person shows; empty: each person's own go out."""
+    """The operator's keys, sent in place of a person's own; empty: each person's own key goes out."""
+    paths: tuple[str, ...] = ()
+    """Paths on which the operator's key goes out, too; see `PATH_PATTERN`."""
 
     def __post_init__(self) -> None:
-        """See that they can be reached."""
+        """Check the addresses."""
         for address in filter(None, (self.anthropic, self.openai, self.chatgpt)):
             if not _is_base(address):
                 raise SettingsError(f"upstream {address!r}: expected an address such as https://api.example.org")
 
 
 def _is_base(address: str) -> bool:
-    """True for an address that a path can be put behind, such as ``http://127.0.0.1:8000/openai``."""
+    """Return True for an address that a path can follow, such as ``http://127.0.0.1:8000/openai``."""
     try:
         url = httpx.URL(address)
     except httpx.InvalidURL:
@@ -62,7 +85,7 @@ def _is_base(address: str) -> bool:
 
 
 def host_of(url: str) -> str | None:
-    """The host that `url` names, if it is a URL."""
+    """Return the host in `url`; None if it has none."""
     try:
         return urlsplit(url).hostname
     except ValueError:
@@ -71,49 +94,69 @@ def host_of(url: str) -> str | None:
 
 @dataclass(frozen=True)
 class Way:
-    """Where a request goes."""
+    """Where one request goes."""
 
     base: str
     """The upstream's address."""
     cut: int = 0
-    """How much of the path's front it has instead."""
+    """Characters at the front of the path that the address replaces."""
     key: tuple[str, str] | None = field(default=None, repr=False)
-    """The header by which the upstream knows the operator, if he has a key for it."""
+    """The header with the operator's key; None if people show their own."""
+
+    @property
+    def place(self) -> str:
+        """The upstream for an error: its address without user, password and path."""
+        url = httpx.URL(self.base)
+        return str(url.copy_with(userinfo=b"", raw_path=b"/")).rstrip("/")
 
     def url(self, path: str) -> str:
-        """Where a request to `path` of the proxy goes."""
+        """Return where a request to `path` of the proxy goes."""
         return self.base.rstrip("/") + path[self.cut :]
 
 
+def with_version(path: str) -> str:
+    """Return `path` with the ``/v1`` that some clients leave out: OpenCode posts to ``/messages``."""
+    versioned = f"/v1{path}"
+    return versioned if _POSTED.fullmatch(versioned) or _FETCHED.fullmatch(versioned) else path
+
+
+def opens(upstreams: Upstreams, method: str, path: str) -> bool:
+    """Return True if the operator's key may go out by `method` on `path`, given as it is sent: other paths reach files,
+    batches and whole organizations, other methods delete models and list what was stored."""
+    needed = {"POST": _POSTED, "GET": _FETCHED, "HEAD": _FETCHED}.get(method)
+    if needed is not None and needed.fullmatch(path):
+        return True
+    below = tuple(one.removesuffix("*") for one in upstreams.paths if one.endswith("/*"))
+    return bool(_PLAIN_PATH.fullmatch(path)) and (path in upstreams.paths or path.startswith(below))
+
+
 def way_of(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> Way:
-    """The upstream that a request is for.
+    """Return where a request goes.
 
     Raises:
-        RefusedError: there is none.
+        RefusedError: there is no upstream for it.
     """
     if _LOGIN_HEADER in headers or path.startswith(LOGIN_PATH):
         cut = next((len(front) for front in (LOGIN_PATH, "/v1") if path.startswith(f"{front}/")), 0)
         way, problem = Way(upstreams.chatgpt, cut), "no upstream for a ChatGPT login: start with --chatgpt-upstream URL"
         if not cut:
-            way, problem = Way(""), "nothing of Codex, whose base URL ends in /v1 here"
-    elif _is_anthropics(path, headers):
+            way, problem = Way(""), "no path of Codex, whose base URL ends in /v1 here"
+    elif _is_anthropic(path, headers):
         key = ("x-api-key", upstreams.anthropic_key) if upstreams.anthropic_key else None
         way, problem = Way(upstreams.anthropic, 0, key), "no upstream for Anthropic's API: start with --upstream URL"
     elif path.startswith("/v1/"):
         key = ("authorization", f"Bearer {upstreams.openai_key}") if upstreams.openai_key else None
         way, problem = Way(upstreams.openai, 0, key), "no upstream for OpenAI's API: start with --openai-upstream URL"
     else:
-        way, problem = Way(""), "neither of Anthropic's API nor of OpenAI's, whose base URL ends in /v1 here"
+        way, problem = Way(""), "no path of Anthropic's API, nor of OpenAI's, whose base URL ends in /v1 here"
     if not way.base:
         raise RefusedError(404, "not_found_error", f"{path}: {problem}")
     return way
 
 
-def _is_anthropics(path: str, headers: Mapping[str, str]) -> bool:
-    """By what only its clients send: its API demands a version, its keys have a form; ``/api/…`` is Claude Code's.
-
-    A key of OpenAI's form goes to it for nothing but what is its alone.
-    """
+def _is_anthropic(path: str, headers: Mapping[str, str]) -> bool:
+    """Return True for a request of Anthropic's clients: they send a version, their keys have a form, and ``/api/…`` is
+    Claude Code's. A key of OpenAI's form goes to Anthropic only on paths that OpenAI has not."""
     shown = headers.get("authorization", "").rpartition(" ")[2]
     if f"{path}/".startswith("/v1/messages/") or shown.startswith("sk-ant-"):
         return True
@@ -130,22 +173,23 @@ def _is_anthropics(path: str, headers: Mapping[str, str]) -> bool:
 class RefusedError(Exception):
     """Ends a request with an error of the proxy's own."""
 
-    def __init__(self, status: int, kind: str, message: str, retry_after_seconds: int = 0) -> None:
-        """`kind` is the Messages API's word for it; `retry_after_seconds`: when it may be asked again, 0: not said."""
+    def __init__(self, status: int, kind: str, message: str, retry_after_seconds: int = 0, code: str = "") -> None:
+        """Take the Messages API's words for the error, `kind` and `code`; 0 seconds leave ``retry-after`` out."""
         super().__init__(message)
         self._status, self._kind, self._message = status, kind, f"compactor proxy: {message}"
-        self._seconds = retry_after_seconds
+        self._seconds, self._code = retry_after_seconds, code
 
     def answer(self, path: str, headers: Mapping[str, str]) -> Response:
-        """It, in the form of the API that a request speaks."""
-        said: dict[str, object] = {"message": self._message}
-        content: dict[str, object] = {"type": "error", "error": {"type": self._kind, **said}}
-        if path.startswith(_OPENAIS_PATHS) or (path.startswith("/v1/") and not _is_anthropics(path, headers)):
-            kind, code = _OPENAIS_CODES.get(self._status, (self._kind, None))
+        """Return the answer, in the form of the API of a request to `path`."""
+        fields: dict[str, object] = {"message": self._message}
+        details = {"details": {"error_code": self._code}} if self._code else {}
+        content: dict[str, object] = {"type": "error", "error": {"type": self._kind, **fields, **details}}
+        if path.startswith(_OPENAI_PATHS) or (path.startswith("/v1/") and not _is_anthropic(path, headers)):
+            kind, code = _OPENAI_CODES.get(self._status, (self._kind, None))
             if self._seconds and path.endswith("/responses"):
-                kind, said = _CODEX_LIMIT, {**said, "resets_at": round(time.time()) + self._seconds}
-            content = {"error": {"type": kind, **said, "param": None, "code": code}}
-        # to be asked again changes nothing of these today: the SDKs of both go by the header
-        final = {"x-should-retry": "false"} if self._status in _OPENAIS_CODES else {}
+                kind, fields = _CODEX_LIMIT, {**fields, "resets_at": round(time.time()) + self._seconds}
+            content = {"error": {"type": kind, **fields, "param": None, "code": code}}
+        # asking again changes none of these today; both SDKs obey the header
+        final = {"x-should-retry": "false"} if self._status in _OPENAI_CODES else {}
         waiting = {"retry-after": str(self._seconds)} if self._seconds else {}
         return JSONResponse(content, status_code=self._status, headers=final | waiting)

@@ -1,12 +1,13 @@
-"""The APIs that the proxy speaks: where their messages are, and how an answer says what it cost.
+"""The APIs that the proxy understands: where a request has its messages, and what an answer reports of itself.
 
-An answer is read from its bytes once they have passed by; nothing here changes one or waits for it.
+An answer is read from its bytes once they have passed by. Nothing here changes one or waits for it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, to_openai
@@ -14,11 +15,14 @@ from applier.adapters.transcripts.responses import ReadItems, read_items, to_ite
 from applier.session.request import WINDOW_EXCEEDED, fields_of_body
 from planner.reading.messages import field_of, to_json
 
-__all__ = ["CHAT", "MAX_READ_BYTES", "MESSAGES", "RESPONSES", "Wire", "observed"]
+__all__ = ["CHAT", "MAX_READ_BYTES", "MESSAGES", "RESPONSES", "ReadAnswer", "Wire", "read_answer"]
 
 MAX_READ_BYTES = 8 * 2**20
-"""Of an answer; a larger one passes unread."""
-_AT_END = ("output_tokens", "iterations")
+"""Largest answer that is read; a larger one passes unread."""
+_FINAL_USAGE = ("output_tokens", "iterations")
+_REMOVED = (("action", "removed"), ("type", "thinking_dropped"))
+"""How OpenAI's and Anthropic's entries report that reasoning was not shown to the model."""
+_BEHIND_A_CHANGE = ("prefix_mismatch", "prefix_binding_mismatch")
 Body = dict[str, Any]
 
 
@@ -26,31 +30,29 @@ class _Messages:
     """Anthropic's Messages API."""
 
     def messages(self, body: Body) -> list[Any] | None:
-        """The conversation in `body` as Anthropic messages; None if there is none that can be compacted.
+        """Return the conversation in `body` as Anthropic messages; None if nothing in it can be compacted.
 
-        Nor can one on a thread that the server holds, for the rest of it is not here, nor one that the server is asked
-        to compact itself (``compaction``): that takes the client's own history.
+        A request for the server's own compaction (``compaction``) takes the client's own history.
         """
         messages = body.get("messages")
-        ours = isinstance(messages, list) and not body.get("thread") and not body.get("compaction")
-        return messages if ours else None
+        return messages if isinstance(messages, list) and not body.get("compaction") else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
-        """`body` with another conversation."""
+        """Return `body` with another conversation."""
         return {**body, "messages": list(messages)}
 
     def request(self, body: Body) -> dict[str, Any]:
-        """What else the request says, as `Session.set_request` takes it."""
+        """Return what else the request holds, as arguments of `Session.set_request`."""
         return fields_of_body(body)
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What of an answer, or of one event of a stream, a session should see: ``usage``, ``stop_reason``."""
+        """Return what a session should see of an answer, or of one event of a stream: ``usage``, ``stop_reason``."""
         kind = event.get("type")
         part = event.get("message") if kind == "message_start" else event.get("delta") if kind == "message_delta" else 0
         if not isinstance(part, Mapping):
             return event if kind == "message" else None
-        usage = event.get("usage")  # at the end it says again what the start said; new are these
-        new = {name: usage[name] for name in _AT_END if usage.get(name)} if isinstance(usage, Mapping) else {}
+        usage = event.get("usage")  # the last event repeats what the first one reported; these are new
+        new = {name: usage[name] for name in _FINAL_USAGE if usage.get(name)} if isinstance(usage, Mapping) else {}
         return {**part, "usage": new} if new else part
 
 
@@ -81,10 +83,10 @@ class _Responses:
     """OpenAI's Responses API; the host's own items stay where they are."""
 
     _last: tuple[Any, ReadItems] = None, ReadItems()
-    """The items that were read last, and how: a request is asked for them several times."""
+    """The items read last, and the result: one request asks for them several times."""
 
     def read(self, body: Body) -> ReadItems:
-        """The items of `body`, which nobody changes."""
+        """Return the items of `body`, which nobody may change."""
         items, read = self._last
         if items is not body["input"]:
             read = read_items(body["input"])
@@ -92,7 +94,7 @@ class _Responses:
         return read
 
     def messages(self, body: Body) -> list[Any] | None:
-        """The conversation; None for one that the server holds, whole or in part."""
+        """Return the conversation; None for one that the server holds, whole or in part."""
         held = body.get("previous_response_id") or body.get("conversation")
         return self.read(body).messages if isinstance(body.get("input"), list) and not held else None
 
@@ -125,14 +127,38 @@ Wire = _Messages | _Chat | _Responses
 MESSAGES, CHAT, RESPONSES = _Messages(), _Chat(), _Responses()
 
 
-def observed(wire: Wire, answer: bytes, *, is_stream: bool) -> Iterator[Mapping[str, Any]]:
-    """What of `answer`, whole or as a stream of events, a session should see; what is torn in it is left out."""
-    lines = [line[5:] for line in answer.split(b"\n") if line.startswith(b"data:")] if is_stream else [answer]
-    for line in lines if len(answer) <= MAX_READ_BYTES else ():
+@dataclass(frozen=True)
+class ReadAnswer:
+    """An answer as far as it was read."""
+
+    parts: Sequence[Mapping[str, Any]] = ()
+    """What a session should see of it."""
+    removed_reasoning: int = 0
+    """Reasoning items or thinking blocks behind a changed prefix that the provider did not show to the model."""
+
+
+def read_answer(wire: Wire, answer: bytes, *, is_stream: bool) -> ReadAnswer:
+    """Return what `answer`, whole or as a stream of events, reports; damaged events are left out."""
+    events = list(_events(answer, is_stream=is_stream)) if len(answer) <= MAX_READ_BYTES else []
+    parts = [part for event in events if (part := wire.observed(event)) is not None]
+    return ReadAnswer(parts, max(map(_removed_reasoning, events), default=0))  # a later event may repeat them
+
+
+def _events(answer: bytes, *, is_stream: bool) -> Iterator[Body]:
+    for line in [line[5:] for line in answer.split(b"\n") if line.startswith(b"data:")] if is_stream else [answer]:
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        part = wire.observed(event) if isinstance(event, dict) else None
-        if part is not None:
-            yield part
+        if isinstance(event, dict):
+            yield event
+
+
+def _removed_reasoning(event: Body) -> int:
+    places = (event, *(event.get(name) for name in ("response", "message", "delta")))
+    lists = (field_of(place, "input_transformations") for place in places)
+    entries = next((one for one in lists if isinstance(one, list)), [])
+    return sum(
+        field_of(entry, "reason") in _BEHIND_A_CHANGE and any(field_of(entry, key) == word for key, word in _REMOVED)
+        for entry in entries
+    )

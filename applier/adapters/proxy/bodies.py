@@ -1,0 +1,106 @@
+"""Request bodies: decoded, parsed and written, within limits that are checked before memory is taken.
+
+A body over a limit is no error: it passes as it came, and nothing in it is compacted. Knows no API.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import zstandard
+
+__all__ = ["LARGE_BYTES", "MAX_BODY_BYTES", "MAX_DECODED_BYTES", "Body", "collect", "decode", "join", "parse", "write"]
+
+MAX_BODY_BYTES = 64 * 2**20
+"""Largest body that is held: twice what the Messages API takes, for a history that outgrew it is still compacted."""
+MAX_DECODED_BYTES = 16 * 2**20
+"""Largest body that a compressed one may become. A window of a million tokens has 5 MB of text."""
+LARGE_BYTES = 4 * 2**20
+"""Size from which bodies are worked on few at a time."""
+MAX_VALUES = 250_000
+"""Most objects, lists, strings and numbers in one body: ten to each of 25,000 messages, at most 250 bytes each."""
+MAX_MESSAGES = 20_000
+"""Most entries of a list at the top of a body. A session takes 7 kB of memory for each message."""
+_MAX_WINDOW_BYTES = 8 * 2**20
+"""Largest zstd window, the most that the content coding allows (RFC 9659)."""
+_PIECE_BYTES = 128
+"""Compressed bytes decoded at once: at most 32 blocks of 128 kB each."""
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
+Body = bytes | AsyncIterator[bytes]
+"""A request's body: held, or as it arrives."""
+
+
+async def collect(body: Body) -> Body:
+    """Return all of `body`; one that is too large to hold goes on as it arrives."""
+    if isinstance(body, bytes):
+        return body
+    start = bytearray()
+    async for chunk in body:
+        start += chunk
+        if len(start) > MAX_BODY_BYTES:
+            return join(bytes(start), body)
+    return bytes(start)
+
+
+async def join(start: bytes, rest: AsyncIterator[bytes] | None = None) -> AsyncIterator[bytes]:
+    """Yield `start`, then `rest`."""
+    yield start
+    if rest is not None:
+        async for chunk in rest:
+            yield chunk
+
+
+def decode(raw: bytes, encoding: str) -> bytes | None:
+    """Return `raw` without its content `encoding`; None unless that is ``zstd``, which Codex sends, and within limits.
+
+    Decoding stops at the limit: five kilobytes can stand for gigabytes.
+    """
+    if encoding.strip().lower() != "zstd" or len(raw) > MAX_DECODED_BYTES:
+        return None
+    decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
+    plain = bytearray()
+    try:
+        for at in range(0, len(raw), _PIECE_BYTES):
+            plain += decoder.decompress(raw[at : at + _PIECE_BYTES])
+            if len(plain) > MAX_DECODED_BYTES:
+                return None
+    except zstandard.ZstdError:
+        return None
+    return bytes(plain) if decoder.eof and not decoder.unused_data else None
+
+
+def parse(raw: bytes) -> dict[str, Any] | None:
+    """Return the JSON object `raw`; None if it is none, or has more values, depth or messages than one body may."""
+    if count_values(raw) > MAX_VALUES:
+        return None
+    try:
+        body = json.loads(raw.decode("utf-8-sig", "surrogatepass"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict) or any(isinstance(one, list) and len(one) > MAX_MESSAGES for one in body.values()):
+        return None
+    return body
+
+
+def count_values(raw: bytes) -> int:
+    """Return at least the number of values in the JSON text `raw`, or a number over the limit; builds none.
+
+    Each value but the first follows a comma, or stands in a list or object that opens. Commas and brackets inside
+    strings are left out only where they would decide.
+    """
+    most = sum(map(raw.count, (b",", b"[", b"{")))
+    if most <= MAX_VALUES:
+        return most
+    bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
+    strings = bare.count(b'"') // 2
+    return strings if strings > MAX_VALUES else sum(map(len, bare.split(b'"')[::2]))
+
+
+def write(body: dict[str, Any]) -> bytes:
+    """Return `body` as JSON."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # a lone surrogate can only be sent escaped
+        return json.dumps(body, separators=(",", ":")).encode()

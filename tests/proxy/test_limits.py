@@ -1,0 +1,100 @@
+"""A small body never becomes a large one here, and one over a limit passes as it came."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+
+import httpx
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier.adapters.proxy import bodies
+from applier.testing import MessagesServer
+from tests.bench.hostile_bodies import HOSTILE, MOST_MB, peak_mb
+from tests.bench.proxy_load import RunningProxy
+from tests.hosts import hosts
+
+TEXTS = st.text(st.sampled_from('ab",:[]{}\\\n\u0122\U0001f600\ud83d'), max_size=6)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.integers(-9, 9), TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXTS, inner, max_size=4)),
+)
+
+
+def size_of(value) -> int:
+    """How many values are in it, itself included."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(size_of, inner))
+
+
+@given(st.dictionaries(TEXTS, VALUES, max_size=4), st.booleans(), st.integers(0, 12))
+def test_no_body_has_more_values_than_were_counted_before_one_was_built(body, escaped, most):
+    raw = json.dumps(body, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies, "MAX_VALUES", most)
+        counted, parsed = bodies.count_values(raw), bodies.parse(raw)
+    assert parsed == (body if counted <= most else None)
+    assert parsed is None or size_of(parsed) - 1 <= counted
+
+
+@given(st.lists(st.sampled_from(["{}", "a,b", 1]), max_size=40))
+def test_commas_and_brackets_in_strings_count_only_where_they_might_matter(values):
+    raw = json.dumps({"messages": values}).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies, "MAX_VALUES", len(values) + 2)
+        assert bodies.count_values(raw) <= len(values) + 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-be"])
+def test_json_of_another_encoding_is_not_read(encoding):
+    assert bodies.parse('{"a": "\u0122"}'.encode(encoding)) is None
+
+
+def test_a_list_of_too_many_messages_is_not_read():
+    for count, is_read in ((bodies.MAX_MESSAGES, True), (bodies.MAX_MESSAGES + 1, False)):
+        assert (bodies.parse(json.dumps({"messages": [0] * count}).encode()) is not None) == is_read
+
+
+@given(st.binary(max_size=3_000), st.integers(0, 3_000), st.binary(max_size=2))
+def test_what_was_compressed_comes_back_whole_within_the_limit_or_not_at_all(plain, most, behind):
+    packed = zstandard.ZstdCompressor().compress(plain)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies, "MAX_DECODED_BYTES", max(most, len(packed)))
+        expected = plain if len(plain) <= max(most, len(packed)) else None
+        assert bodies.decode(packed, " ZSTD") == expected
+        assert not behind or bodies.decode(packed + behind, "zstd") is None
+        assert bodies.decode(packed[:-1], "zstd") is None
+
+
+def test_a_body_over_a_limit_passes_as_it_came(proxied):
+    body = b'{"model": "claude-opus-5-5", "max_tokens": 9, "x": [%s0], "messages": [' % (b"0," * bodies.MAX_VALUES)
+    body += (
+        b'{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "?"}]}'
+    )
+    with MessagesServer("ok") as server:
+        proxy = proxied(server)
+        httpx.post(f"{proxy.url}/v1/messages", content=body, headers={"x-api-key": "any"}, timeout=60)
+        assert [exchange.request.raw for exchange in server.exchanges] == [body]
+        assert proxy.metrics.value("requests", kind="passed") == 1
+        assert proxy.metrics.value("requests", kind="failed") == 0
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_small_body_takes_more_than_200_mb(name):
+    """Its answer may take long: what is left after a minute is for another time."""
+    body = HOSTILE[name]()
+    with hosts(1) as (upstream,), RunningProxy(upstream.url, 20_000) as proxy:
+        hello = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+        httpx.post(f"{proxy.url}/v1/messages", json=hello, headers={"x-api-key": "any"}, timeout=60)
+        time.sleep(1)  # the first plan's vocabulary is loaded
+        before = peak_mb(proxy.process_id)
+        with suppress(httpx.ReadTimeout):
+            assert body.send(proxy.url) == 200
+        assert httpx.get(f"{proxy.url}/health", timeout=60).text == "ok\n"
+        assert peak_mb(proxy.process_id) - before <= MOST_MB
+        proxy.kill()
