@@ -2,8 +2,9 @@
 //
 // OpenCode lets a plugin change the prompt of its compaction, the messages in that prompt and the text of the answer.
 // So the compaction's own request asks our planner's question, and our view takes the place of the answer. Until that
-// request is sent any failure leaves OpenCode its own compaction. If the program fails after it, the compaction fails:
-// an answer to the planner's question is no summary, and the session keeps every message.
+// request is sent any failure leaves OpenCode its own compaction. If the program fails after it, the summary is the
+// whole transcript, because the answer to the planner's question is none: nothing is lost, and OpenCode's next
+// compaction shortens it.
 
 import { reason, run } from './program.js'
 
@@ -45,6 +46,15 @@ const transcript = (messages) => {
   const rows = messages.flatMap((message) => (message.info.role === 'user' ? userRows : assistantRows)(message))
   return { messages: rows.map(([row]) => row), api: rows.flatMap(([, api]) => api ?? []) }
 }
+
+// The transcript as one text.
+const whole = ({ messages }) =>
+  messages
+    .map(({ role, text, toolUses, toolResults = [] }) => {
+      const calls = toolUses.map(({ tool, input }) => `[${tool} ${JSON.stringify(input)}]`)
+      return [`[${role}]`, text, ...calls, ...toolResults.map((result) => result.text)].filter(Boolean).join('\n')
+    })
+    .join('\n\n')
 
 const unanswered = (questions, why) => Object.fromEntries(questions.map(({ id }) => [id, { isAnswered: false, reason: why }]))
 
@@ -124,8 +134,8 @@ export default async ({ client }) => {
         output.text = summary
         await notify(receipt)
       } catch (error) {
-        await warn(error, 'this compaction failed, and the session is as it was')
-        throw error
+        output.text = whole(call)
+        await warn(error, 'nothing was compacted, and OpenCode compacts by itself next time')
       }
     },
   }
