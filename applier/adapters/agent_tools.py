@@ -26,6 +26,7 @@ __all__ = [
     "AGENT_TOOLS",
     "AGENT_TOOL_NAMES",
     "LOOK_UPS",
+    "MCP_PREFIX",
     "PROJECT_TOOLS",
     "Answer",
     "answer_call",
@@ -33,6 +34,8 @@ __all__ = [
     "handle_tool_use",
 ]
 
+MCP_PREFIX = "mcp__compactor__"
+"""Prefix that clients give the tools of a server or plugin called ``compactor``."""
 Answer = str | list[Block]
 """Content of a tool result: text, or blocks where images or documents belong to it."""
 SEARCH_TURNS, TURN_CHARACTERS = 3, 400

@@ -16,8 +16,7 @@ from typing import Literal, TypedDict
 
 import platformdirs
 
-from applier.adapters.agent_tools import PROJECT_TOOLS
-from applier.adapters.claude_code_mod import PREFIX
+from applier.adapters.agent_tools import MCP_PREFIX, PROJECT_TOOLS
 from applier.adapters.client_plugin import PLUGIN_NAME, plugin_files, put_plugin
 from applier.processes import program
 from applier.store.opening import STORE_VARIABLE, store_file
@@ -26,7 +25,7 @@ from planner.errors import SettingsError
 
 __all__ = ["PLUGIN_TOOLS", "claude_agent_plugin"]
 
-PLUGIN_TOOLS = [f"{PREFIX}{name}" for name in PROJECT_TOOLS]
+PLUGIN_TOOLS = [f"{MCP_PREFIX}{name}" for name in PROJECT_TOOLS]
 """What the agent looks back with, for ``allowed_tools``."""
 
 

@@ -28,7 +28,7 @@ from planner.api import PlannerChoice
 from planner.errors import StoreDamaged, StoreError, TranscriptError
 from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
-from planner.settings import RESTORE_TOOL, restore_tool_of
+from planner.settings import RESTORE_TOOL, bare_tool_name, restore_tool_of
 
 __all__ = ["SessionState", "State"]
 
@@ -170,9 +170,14 @@ class State:
 
     @property
     def restore_tool(self) -> str:
-        """The agent's tool that brings back what was removed; empty if it has none. Taken for granted while untold."""
-        tools, called = self.call.tools, self.settings.plan.restore_tool or RESTORE_TOOL
-        return called if tools is None else restore_tool_of(tools, called) or restore_tool_of(tools)
+        """Name of the agent's tool that restores a turn; empty if it has none.
+
+        A server's tool that the settings name in full counts even if the request does not list it: Codex lists none.
+        """
+        tools, named = self.call.tools, self.settings.plan.restore_tool
+        called = named or RESTORE_TOOL
+        in_full = named if bare_tool_name(named) != named else ""
+        return called if tools is None else restore_tool_of(tools, called) or restore_tool_of(tools) or in_full
 
     @property
     def no_room(self) -> str:

@@ -62,6 +62,24 @@ def test_session_is_written_where_the_client_looks(compactor, session, folder, m
     assert stat.S_IMODE((folder / "client").stat().st_mode) == 0o700
 
 
+def test_last_is_the_newest_session_and_never_an_own_result_unless_the_client_resumed_it(
+    compactor, session, folder, monkeypatch
+):
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder / "client"))
+    here = read_transcript(session).client.log_folder(str(Path.cwd()), datetime.now(UTC), os.environ)
+    place = here / "11111111-1111-4111-8111-111111111111.jsonl"
+    here.mkdir(parents=True)
+    place.write_text(session.read_text().replace("/w/my.app", str(folder)))
+    os.utime(place, (1e9, 1e9))
+    command = ("resume", "last", "--planner", "rules", "--in-client", "--json")
+    first = compactor(*command).json
+    assert first["session"] == str(place)
+    again = compactor(*command).json
+    assert (again["session"], again["written"]) == (str(place), True)
+    os.utime(first["file"], (4e9, 4e9))  # the client has appended to it
+    assert compactor(*command).json["session"] == first["file"]
+
+
 @pytest.mark.real
 def test_where_the_client_does_not_look_it_is_told_to_be_put_there(compactor, session, folder, monkeypatch):
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder / "client"))

@@ -14,7 +14,7 @@ from applier.testing import MessagesServer, Request, say, use
 
 pytestmark = pytest.mark.real
 
-ROUNDS = 25
+ROUNDS = 45
 SEARCH, RESTORE = "mcp__compactor__search_context", "mcp__compactor__restore_context"
 
 

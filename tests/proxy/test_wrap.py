@@ -10,12 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import anthropic
 import httpx
 import pytest
 
+from applier.adapters.wrapped_client import wrapped_client
+from applier.testing import say, use
 from tests.bench.client_run import run_client
 from tests.responses_server import ResponsesServer
 from tests.server.agent import Script, Tools, one_call, work
@@ -151,13 +154,14 @@ def test_a_store_that_cannot_be_opened_is_told_of_at_the_start_in_health_and_at_
 CODEX = """#!{python}
 import json, sys, urllib.request
 option = dict(one.split("=", 1) for flag, one in zip(sys.argv, sys.argv[1:]) if flag == "-c")
-if not option:
-    sys.exit("asks where no option tells it")
-(url,) = option.values()
+places = [name for name in option if name.endswith("base_url")]
+if not places:
+    sys.exit("no option names a place")
+url = option[places[0]]
 body = json.dumps({{"model": "gpt-5.5", "input": "Hi"}}).encode()
 headers = {{"content-type": "application/json", "authorization": "Bearer sk-1"}}
 urllib.request.urlopen(urllib.request.Request(url.strip('"') + "/responses", body, headers)).read()
-print(*option)
+print(*places)
 """
 SETTINGS = {
     'openai_base_url = "{url}/v1"': "openai_base_url",
@@ -200,8 +204,78 @@ def test_codex_on_a_provider_that_it_has_built_in_starts_and_is_told_to_go_aroun
     home.mkdir()
     (home / "config.toml").write_text('model_provider = "ollama"')
     done = wrap(codex, CODEX_HOME=str(home))
-    assert "asks where no option tells it" in done.err
+    assert "no option names a place" in done.err
     assert "compactor: bypassed: nothing came from" in done.err
+
+
+URL = "http://127.0.0.1:9/own-secret"
+BYOK = {"COPILOT_PROVIDER_BASE_URL": "https://api.example.org/v1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "upstreams", "place"),
+    [
+        ({}, {}, None),
+        (BYOK, {"openai_upstream": "https://api.example.org/v1"}, f"{URL}/v1"),
+        ({**BYOK, "COPILOT_PROVIDER_TYPE": "anthropic"}, {"upstream": "https://api.example.org/v1"}, URL),
+        ({**BYOK, "COPILOT_PROVIDER_TYPE": "azure"}, {}, None),
+        ({"COPILOT_PROVIDER_BASE_URL": "https://api.example.org/v2"}, {}, None),
+    ],
+)
+def test_copilot_is_sent_to_the_proxy_where_the_person_has_a_provider_that_it_serves(environment, upstreams, place):
+    """With a GitHub login no variable changes where it asks, and one that is set would end that login."""
+    client = wrapped_client(["copilot", "-p", "Hi"], environment)
+    assert client.upstreams() == upstreams
+    assert client.variables(URL).get("COPILOT_PROVIDER_BASE_URL") == place
+    assert client.arguments(URL, ["python"], ["COMPACTOR_SESSION"]) == ["copilot", "-p", "Hi"]
+
+
+def test_codex_gets_our_server_with_its_variables_because_it_starts_servers_without_them(tmp_path):
+    client = wrapped_client(["codex", "exec", "Hi"], {"CODEX_HOME": str(tmp_path)})
+    command = client.arguments(URL, ["/bin/python", "-m", "x"], ["COMPACTOR_SESSION", "COMPACTOR_PROJECT"])
+    options = tomllib.loads("\n".join(command[2:-2:2]))
+    server = {"command": "/bin/python", "args": ["-m", "x"], "env_vars": ["COMPACTOR_SESSION", "COMPACTOR_PROJECT"]}
+    assert options == {"openai_base_url": f"{URL}/v1", "mcp_servers": {"compactor": server}}
+    assert (command[0], command[1:-2:2], command[-2:]) == ("codex", ["-c"] * 4, ["exec", "Hi"])
+    without = client.arguments(URL, [], [])
+    assert without == ["codex", "-c", f'openai_base_url="{URL}/v1"', "exec", "Hi"]
+
+
+class Restorer:
+    """A model in Codex that counts, and asks for a turn once there is a view; keeps the view and the answer."""
+
+    def __init__(self):
+        self.number, self.view, self.restored = 0, "", ""
+
+    def __call__(self, request):
+        raw = request.raw.decode()
+        call = "text(await tools.mcp__compactor__restore_context({reference: 't3', last_line: 3}))"
+        self.number += 1
+        if self.view and not self.restored:
+            self.restored = json.dumps(request.body["input"][-1])
+        if not self.view and "<compacted history=" in raw:
+            self.view = raw
+            return [use("exec", custom=call)]
+        command = json.dumps({"cmd": f"seq {self.number}000 {self.number}900"})
+        again = [say(f"Step {self.number}."), use("exec", custom=f"text(await tools.exec_command({command}))")]
+        return "Done." if self.number > 16 else again
+
+
+@pytest.mark.skipif(shutil.which("codex") is None, reason="needs the client: npm install -g @openai/codex")
+def test_the_real_codex_restores_a_turn_in_its_sandbox(tmp_path):
+    """Without a question to the person, by the name in the view: Codex lists no tool of a server."""
+    model = Restorer()
+    with ResponsesServer(model, window_tokens=10_000_000) as server:
+        options = ["--window", "60000", "--planner", "rules", "--openai-upstream", server.url]
+        env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "CODEX_API_KEY": "sk-none"}
+        done = subprocess.run(
+            [*COMPACTOR, "wrap", *options, "codex", "exec", "--skip-git-repo-check", "Count, never delete a file"],
+            cwd=tmp_path, env={**env, "PYTHONPATH": ROOT}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert 'mcp__compactor__restore_context(\\"t2\\") returns a turn whole' in model.view
+    assert ":t3 lines 1 to 3 of" in model.restored
 
 
 def test_an_option_of_wrap_that_there_is_not_is_no_client(wrap):

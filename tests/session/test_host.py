@@ -789,6 +789,14 @@ def test_look_up_tools_are_known_behind_a_server_name(session_of):
     assert session._state.restore_tool == tools[0]["name"]
 
 
+def test_a_servers_tool_named_in_full_counts_though_the_request_does_not_list_it(session_of):
+    """Codex puts tools of servers behind one tool that runs scripts."""
+    name = "mcp__compactor__restore_context"
+    settings = SessionSettings(plan=PlanSettings(restore_tool=name))
+    session = session_of(settings=settings, window_tokens=60_000, tools=[{"name": "exec"}])
+    assert session.compact(grown(12, 4_000)).plan.restore_tool == name
+
+
 def test_the_restore_tool_of_plans_is_the_sessions_unless_the_agent_has_only_another(session_of):
     settings = SessionSettings(plan=PlanSettings(restore_tool="ask_back"))
 

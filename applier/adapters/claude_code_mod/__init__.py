@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from applier.adapters.agent_tools import PROJECT_TOOLS, Answer, answer_call, definitions
+from applier.adapters.agent_tools import MCP_PREFIX, PROJECT_TOOLS, Answer, answer_call, definitions
 from applier.adapters.claude_code_mod.rows import Row, Transcript, read_rows, rows_of, without_tail
 from applier.adapters.visible import Visible
 from applier.receipt import forecast, receipt, receipt_of_foreign
@@ -41,8 +41,6 @@ __all__ = ["compact", "conversation_id", "describe", "look_up", "preview", "read
 
 Call = TypeVar("Call", bound=BaseModel)
 
-PREFIX = "mcp__compactor__"
-"""The prefix that Claude Code gives the tools of a plugin called ``compactor``."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 
 
@@ -97,7 +95,7 @@ class CompactCall(_Call):
     text for all messages (OpenCode)."""
     cards_model: str = ""
     """Model that is asked about cards unless the person chose one; empty: a small one."""
-    restore_tool: OptionalToolName = f"{PREFIX}restore_context"
+    restore_tool: OptionalToolName = f"{MCP_PREFIX}restore_context"
     """Name of the restoring tool as the agent knows it."""
 
 
@@ -181,7 +179,7 @@ def look_up(data: object, open_store: Callable[[], Store], project: str = "", wr
     """
     call = read_call(ToolCall, data)
     with closing(Visible(open_store, session=(conversation_id(call), wrapped), project=project)) as visible:
-        return {"content": answer_call(visible, call.name.removeprefix(PREFIX), call.arguments, PROJECT_TOOLS)}
+        return {"content": answer_call(visible, call.name.removeprefix(MCP_PREFIX), call.arguments, PROJECT_TOOLS)}
 
 
 def compact(data: object, store: Store, now: float, command: str = "compactor", project: str = "") -> dict[str, Any]:
@@ -325,7 +323,7 @@ def _settings(call: CompactCall) -> SessionSettings:
     return _with_tool(settings.changed(window_tokens=window), call.restore_tool)
 
 
-def _with_tool(settings: SessionSettings, name: str = f"{PREFIX}restore_context") -> SessionSettings:
+def _with_tool(settings: SessionSettings, name: str = f"{MCP_PREFIX}restore_context") -> SessionSettings:
     tool = settings.plan.restore_tool or name
     return settings.changed(plan=settings.plan.changed(restore_tool=tool))
 

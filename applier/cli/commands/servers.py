@@ -54,8 +54,8 @@ def _upstream(name: str, url: str, whose: str, more: str) -> options.Decorator:
 
 session_options = options.together(
     _upstream("--upstream", "https://api.anthropic.com", "Anthropic's API", ", the planner's included"),
-    _upstream("--openai-upstream", "https://api.openai.com", "OpenAI's API", ". Rules plan for them"),
-    _upstream("--chatgpt-upstream", _CHATGPT, "Codex with a ChatGPT login", ". Rules plan for them"),
+    _upstream("--openai-upstream", "https://api.openai.com", "OpenAI's API", ", the planner's included (Responses)"),
+    _upstream("--chatgpt-upstream", _CHATGPT, "Codex with a ChatGPT login", ", the planner's included"),
     click.option(
         "--window", "window_tokens", type=click.IntRange(2_000), metavar="TOKENS", help="The model's context window."
     ),

@@ -1,0 +1,156 @@
+"""How a client under `compactor wrap` learns where the proxy is, and where its requests went before.
+
+One object for each client that needs more than two variables; all others read ANTHROPIC_BASE_URL and OPENAI_BASE_URL.
+Reads the client's own settings; writes none, and starts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, takewhile
+from typing import Any
+
+__all__ = ["WrappedClient", "wrapped_client"]
+
+ANTHROPIC, OPENAI, CHATGPT = "upstream", "openai_upstream", "chatgpt_upstream"
+"""Names of the proxy's upstreams."""
+
+
+class WrappedClient:
+    """A client that reads ANTHROPIC_BASE_URL and OPENAI_BASE_URL."""
+
+    takes_server = False
+    """True if the command line can give the client an MCP server."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """`command` is what the person typed, `environment` theirs."""
+        self.command, self.environment = list(command), environment
+
+    def upstreams(self) -> dict[str, str]:
+        """Return where the client's requests go without the proxy, by the proxy's upstream; only what differs."""
+        places = {
+            ANTHROPIC: self.environment.get("ANTHROPIC_BASE_URL", ""),
+            OPENAI: _version_1(self.environment.get("OPENAI_BASE_URL", "")),
+        }
+        return {name: url for name, url in places.items() if url is not None and (url or name != ANTHROPIC)}
+
+    def variables(self, url: str) -> dict[str, str]:
+        """Return the variables that send the client's requests to the proxy at `url`."""
+        return {"ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": f"{url}/v1"}
+
+    def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:  # noqa: ARG002
+        """Return the command line with the options that the client needs.
+
+        `server`: the command of our MCP server, empty without one; it reads these `variables`.
+        """
+        return self.command
+
+
+class _Codex(WrappedClient):
+    """Codex reads its place from settings only, and starts MCP servers without the environment."""
+
+    takes_server = True
+
+    def upstreams(self) -> dict[str, str]:
+        places = super().upstreams()
+        places.pop(OPENAI, None)  # Codex does not read the variable
+        url = self._place()[1]
+        version_1 = _version_1(url)
+        return {**places, **({CHATGPT: url, OPENAI: version_1 or ""} if url else {})}
+
+    def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:
+        setting = self._place()[0]
+        options: dict[str, object] = {setting: f"{url}/v1"} if setting else {}
+        if server:
+            table = "mcp_servers.compactor"
+            more = {"command": server[0], "args": [*server[1:]], "env_vars": [*variables]}
+            options |= {f"{table}.{key}": value for key, value in more.items()}
+        words = [word for key, value in options.items() for word in ("-c", f"{key}={json.dumps(value)}")]
+        return [self.command[0], *words, *self.command[1:]]
+
+    def _place(self) -> tuple[str, str]:
+        """Return the setting that holds where Codex asks, and its value; an empty value: OpenAI.
+
+        No setting: the provider is built into Codex (``ollama``), and no setting changes its place.
+        """
+        settings = self._settings("config.toml")
+        if profile := _profile(self.command):
+            settings = _merged(settings, self._settings(f"{profile}.config.toml"))
+        provider = settings.get("model_provider", "openai")
+        if provider == "openai":
+            url, name = settings.get("openai_base_url"), "openai_base_url"
+        else:
+            others = settings.get("model_providers")
+            other = others.get(str(provider)) if isinstance(others, dict) else None
+            if not isinstance(other, dict):
+                return "", ""
+            url, name = other.get("base_url"), f"model_providers.{provider}.base_url"
+        return name, url if isinstance(url, str) else ""
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        home = self.environment.get("CODEX_HOME") or os.path.expanduser("~/.codex")
+        try:
+            with open(os.path.join(home, name), "rb") as file:
+                return tomllib.load(file)
+        except (OSError, ValueError):
+            return {}
+
+
+class _Copilot(WrappedClient):
+    """Copilot with a provider and key of the person's own; with a GitHub login its place cannot be changed."""
+
+    _PLACE = "COPILOT_PROVIDER_BASE_URL"
+
+    def upstreams(self) -> dict[str, str]:
+        return {self._upstream: self.environment[self._PLACE]} if self._upstream else {}
+
+    def variables(self, url: str) -> dict[str, str]:
+        ends = {ANTHROPIC: "", OPENAI: "/v1"}
+        return {self._PLACE: f"{url}{ends[self._upstream]}"} if self._upstream else {}
+
+    @property
+    def _upstream(self) -> str:
+        """The proxy's upstream for the person's provider; empty if there is none, or the proxy does not serve it."""
+        url, kind = (self.environment.get(name, "") for name in (self._PLACE, "COPILOT_PROVIDER_TYPE"))
+        if kind == "anthropic":
+            return ANTHROPIC if url else ""
+        return OPENAI if kind in ("", "openai") and _version_1(url) else ""
+
+
+_CLIENTS = {"codex": _Codex, "copilot": _Copilot}
+
+
+def wrapped_client(command: Sequence[str], environment: Mapping[str, str]) -> WrappedClient:
+    """Return the client that `command` runs: ``codex``, ``/opt/bin/codex`` and ``codex.exe`` are Codex."""
+    name = os.path.basename(command[0]).lower().split(".")[0]
+    return _CLIENTS.get(name, WrappedClient)(command, environment)
+
+
+def _version_1(url: str) -> str | None:
+    """Return `url` if it is a base URL of version 1, empty for another version; None if there is none."""
+    if not url:
+        return None
+    return url if url.rstrip("/").endswith("/v1") else ""
+
+
+def _profile(arguments: Sequence[str]) -> str:
+    """Return the profile in Codex' options: ``-p work``, ``-pwork``, ``--profile=work``; empty without one."""
+    for flag, value in pairwise([*takewhile(lambda one: one != "--", arguments), ""]):
+        if flag in ("-p", "--profile"):
+            return value
+        if flag.startswith(("-p", "--profile=")):
+            return flag.removeprefix("--profile").removeprefix("-p").removeprefix("=")
+    return ""
+
+
+def _merged(settings: dict[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `settings` with `others` in their place, table by table."""
+    tables = {
+        key: _merged(settings[key], value)
+        for key, value in others.items()
+        if isinstance(value, dict) and isinstance(settings.get(key), dict)
+    }
+    return {**settings, **others, **tables}
