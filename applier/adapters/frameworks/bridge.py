@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -170,19 +171,48 @@ def through(
     foreign: Sequence[T],
     plain: Callable[[T], Message],
     built: Callable[[Message], T],
+    split: Callable[[T], Iterable[T]] = lambda message: (message,),
 ) -> list[T] | None:
-    """`foreign` messages after `act` on their `plain` form; what that leaves as it was is the same object.
+    """Return `foreign` messages after `act` on their `plain` form; those that it does not change are the same objects.
 
-    None if `act` says None, or whatever fails: what only its own provider understands must reach it all the same.
+    `split` cuts a message into pieces that are compacted apart. None if `act` returns None, or whatever fails: a
+    message that only its provider understands must reach it all the same.
     """
     try:
-        pairs = [(plain(message), message) for message in foreign]
-        view = act([message for message, _ in pairs])
-        known = {message_digest(message): original for message, original in pairs}
-        return None if view is None else [known.get(message_digest(message)) or built(message) for message in view]
+        pieces = [list(split(message)) for message in foreign]
+        flat = [piece for group in pieces for piece in group]
+        forms = [plain(message) for message in flat]
+        view = act(forms)
+        return None if view is None else _joined(_matched(view, forms, flat, built), foreign, pieces)
     except Exception as error:  # noqa: BLE001 - its text may quote the conversation
         logger.warning("the messages go out as they came: %s", type(error).__name__)
         return None
+
+
+def _joined(view: Sequence[T], foreign: Sequence[T], pieces: Sequence[Sequence[T]]) -> list[T]:
+    """Return `view` with each message whole again whose pieces are all in it, one behind the other."""
+    whole = {id(group[0]): (group, message) for group, message in zip(pieces, foreign, strict=True)}
+    joined, at = list[T](), 0
+    while at < len(view):
+        group, message = whole.get(id(view[at]), ((view[at],), view[at]))
+        is_whole = list(map(id, view[at : at + len(group)])) == list(map(id, group))
+        joined.append(message if is_whole else view[at])
+        at += len(group) if is_whole else 1
+    return joined
+
+
+def _matched(
+    view: Sequence[Message], forms: Sequence[Message], foreign: Sequence[T], built: Callable[[Message], T]
+) -> list[T]:
+    """Return the messages of `view`: the original ones where they did not change, equal ones in their order."""
+    originals = defaultdict[str, list[T]](list)
+    for form, original in zip(forms, foreign, strict=True):
+        originals[message_digest(form)].append(original)
+    matched = list[T]()
+    for message in reversed(view):
+        equal = originals.get(message_digest(message))
+        matched.append(equal.pop() if equal else built(message))
+    return matched[::-1]
 
 
 def grouped(foreign: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:

@@ -4,13 +4,15 @@
 
     agent = Agent(model, capabilities=[CompactedHistory(session)])
 
-The run's own messages stay whole: ``all_messages()`` and ``new_messages()`` are what they were without it. What is not
-compacted stays the same objects, and system prompts stay whatever the plan says. An agent that serves several
-conversations passes a function that names the session of a run: ``lambda ctx: sessions[ctx.deps.thread]``.
+The run's own messages stay whole: ``all_messages()`` and ``new_messages()`` do not change. Messages that are not
+compacted stay the same objects. System prompts, changed instructions, discovered tools and parts of unknown kinds stay
+whatever the plan is. An agent that serves several conversations passes a function that returns the session of a run:
+``lambda ctx: sessions[ctx.deps.thread]``.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -22,24 +24,36 @@ import anyio.to_thread
 from pydantic_ai import RetryModelRequest, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
+    AudioUrl,
+    BaseToolCallPart,
+    BaseToolReturnPart,
     BinaryContent,
+    CompactionPart,
+    DocumentUrl,
+    ImageUrl,
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     SystemPromptPart,
+    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UploadedFile,
     UserPromptPart,
+    VideoUrl,
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_core import to_jsonable_python
 
 from applier.adapters.frameworks.bridge import SessionOf, opener, through
+from applier.adapters.opaque import opaque_block
 from applier.session import Session
 from applier.session.request import fields_of_body
-from planner.reading.messages import Block, Message, blocks, result_text, to_json
+from planner.reading.messages import OPAQUE, Block, Message, blocks, readable_text, to_json
 
 __all__ = ["CompactedHistory"]
 
@@ -52,34 +66,34 @@ class CompactedHistory(AbstractCapability[Any]):
     """Compaction as a capability; a prompt that is too long is tried once more, shorter."""
 
     session: Session | SessionOf[RunContext[Any]]
-    """One conversation, or a function that names the session of each run."""
-    _given: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
-    """The whole list that the run's newest request was made of."""
+    """One conversation, or a function that returns the session of each run."""
+    _whole: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
+    """The complete list behind the run's newest request."""
 
     def __post_init__(self) -> None:
-        """Say now what settings no session could be opened with."""
+        """Check the settings now, before the first run."""
         self._session_of = opener(self.session)
 
     async def for_run(self, _ctx: RunContext[Any]) -> CompactedHistory:
-        """One of its own for each run."""
+        """Return a copy for each run."""
         return copy(self)
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Each attempt at a request; the session works in a thread meanwhile."""
-        self._given = list(request_context.messages)
+        """Prepare each attempt at a request; the session works in a thread meanwhile."""
+        self._whole = list(request_context.messages)
         session = self._session_of(ctx)
         if session is None:
             return request_context
-        _tell(session, request_context)
-        view = await anyio.to_thread.run_sync(_through, session.prepare, self._given)
+        _describe(session, request_context)
+        view = await anyio.to_thread.run_sync(_through, session.prepare, self._whole)
         return request_context if view is None else replace(request_context, messages=view)
 
     async def on_model_request_error(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
-        """A failed attempt.
+        """Ask for one more attempt after a prompt that was too long.
 
         Raises:
             RetryModelRequest: the prompt was too long, and the session has a shorter one.
@@ -87,7 +101,7 @@ class CompactedHistory(AbstractCapability[Any]):
         session = self._session_of(ctx) if request_context.attempt < _TRIES else None
         if session is not None:
             recover = partial(session.recover, error=error)
-            if await anyio.to_thread.run_sync(_through, recover, self._given) is not None:
+            if await anyio.to_thread.run_sync(_through, recover, self._whole) is not None:
                 raise RetryModelRequest from error
         raise error
 
@@ -95,20 +109,33 @@ class CompactedHistory(AbstractCapability[Any]):
 def _through(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[ModelMessage]
 ) -> list[ModelMessage] | None:
-    """`messages` after `act` on their plain form; None if that says None, changes nothing, or they have no such form.
+    """Return `messages` after `act` on their plain form; None if it returns None or changes nothing, or if they have no
+    such form.
 
-    Takes the whole list: messages that say nothing to the model, and system prompts, stay out of the plain form.
+    Takes the complete list: messages without content for the model, and system prompts, stay out of the plain form.
     """
     spoken = [message for message in messages if any(map(_speaks, message.parts))]
     parts = cache(lambda: {to_json(block): part for message in spoken for block, part in _pairs_of(message)})
-    view = through(act, spoken, _plain_of, lambda message: _rebuilt(message, parts()))
+    view = through(act, spoken, _plain_of, lambda message: _rebuilt(message, parts()), split=_pieces)
     if view is None or (len(view) == len(spoken) and all(map(is_, view, spoken))):
         return None
     return _with_system(view, messages)
 
 
-def _tell(session: Session, request: ModelRequestContext) -> None:
-    """Tell the size of the last prompt (pydantic-ai counts cached tokens in) and what the next request says."""
+def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
+    """Split a request with parts that stay from the rest of it, so that the rest can be compacted."""
+    if not isinstance(message, ModelRequest):
+        yield message
+        return
+    staying = [any(block["type"] == OPAQUE for block, _ in _pairs_of(ModelRequest([part]))) for part in message.parts]
+    for wanted in (False, True):
+        parts = [part for part, stays in zip(message.parts, staying, strict=True) if stays is wanted]
+        if any(map(_speaks, parts)):
+            yield message if len(parts) == len(message.parts) else replace(message, parts=parts)
+
+
+def _describe(session: Session, request: ModelRequestContext) -> None:
+    """Tell the session the size of the last prompt (with cached tokens) and the settings of the next request."""
     messages = request.messages
     last = next((m for m in reversed(messages[-2:]) if isinstance(m, ModelResponse)), None)
     if last is not None and last.usage.input_tokens:
@@ -129,23 +156,21 @@ def _tell(session: Session, request: ModelRequestContext) -> None:
 
 
 def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """`view` with the system prompts and instructions that stood in messages which are gone."""
+    """Return `view` with the system prompts and instructions of messages that are not in it."""
     kept = {id(part) for message in view for part in message.parts}
     lost = [p for m in messages for p in m.parts if isinstance(p, SystemPromptPart) and id(p) not in kept]
     if lost and isinstance(view[0], ModelRequest):
         view[0] = replace(view[0], parts=[*lost, *view[0].parts])
+    elif lost:
+        view.insert(0, ModelRequest(parts=lost))
     newest, last = messages[-1], view[-1]
     if isinstance(newest, ModelRequest) and isinstance(last, ModelRequest) and last is not newest:
         view[-1] = replace(newest, parts=last.parts)
     return view
 
 
-_FOREIGN = "pydantic_ai"
-"""Type of a block that only carries a part this module cannot translate; it is kept or dropped as a whole."""
-
-
 def _plain_of(message: ModelMessage) -> Message:
-    """`message` as blocks; results stand first, as the Messages API wants them."""
+    """Return `message` as blocks, results first, as the Messages API wants them."""
     content = [block for block, _ in _pairs_of(message)]
     if isinstance(message, ModelResponse):
         return {"role": "assistant", "content": content}
@@ -153,41 +178,109 @@ def _plain_of(message: ModelMessage) -> Message:
 
 
 def _speaks(part: Any) -> bool:
-    """False for system prompts, which are no part of the conversation, and empty texts, which the API refuses."""
+    """Return False for system prompts, which are outside the conversation, and empty texts, which the API refuses."""
     return not isinstance(part, SystemPromptPart) and (
         not isinstance(part, TextPart | UserPromptPart) or bool(part.content)
     )
 
 
 def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
-    """Each part that speaks as a block, with the part; pieces of a user prompt are parts of their own."""
+    """Return each part that speaks as a block, with the part; pieces of a user prompt are parts of their own."""
+    unpaired = _unpaired(message)
     for part in filter(_speaks, message.parts):
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
             for piece in part.content:
                 yield _block(piece), replace(part, content=[piece])
+        elif isinstance(part, CompactionPart) and isinstance(message, ModelResponse) and part is message.parts[0]:
+            yield {"type": "compaction", "content": part.content or _SEALED, "id": part.id}, part
         else:
-            yield _block(part), part
+            yield _opaque(part) if getattr(part, "tool_call_id", None) in unpaired else _block(part), part
+
+
+_SEALED = "sealed by the provider"
+
+
+def _unpaired(message: ModelMessage) -> set[str]:
+    """Return the ids of the provider's calls that have no result in `message`, and of results without their call."""
+    calls = {part.tool_call_id for part in message.parts if isinstance(part, NativeToolCallPart)}
+    return calls ^ {part.tool_call_id for part in message.parts if isinstance(part, NativeToolReturnPart)}
+
+
+_Media = BinaryContent | ImageUrl | DocumentUrl | AudioUrl | VideoUrl | UploadedFile
 
 
 def _block(part: Any) -> Block:
-    """`part`, or a piece of a user prompt, as a block."""
-    if isinstance(part, str | TextPart | UserPromptPart):
-        return {"type": "text", "text": part if isinstance(part, str) else part.content}
-    if isinstance(part, BinaryContent) and part.is_image:
-        return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": part.base64}}
-    if isinstance(part, ToolCallPart):
-        return {"type": "tool_use", "id": part.tool_call_id, "name": part.tool_name, "input": part.args_as_dict()}
-    if isinstance(part, ToolReturnPart):
-        text = part.model_response_str(wrap_if_error=False)
-        result = {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": text}
-        return result if part.outcome == "success" else {**result, "is_error": True}
+    """Return a part, or a piece of a user prompt, as a block; one of an unknown kind as an opaque block."""
+    if isinstance(part, str | TextPart | UserPromptPart | TextContent):
+        text = part if isinstance(part, str) else part.content
+        return {"type": "text", "text": text} if isinstance(text, str) else _opaque(part)
+    if isinstance(part, _Media):
+        return _medium(part) or _opaque(part)
+    if isinstance(part, BaseToolCallPart | BaseToolReturnPart):
+        return _call_or_result(part)
     if isinstance(part, ThinkingPart) and part.signature:
         return {"type": "thinking", "thinking": part.content, "signature": part.signature}
-    return {"type": _FOREIGN, "part": to_jsonable_python(part)}
+    if isinstance(part, ThinkingPart):
+        return {"type": "redacted_thinking", "data": part.content or part.id or ""}
+    return _opaque(part)
+
+
+def _opaque(part: Any) -> Block:
+    kind = getattr(part, "part_kind", None) or getattr(part, "kind", None) or type(part).__name__
+    return opaque_block(str(kind), to_jsonable_python(part))
+
+
+def _call_or_result(part: Any) -> Block:
+    is_native = isinstance(part, NativeToolCallPart | NativeToolReturnPart)
+    if is_native and _is_core_kind(part):
+        return _opaque(part)
+    if isinstance(part, BaseToolCallPart):
+        kind = "server_tool_use" if is_native else "tool_use"
+        return {"type": kind, "id": part.tool_call_id, "name": part.tool_name, "input": part.args_as_dict()}
+    if is_native:
+        kind, content = f"{part.tool_name}_tool_result", to_jsonable_python(part.content)
+        return {"type": kind, "tool_use_id": part.tool_call_id, "content": content}
+    result = {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": _result_content(part)}
+    return result if part.outcome == "success" else {**result, "is_error": True}
+
+
+def _is_core_kind(part: Any) -> bool:
+    """Return True for the framework's own tools, such as its search of tools, whose parts change later requests.
+
+    Kinds of tools that others declare are named after them: ``inventory.lookup``.
+    """
+    return bool(part.tool_kind) and "." not in part.tool_kind
+
+
+def _result_content(part: ToolReturnPart) -> str | list[Block]:
+    """Return the content of a result: its text; as blocks if it holds media, or must stay."""
+    items = part.content if isinstance(part.content, list) else [part.content]
+    if not _is_core_kind(part) and not any(isinstance(item, _Media) for item in items):
+        return part.model_response_str(wrap_if_error=False)
+    staying = [opaque_block(str(part.tool_kind), part.tool_kind)] if _is_core_kind(part) else []
+    return [*map(_item_block, items), *staying]
+
+
+def _item_block(item: Any) -> Block:
+    return (
+        _block(item) if isinstance(item, _Media | str) else {"type": "text", "text": to_json(to_jsonable_python(item))}
+    )
+
+
+def _medium(medium: Any) -> Block | None:
+    """Return an image, or a document, as a block; None for other media."""
+    if isinstance(medium, ImageUrl | DocumentUrl):
+        kind = "image" if isinstance(medium, ImageUrl) else "document"
+        return {"type": kind, "source": {"type": "url", "url": medium.url}}
+    media_type = getattr(medium, "media_type", "")
+    if not isinstance(medium, BinaryContent) or not (medium.is_image or media_type == "application/pdf"):
+        return None
+    kind = "image" if medium.is_image else "document"
+    return {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": medium.base64}}
 
 
 def _rebuilt(message: Message, parts: Mapping[str, Any]) -> ModelMessage:
-    """A message of the view, of the `parts` it had and new ones."""
+    """Return a message of the view, of the `parts` it had and new ones."""
     made = [parts.get(to_json(block)) or _part(block, message["role"], parts) for block in blocks(message)]
     return ModelResponse(parts=made) if message["role"] == "assistant" else ModelRequest(parts=made)
 
@@ -198,6 +291,20 @@ def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
     if block["type"] == "tool_result":
         calls = {p.tool_call_id: p.tool_name for p in parts.values() if isinstance(p, ToolCallPart)}
         name, outcome = calls.get(block["tool_use_id"], ""), "failed" if block.get("is_error") else "success"
-        return ToolReturnPart(name, result_text(block), block["tool_use_id"], outcome=cast(Any, outcome))
+        return ToolReturnPart(name, _content(block.get("content")), block["tool_use_id"], outcome=cast(Any, outcome))
     text = block["text"] if block["type"] == "text" else to_json(block)
     return TextPart(text) if role == "assistant" else UserPromptPart(text)
+
+
+def _content(content: Any) -> Any:
+    """Return the content of a result: its text, and the media in it."""
+    media = [block for block in content if block.get("source")] if isinstance(content, list) else []
+    text = readable_text(content)
+    return [*([text] if text else []), *map(_file, media)] if media else text
+
+
+def _file(block: Block) -> Any:
+    source = block["source"]
+    if source["type"] == "url":
+        return ImageUrl(source["url"]) if block["type"] == "image" else DocumentUrl(source["url"])
+    return BinaryContent(base64.b64decode(source["data"]), media_type=source["media_type"])
