@@ -1,7 +1,7 @@
-"""The `compactor` command: the edge where files are read, the store is opened and people are told.
+"""The `compactor` command: reads files, opens the store and prints.
 
-It begins by leaving the folder it is run in, then loads all else. Until then only what Python itself has loaded is
-imported here: any other module might be the folder's. Ctrl-C is one line from the start.
+It first leaves the folder it is run in, then loads everything else. Until then it imports only modules that Python
+itself has loaded, for any other could come from that folder. Ctrl-C ends it with one line from the start.
 """
 
 import os
@@ -25,10 +25,10 @@ def main() -> None:
 
 
 def _leave_folder() -> None:
-    """Import no more from PYTHONPATH and from where ``-m`` or a script was run: either may be an agent's project.
+    """Stop importing from PYTHONPATH and from the place of ``-m`` or a script, which may be an agent's project.
 
-    What the interpreter has anyway and the place of our own packages stay, whoever names them, too. The variable
-    itself stays as it is, for a client that is run from here.
+    The interpreter's own folders and that of this package stay. The variable itself stays for clients that are run from
+    here.
     """
     variable = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
     strangers = {*map(_whole, variable.split(os.pathsep) if variable else ())}
@@ -42,7 +42,7 @@ def _leave_folder() -> None:
 
 
 def _whole(place: str) -> str:
-    """`place` as the module path has it; as it is where there is no folder to begin from."""
+    """Return `place` as an absolute path, or unchanged if there is no current folder."""
     try:
         return os.path.normcase(os.path.abspath(place))
     except OSError:

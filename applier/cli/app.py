@@ -1,6 +1,6 @@
-"""The command group: finds each command's file by name, and turns every error into one line and a code.
+"""The command group: loads a command's file by its name, and turns every error into one line and an exit code.
 
-0: done. 1: the work failed. 2: wrong usage. Decides nothing about plans.
+Codes: 0 done, 1 the work failed, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ COMMANDS = {
     "mcp": "servers",
     "demo": "plans",
 }
-"""Command names in the order of the help, each with its module in `applier.cli.commands`, there ``NAME_command``."""
+"""Modules in `applier.cli.commands` by command name, in the order of the help; the function is ``NAME_command``."""
 UNLISTED = {"mod": "mod"}
-"""What only other programs call."""
+"""Commands that only other programs call."""
 
 LONGEST_ERROR = 600
-"""Characters of an error line: one may quote what a user or a file wrote, however long."""
+"""Longest error line in characters; it may quote a file."""
 
 
 class _Commands(click.Group):
-    """Loads a command's module only when it is asked for: `restore` need not wait for `eval`."""
+    """Group that loads the module of a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
         return list(COMMANDS)
@@ -70,10 +70,10 @@ def compactor() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (default: the process's own); errors go to standard error, the code comes back.
+    """Run one command line (default: the process's own) and return its code; print errors on standard error.
 
     Raises:
-        KeyboardInterrupt: as the user did.
+        KeyboardInterrupt: the user interrupted.
     """
     replace_what_is_missing()
     try:

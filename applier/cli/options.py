@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, the types behind them, and what they open: a store, an extra.
+"""Arguments and options that several commands share, their types, and the store or extra they open.
 
 A command that only reads makes no new store.
 """
@@ -72,11 +72,11 @@ _TURNS = re.compile(r"t?([1-9][0-9]{0,8})(?:-t?([1-9][0-9]{0,8}))?")
 """``t12``, ``12``, ``t12-t14``, ``12-14``; not ``t0``, ``t12-``."""
 
 SHARE = click.FloatRange(0, 1, min_open=True)
-"""Of the whole: more than nothing, at most all of it."""
+"""Share of a whole: more than 0, at most 1."""
 
 
 def together(*options: Decorator) -> Decorator:
-    """All of `options` at once, in this order in the help."""
+    """Return a decorator that adds all `options`, in this order in the help."""
     return lambda command: reduce(lambda own, option: option(own), reversed(options), command)
 
 
@@ -87,10 +87,10 @@ change_options: Decorator = together(
 
 
 def agreed(*, yes: bool, as_json: bool) -> bool:
-    """True once a person agreed to the change that was shown, or said so before.
+    """Return True if the user agreed to the change, now or by `yes`.
 
     Raises:
-        click.UsageError: there is nobody to ask.
+        click.UsageError: standard input is no terminal.
     """
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("nobody to ask here: say --yes to make this change.")
@@ -98,14 +98,14 @@ def agreed(*, yes: bool, as_json: bool) -> bool:
 
 
 MOST_FAILURES = 3
-"""So many in a row for which a model gave no answer end the asking."""
+"""Consecutive calls without an answer of the model after which a run stops."""
 
 
 def check_cap(what: str, model: str, reckoned: float, cap: float) -> None:
-    """Nothing if asking `model` costs no more than `cap` dollars, as it was reckoned.
+    """Refuse work that could cost more than `cap` dollars.
 
     Raises:
-        SettingsError: `what` may cost more.
+        SettingsError: the estimate is over the cap.
     """
     if reckoned > cap:
         price = f"{money(reckoned)} with {model}, more than --cap {cap:g}"
@@ -113,7 +113,7 @@ def check_cap(what: str, model: str, reckoned: float, cap: float) -> None:
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:
-    """The turns that ``t12-t14,t20`` names, as first and last numbers; none if it names no turns.
+    """Return the turns in text such as ``t12-t14,t20`` as first and last numbers; empty if it is no list of turns.
 
     Raises:
         BadParameter: a range runs backwards.
@@ -127,7 +127,7 @@ def turn_ranges(text: str) -> list[tuple[int, int]]:
 
 
 def since(text: str) -> float:
-    """A time in seconds since the epoch, given as a day or as so many days ago."""
+    """Return the time of a day like 2026-11-01, or of days ago like 7d, in seconds since the epoch."""
     try:
         if text.endswith("d"):
             return time.time() - 86_400 * int(text[:-1])
@@ -138,17 +138,17 @@ def since(text: str) -> float:
 
 
 def age(text: str) -> float:
-    """How long ago, in seconds."""
+    """Return a duration like 30d in seconds."""
     return _measure(text, "a time like 30d or 12h", {"d": 86_400, "h": 3_600})
 
 
 def size(text: str) -> float:
-    """In bytes."""
+    """Return a size like 2GB in bytes."""
     return _measure(text, "a size like 2GB or 500MB", {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12})
 
 
 def _measure(text: str, example: str, units: Mapping[str, float]) -> float:
-    """A number with one of `units` behind it, in the first of these."""
+    """Return a number with a unit, in the first of `units`."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([A-Za-z]{1,2})", text.strip())
     unit = units.get(match[2].lower()) if match else None
     if match is None or unit is None or not float(match[1]):
@@ -157,7 +157,7 @@ def _measure(text: str, example: str, units: Mapping[str, float]) -> float:
 
 
 class _OutputFile(click.Path):
-    """A file to be written: its folder is there, and it is none itself; said before any work is done."""
+    """Output file: its folder must exist and it must be no folder, checked before any work."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(str(super().convert(value, param, ctx)))
@@ -170,16 +170,16 @@ OUTPUT_FILE = _OutputFile(dir_okay=False, path_type=Path)
 
 
 def output_option(text: str | None = None, *, required: bool = False, allow_dash: bool = False) -> Decorator:
-    """Where the result goes; `text` is its help. With `allow_dash`, ``-`` is standard output."""
+    """Return the option ``-o`` with the help `text`; with `allow_dash`, ``-`` is standard output."""
     file = _OutputFile(dir_okay=False, allow_dash=allow_dash, path_type=Path)
     return click.option("-o", "--output", metavar="FILE", type=file, required=required, help=text)
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Our own `module`, which needs packages of `extra`.
+    """Import our own `module`, which needs the packages of `extra`.
 
     Raises:
-        ClickException: they are not installed.
+        ClickException: the packages are not installed.
     """
     try:
         return importlib.import_module(module)
@@ -189,7 +189,7 @@ def import_extra(module: str, extra: str) -> Any:
 
 
 def existing_store(name: str | None) -> Store:
-    """The store `name` (None: the default), which must be there.
+    """Return the store `name` (None: the default).
 
     Raises:
         StoreError: there is none, or it cannot be opened.
@@ -202,7 +202,7 @@ def existing_store(name: str | None) -> Store:
 
 
 def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`command` with the option, its store, which must be there, open while it runs."""
+    """Add the option ``--store`` to `command`, and pass it the store, which must exist, open while it runs."""
 
     @store_option
     @wraps(command)
@@ -214,14 +214,14 @@ def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def store_anywhere(name: str) -> str:
-    """The store `name` as it is called from any folder: a file by its whole path."""
+    """Return the name of the store for use from any folder: a file by its absolute path."""
     return str(store_file(name) or name)
 
 
 def naming_store() -> str:
-    """The command, for a shell that has not the variable by which this process was given its store.
+    """Return the command for a shell without the variable that gave this process its store.
 
-    An address may hold a password, and what reads this is a model: only a file is named.
+    Only a file is named: an address may contain a password, and a model reads the text.
     """
     file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
     return f"{STORE_VARIABLE}={shlex.quote(str(file))} compactor" if file else "compactor"

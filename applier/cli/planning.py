@@ -1,8 +1,7 @@
-"""Plans transcripts by the options that say how. Shows no plan.
+"""Plans transcripts by options: one, whose view is written with its originals, or many, with one row each.
 
-One, whose view is written with the store; or many, a row each as they are done, and a table behind them. A run over
-many that was ended in any way goes on where it was: rows are written whole, one by one, and what stands in the output
-is not planned again.
+A run over many files can be continued after any interruption: rows are written whole, one by one, and a finished row is
+not planned again.
 """
 
 from __future__ import annotations
@@ -65,14 +64,14 @@ planning_options = together(
         help="Your own folder of prompts.",
     ),
 )
-"""All options that say how to plan; they arrive under the names that `planned` takes."""
+"""Options that define how to plan; `planned` takes them by name."""
 
 
 def plan_options(*, planner: Any = None, target_model: str | None = None, **more: Any) -> PlanOptions:
-    """How is planned, by `planning_options`; what none of them says is as configured.
+    """Return the options with settings for those that are missing.
 
     Raises:
-        click.UsageError: two targets.
+        click.UsageError: there are two targets.
     """
     if more.get("target_tokens") and more.get("target_ratio"):
         raise click.UsageError("--target-tokens and --target-ratio exclude each other: give one.")
@@ -83,11 +82,11 @@ def plan_options(*, planner: Any = None, target_model: str | None = None, **more
 
 
 def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
-    """The plan of `read`, a file called `name`, by `planning_options`; why a model that was meant to did not make it
-    is said on standard error.
+    """Return the plan of `read`, a file called `name`; print on standard error why the rules planned instead of a
+    model.
 
     Raises:
-        click.UsageError: two targets, or no task.
+        click.UsageError: there are two targets, or no task.
     """
     options = plan_options(**how)
     if not (options.task or read.task):
@@ -99,10 +98,9 @@ def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
 
 
 def write_view(review: PlanReview, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
-    """Write the view of a reviewed plan to `output` in the format of `read`; originals, plan and facts are in `store`
-    first.
+    """Write the view of a reviewed plan to `output` in the format of `read`, after storing originals, plan and facts.
 
-    Of a session log it is a log of the session `session_id`, a new one if it is not said.
+    A session log gets the id `session_id`, or a new one.
     """
     view = read.messages
     session_id = session_id or (str(uuid4()) if read.client else "")
@@ -117,7 +115,7 @@ def write_view(review: PlanReview, read: Transcript, output: Path, store: str | 
 
 
 def _recorded(review: PlanReview, read: Transcript, store: Store, output: str, session_id: str) -> list[Any]:
-    """The view, once everything that it leaves out is in `store`, and that it went to `output`."""
+    """Store originals, plan, facts and an event, and return the view."""
     plan, now = review.plan, time.time()
     key = history_key(plan.history.digest)
     view = apply(plan, read.messages, store=store)
@@ -134,19 +132,19 @@ def _recorded(review: PlanReview, read: Transcript, store: Store, output: str, s
 TOKENS_A_BYTE = 0.3
 SHOWN_REASONS = 10
 SUMS = ("messages", "tokens_before", "tokens_after", "keep", "summarize", "reference", "drop", "failures")
-"""Columns of the table, each the sum of a field."""
+"""Fields that the table sums."""
 _ROW = b'{"path": '
-"""How each line begins."""
+"""Beginning of each line."""
 _PLACE = re.compile(r"line \d+(?:, column \d+)?: ")
-"""``line 3, column 1: ``, which differs from file to file; not ``line: missing``."""
+"""Place in a file: ``line 3, column 1: ``; not ``line: missing``."""
 
 
 @dataclass(frozen=True)
 class _Report:
-    """The rows of a run, in a file or on standard output."""
+    """Rows of a run, in a file or on standard output."""
 
     rows: dict[str, Row]
-    """What stands already, and what was added, by path."""
+    """Earlier and new rows by path."""
     output: Path | None = None
     file: int = -1
 
@@ -172,12 +170,12 @@ class _Report:
 def plan_files(
     places: Sequence[Path], output: Path | None, plans: Path | None, options: PlanOptions, *, workers: int, cap: float
 ) -> None:
-    """Plan the transcript files of `places`, each into a row of `output` (None: standard output) and a file in `plans`.
+    """Plan the transcript files in `places`: a row each in `output` (None: standard output), a plan each in `plans`.
 
     Raises:
-        TranscriptError: there are none, or some could not be planned.
-        SettingsError: it might cost more than `cap`, or `output` holds something else; nothing was planned.
-        PlanError: the model does not answer, or cost more.
+        TranscriptError: there are no files, or some could not be planned.
+        SettingsError: the cost could be over `cap`, or `output` has other content; nothing was planned.
+        PlanError: the model does not answer, or cost more than `cap`.
     """
     options = _resolved(replace(options, with_plan=plans is not None))
     apart = [os.path.realpath(place) for place in (output, plans) if place]
@@ -201,7 +199,7 @@ def plan_files(
 
 
 def _resolved(options: PlanOptions) -> PlanOptions:
-    """`options` with who plans, by what prompts: a model's place is not taken by the rules in some of the rows."""
+    """Fix planner and prompts, so that the rules never replace the model in only some of the rows."""
     if not asks_model(options.planner, options.model):
         return replace(options, planner="rules", model=None)
     from planner.model.prompts import load_prompts
@@ -210,10 +208,10 @@ def _resolved(options: PlanOptions) -> PlanOptions:
 
 
 def _standing(output: Path, options: str) -> tuple[dict[str, Row], int]:
-    """The rows in `output`, by path, and its size; the last line may break off.
+    """Return the rows in `output` by path, and its size; the last line may be incomplete.
 
     Raises:
-        SettingsError: it holds something else, which would be lost, or rows by other options.
+        SettingsError: the file has other content, or rows planned with other options.
     """
     content = output.read_bytes()
     *lines, torn = content.split(b"\n")
@@ -231,7 +229,7 @@ def _standing(output: Path, options: str) -> tuple[dict[str, Row], int]:
 
 
 def _stands(row: Row | None, path: str) -> bool:
-    """True if `row` is that of the file as it is; one that says what failed is tried again."""
+    """Return True if `row` describes the file as it is now, without an error."""
     try:
         return row is not None and not row["error"] and row["digest"] == content_digest(file_content(Path(path)))
     except TranscriptError:
@@ -240,10 +238,10 @@ def _stands(row: Row | None, path: str) -> bool:
 
 @contextmanager
 def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_Report]:
-    """The report that holds `rows` and nothing else, open; `size` is what `output` had when it was read.
+    """Open the report with these `rows`; `size` is that of `output` when it was read.
 
     Raises:
-        SettingsError: somebody else writes there.
+        SettingsError: another process writes to the file.
     """
     if output is None:
         yield _Report({})
@@ -261,7 +259,7 @@ def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_R
 
 
 def _locked(output: Path, size: int) -> int:
-    """`output`, open for one process alone, if it is still of that `size`; Windows lets others in."""
+    """Open `output` for this process alone, if it still has this `size`; on Windows others can open it, too."""
     file = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         if sys.platform != "win32":
@@ -277,10 +275,10 @@ def _locked(output: Path, size: int) -> int:
 
 
 def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
-    """Say what the model may cost.
+    """Print the most that the model may cost.
 
     Raises:
-        SettingsError: more than `cap`.
+        SettingsError: that is more than `cap`.
     """
     if options.planner == "rules" or not due:
         return
@@ -291,7 +289,7 @@ def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
 
 
 def _usage_at_most(path: str, options: PlanOptions) -> Usage:
-    """What asking once about a file uses, the longest answers with it."""
+    """Return the usage of one question about a file with the longest answers."""
     own = options.settings
     tokens = TOKENS_A_BYTE * os.path.getsize(path) if os.path.isfile(path) else 0
     read = own.first_input_tokens(tokens)
@@ -302,7 +300,7 @@ def _usage_at_most(path: str, options: PlanOptions) -> Usage:
 def _plan_due(
     due: Sequence[str], options: PlanOptions, report: _Report, plans: Path | None, *, workers: int, cap: float
 ) -> None:
-    """Plan what is `due`; a row is written once its plan is.
+    """Plan the files in `due`; write each row after its plan.
 
     Raises:
         PlanError: the model gave no answer several times, or cost more than `cap`.
@@ -328,7 +326,7 @@ def _plan_due(
 
 
 def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None:
-    """What `rows` come to, by format, on standard error, for the rows may be on the other."""
+    """Print the sums of `rows` by format on standard error, since rows may go to standard output."""
     planned = [row for row in rows if not row["error"]]
     formats = sorted({row["format"] for row in planned})
     groups = {name: [row for row in planned if row["format"] == name] for name in formats}

@@ -1,7 +1,7 @@
-"""Prints: tables and lines for people, JSON for machines, never control characters.
+"""Prints tables and lines for people and JSON for machines, without control characters.
 
-At a terminal the width is its own (or $COLUMNS); in a pipe lines are as long as they need to be, so that a search
-of them misses nothing. $NO_COLOR means no style at all. A character that the terminal's encoding lacks is a "?".
+At a terminal lines have its width (or $COLUMNS); in a pipe they are as long as needed, for searching. $NO_COLOR turns
+styles off. A character that the terminal's encoding lacks becomes "?".
 """
 
 from __future__ import annotations
@@ -47,25 +47,26 @@ __all__ = [
 ]
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What could move a terminal's cursor, recolour it or reorder its text; and lone surrogates.
+"""Characters that could move a terminal's cursor, recolour it or reorder its text, and lone surrogates: ESC, a carriage
+return, a right-to-left override; not a tab or a line feed.
 
 Matches ESC, a carriage return, a right-to-left override; not a tab or a line feed.
 """
 _LAST_SECOND = 253_402_300_799
-"""Of the year 9999: later ones have no date."""
+"""Last second of the year 9999; later times have no date."""
 FULL_WIDTH = 100_000
-"""Columns of a pipe: longer than any line, so that nothing is cut or wrapped."""
+"""Columns of a pipe, more than any line has."""
 
 
 class _Screen(Console):
-    """Shows plain strings, in tables too, without what could steer the terminal."""
+    """Console that removes control characters from plain strings, in tables too."""
 
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(printable(text), **how)
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """A console on standard output (or error) that never interprets markup it finds in content."""
+    """Return a console on standard output (or error) that never interprets markup in content."""
     colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     console = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False, color_system=colors)
     console.width = shutil.get_terminal_size((FULL_WIDTH, 0)).columns
@@ -73,18 +74,18 @@ def screen(*, stderr: bool = False) -> Console:
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print `text` as it is, but for what could steer the terminal."""
+    """Print `text` without characters that could control the terminal."""
     click.echo(printable(text), err=err, nl=nl)
 
 
 def working(what: str) -> Status:
-    """Shows on a terminal's standard error that something is being done, until it is left; else nothing."""
+    """Show on a terminal's standard error that work is under way."""
     return screen(stderr=True).status(what)
 
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on a terminal's standard error; call what it gives once a step. Shows nothing elsewhere."""
+    """Show a bar on a terminal's standard error; yields a function to call after each step."""
     from rich.progress import Progress  # most commands show none
 
     console = screen(stderr=True)
@@ -116,38 +117,38 @@ def print_table(
 
 
 def printable(text: str) -> str:
-    """`text` from a transcript, a file name or a model with a dot for each character that could steer a terminal."""
+    """Replace each control character of `text` by a dot."""
     return _CONTROLS.sub("·", text)
 
 
 def clean(text: str, style: str = "") -> Text:
-    """`printable` text, with a style."""
+    """Return `printable` text with a style."""
     return Text(printable(text), style=style)
 
 
 def one_line(text: str) -> str:
-    """`text` with each run of white space as one space."""
+    """Return `text` with each run of white space as one space."""
     return " ".join(text.split())
 
 
 def shorten(text: str, width: int) -> str:
-    """The first `width` characters of `text` on one line, the last of them "…" if something is missing."""
+    """Return the first `width` characters of `text` on one line, ending in "…" if something is missing."""
     line = one_line(text)
     return line if len(line) <= width else line[: max(0, width - 1)].rstrip() + "…"
 
 
 def day(time: float) -> str:
-    """The date in UTC of `time`, in seconds since the epoch; nothing for 0, which stands for no time."""
+    """Return the UTC date of `time` in seconds since the epoch; empty for 0, which means no time."""
     return datetime.fromtimestamp(min(time, _LAST_SECOND), UTC).strftime("%Y-%m-%d") if time else ""
 
 
 def print_json(value: object, *, err: bool = False) -> None:
-    """`value` as indented JSON on standard output (or error); a number that is none stands as an original has it."""
+    """Print `value` as indented JSON on standard output (or error); NaN and infinity stay."""
     click.echo(json.dumps(value, indent=2), err=err)
 
 
 def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
-    """`rows` as CSV on standard output, the names of the first one's columns above them; numbers as they are."""
+    """Print `rows` as CSV on standard output, with column names from the first row."""
     if rows:
         writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -155,12 +156,12 @@ def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def print_data(text: str) -> None:
-    """A transcript or an original on standard output, every character of it, in UTF-8 whatever the terminal's."""
+    """Print a transcript or an original on standard output as UTF-8, with every character."""
     click.echo(text.encode("utf-8", "surrogatepass"), nl=False)
 
 
 def show_page(server: Any) -> None:
-    """Answer to a browser with `server`, a `PageServer`, until its page is finished or Ctrl-C."""
+    """Serve a page with `server`, a `PageServer`, until it is finished or Ctrl-C."""
     echo(f"Open once, in a browser on this machine: {server.link}", err=True)
     echo("Finish there, or here by Ctrl-C.", err=True)
     with suppress(KeyboardInterrupt):
@@ -168,7 +169,7 @@ def show_page(server: Any) -> None:
 
 
 def replace_what_is_missing() -> None:
-    """Let standard output and error say "?" for what their encoding lacks (cp1252 has no "✗") instead of failing."""
+    """Make standard output and error print "?" for characters that their encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

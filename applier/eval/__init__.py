@@ -1,1 +1,1 @@
-"""How much survives a compaction: the measures, the methods they compare, the reports."""
+"""Measures of how much survives a compaction, and the methods they compare."""

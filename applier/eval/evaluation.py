@@ -1,7 +1,7 @@
-"""Runs methods over cuts of transcripts at target sizes: a row of numbers for each, and their means.
+"""Evaluates methods on cuts of transcripts at several target sizes: one row of numbers each, and their means.
 
-A method is shown what stands before the cut only. Beside what survives, a row says whether the list can be sent and
-when it pays. Prints nothing.
+A method gets only the messages before the cut. A row also has the violations of the result and its payback. Prints
+nothing.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 CUT_SHARES = (0.5, 0.8)
-"""By default a transcript is cut where the part before holds these shares of its tokens."""
+"""Shares of a transcript's tokens before its cuts, by default."""
 LEAST_PREFIX_TOKENS = 15_000
-"""A shorter part before the cut needs no compaction and is not measured."""
+"""Least size of the part before a cut; a shorter one needs no compaction."""
 LEAST_NEEDS = 8
-"""A cut after which the agent needed less says nothing and is left out."""
+"""Least number of needs after a cut; fewer prove nothing."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,21 @@ class Cut:
     """Transcript and message, to tell rows apart."""
     task: str
     messages: tuple[Message, ...]
-    """Before the cut: what a method compacts."""
+    """Messages before the cut, the input of a method."""
     tokens: int
-    """Of `messages`, by o200k."""
+    """Number of o200k tokens in `messages`."""
     needs: tuple[Need, ...]
-    """What the agent wrote after the cut that it could only know from before."""
+    """Specifics that the agent wrote after the cut and could know only from before."""
 
 
 @dataclass(frozen=True)
 class Integrity:
-    """Numbers to decide by, besides what survives."""
+    """Violations and payback of one result."""
 
     violations: int
-    """What the Messages API itself would refuse."""
+    """Number of violations that the Messages API itself refuses."""
     payback_calls: float | None
-    """After how many calls the smaller list has paid for the rewritten cache; None if it never does."""
+    """Calls until the smaller list has paid for rewriting the cache; None if it never does."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class EvaluationRow:
 
     method: str
     ratio: float
-    """The target, as a share of the tokens before the cut."""
+    """Target, as a share of the tokens before the cut."""
     cut: str
     size: float
-    """Tokens of the result over tokens of the part before the cut."""
+    """Tokens of the result divided by the tokens before the cut."""
     recall: NeedRecall
     survival: Survival
     integrity: Integrity
@@ -91,40 +91,40 @@ class EvaluationRow:
 
 @dataclass(frozen=True)
 class EvaluationMean:
-    """One method at one target: means over the cuts."""
+    """Means over the cuts for one method at one target."""
 
     method: str
     ratio: float
     cuts: int
     size: float
     largest: float
-    """The largest size of all cuts."""
+    """Largest size over all cuts."""
     plain: float
     in_context: float
     failures_kept: float
     demands_kept: float
     violations: int
-    """Over all cuts together."""
+    """Sum over all cuts."""
     payback_calls: float | None
-    """None where no list ever pays."""
+    """Mean over the cuts that pay back; None if none does."""
 
 
 def cut_transcript(
     name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
 ) -> list[Cut]:
-    """The cuts of one transcript that are worth measuring."""
+    """Return the cuts of one transcript that are worth measuring."""
     cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
     return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
 
 
 def cut_at(name: str, messages: Sequence[Message], task: str, point: int) -> Cut:
-    """The transcript cut before the message at `point`."""
+    """Return the cut of a transcript before the message at `point`."""
     before = tuple(messages[:point])
     return Cut(f"{name}@{point}", task, before, message_tokens(before), find_needs(before, messages[point:], task))
 
 
 def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES) -> list[int]:
-    """Indexes of assistant messages to cut before, one per share, pairs whole, without doubles."""
+    """Return indexes of assistant messages to cut before, one for each share, without doubles."""
     held = list(accumulate((message_tokens([message]) for message in messages), initial=0))
     answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     points = [next((at for at in answers if held[at] >= share * held[-1]), None) for share in shares]
@@ -132,7 +132,7 @@ def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES
 
 
 def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float]) -> list[EvaluationRow]:
-    """Every method at every ratio on every cut, in this process; no row where nothing was recorded for a cut."""
+    """Return a row for every method at every ratio on every cut, except where no answer was recorded."""
     rows = []
     for cut, (name, method), ratio in product(cuts, methods.items(), ratios):
         with suppress(NotRecorded):
@@ -142,7 +142,7 @@ def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequenc
 
 
 def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float) -> EvaluationRow:
-    """The row of `result`, which the method `name` made of `cut` for the target `ratio`."""
+    """Return the row of `result`, made by the method `name` from `cut` for the target `ratio`."""
     return EvaluationRow(
         method=name,
         ratio=ratio,
@@ -163,10 +163,10 @@ def evaluate_files(
     workers: int = 1,
     done: Callable[[], None] = lambda: None,
 ) -> tuple[list[EvaluationRow], list[str]]:
-    """The rows of the cuts of transcript files, and what is wrong with files that are no transcripts.
+    """Return the rows for the cuts of transcript files, and a problem for each file that is no transcript.
 
-    Methods are named, so that each of the `workers`, processes, can find them itself; `model` is the planner model of
-    the one called ``model``. `done` is called as each file is finished.
+    Methods are passed by name, for each worker process to look them up. `model` is the planner model of the method
+    ``model``. Calls `done` after each file.
     """
     work = partial(_file_rows, methods=methods, ratios=ratios, model=model)
     made = {}
@@ -189,7 +189,7 @@ def _file_rows(
 
 
 def measure_integrity(before: Sequence[Message], result: Sequence[Message]) -> Integrity:
-    """The integrity of `result`, made of `before`."""
+    """Return the integrity of `result`, a compacted `before`."""
     tokens = message_tokens(before)
     same = (message_digest(one) == message_digest(other) for one, other in zip(before, result, strict=False))
     unchanged = message_tokens(before[: sum(takewhile(bool, same))])
@@ -201,7 +201,7 @@ def measure_integrity(before: Sequence[Message], result: Sequence[Message]) -> I
 
 
 def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
-    """One mean per method and target, in order of first appearance."""
+    """Return one mean for each method and target, in order of first appearance."""
     groups: dict[tuple[str, float], list[EvaluationRow]] = {}
     for row in rows:
         groups.setdefault((row.method, row.ratio), []).append(row)

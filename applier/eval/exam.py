@@ -1,7 +1,7 @@
-"""The exam: questions about what a continuation needed from a history, held against its compacted views.
+"""Exams: questions about a history, answered from its compacted views.
 
-The literal score is cheap and repeatable: the share of questions of which an accepted string stands in the view.
-Nothing here asks a model what it reads there.
+The literal score is cheap and repeatable: the share of questions with an accepted string in the view. No model is
+asked.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ __all__ = [
 ]
 
 QuestionKind = Literal["artifact", "failed", "user", "decision", "state"]
-"""``artifact``: a name, path or value; ``failed``: what did not work and why; ``user``: what the user wants, forbids
-or chose; ``decision``: what was decided and why; ``state``: how far the work is."""
+"""Kinds of questions. ``artifact``: a name, path or value; ``failed``: a failure and its cause; ``user``: a wish, ban
+or choice of the user; ``decision``: a decision and its reason; ``state``: the state of the work."""
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 
 class ExamQuestion(BaseModel, frozen=True):
-    """One question about a history."""
+    """Question about a history."""
 
     number: int = Field(alias="n")
     kind: QuestionKind
     text: str = Field(alias="q")
     answer: str = Field(alias="a")
     evidence: tuple[int, ...] = ()
-    """Indices of the messages that hold the answer."""
+    """Indices of the messages with the answer."""
     answer_any: tuple[str, ...] = Field(min_length=1)
-    """Each alone shows that the answer stands."""
+    """Accepted strings; one of them in a view counts as an answer."""
 
 
 class Exam(BaseModel, frozen=True):
-    """The questions about one transcript."""
+    """Questions about one transcript."""
 
     transcript: str
     """Name of the transcript's file, without its suffix."""
     questions: tuple[ExamQuestion, ...] = Field(min_length=1)
 
     def literal_scores(self, text: str) -> dict[int, float]:
-        """1 or 0 by number of question: whether an accepted string stands in `text`, white space folded."""
+        """Return 1 or 0 for each question number: whether `text` contains an accepted string, white space folded."""
         folded = one_space(text)
         return {
             question.number: float(any(one_space(accepted) in folded for accepted in question.answer_any))
@@ -81,41 +81,41 @@ class ExamSample:
     messages: Sequence[Message]
     task: str
     tokens: int
-    """Of `messages`, by o200k."""
+    """Number of o200k tokens in `messages`."""
 
 
 @dataclass(frozen=True)
 class ExamView:
-    """What one method made of one history for one target: all that a reader is shown."""
+    """Text that a method made of a history for one target, as a reader gets it."""
 
     exam: Exam
     method: str
     ratio: float
-    """The target, as a share of the history's tokens."""
+    """Target, as a share of the history's tokens."""
     size: float
-    """Tokens of `text` over the history's, by o200k."""
+    """Tokens of `text` divided by those of the history, by o200k."""
     text: str
 
     @property
     def sha(self) -> str:
-        """Names the view by its text."""
+        """Digest of the text, to name the view."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def scores(self) -> dict[int, float]:
-        """The literal scores by number of question."""
+        """Literal scores by question number."""
         return self.exam.literal_scores(self.text)
 
     @property
     def lost(self) -> list[ExamQuestion]:
-        """The questions whose answers do not stand."""
+        """Questions without an answer in the view."""
         scores = self.scores
         return [question for question in self.exam.questions if not scores[question.number]]
 
 
 @dataclass(frozen=True)
 class ExamMean:
-    """One method at one target: the mean over all questions that were scored."""
+    """Mean score for one method at one target, over all scored questions."""
 
     method: str
     ratio: float
@@ -126,7 +126,7 @@ class ExamMean:
 
 
 def read_exams(places: Sequence[Path]) -> list[Exam]:
-    """The exam files among and in `places`.
+    """Return the exams in `places`, files or folders.
 
     Raises:
         TranscriptError: a file is not an exam; the text names the file and the field.
@@ -147,10 +147,10 @@ def _exam(path: Path) -> Exam:
 
 
 def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamSample]:
-    """Each exam with its transcript, which is the one of `paths` that has its name.
+    """Yield each exam with its transcript, the file of `paths` with the same name.
 
     Raises:
-        TranscriptError: an exam's transcript is not among `paths`, cannot be read, or holds no text.
+        TranscriptError: an exam's transcript is missing, cannot be read, or contains no text.
     """
     known = {path.stem: path for path in paths}
     for exam in exams:
@@ -167,12 +167,10 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
 def exam_views(
     sample: ExamSample, names: Sequence[str], ratios: Sequence[float], model: str | None = None
 ) -> Iterator[ExamView]:
-    """What the methods called `names` make of the sample's history for each target.
-
-    A recorded method is left out where ``TRANSCRIPT@RATIO`` was not recorded.
+    """Yield the view of each method in `names` at each target; skip methods without a recorded answer.
 
     Raises:
-        SettingsError: a method is not known.
+        SettingsError: a method is unknown.
     """
     for ratio in ratios:
         for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
@@ -182,12 +180,12 @@ def exam_views(
 
 
 def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamView:
-    """`text`, which `method` made of the sample's history for the target `ratio`, as a view."""
+    """Return `text`, made by `method` from the sample's history for the target `ratio`, as a view."""
     return ExamView(sample.exam, method, ratio, text_tokens(text) / sample.tokens, text)
 
 
 def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
-    """The means by method and target of scores by number of question; questions without a score do not count."""
+    """Return the means by method and target; questions without a score do not count."""
     groups: dict[tuple[str, float], list[tuple[ExamView, Mapping[int, float]]]] = {}
     for view, scores in scored:
         groups.setdefault((view.method, view.ratio), []).append((view, scores))

@@ -1,7 +1,7 @@
-"""Methods by name: this compactor with its planners and presets, recorded answers, what it has to beat, your own.
+"""Methods by name: this package's planners and presets, recorded answers, plain baselines, the user's own.
 
-A method makes a list smaller; ours plan by rules unless the name says more, the plain ones know of no plan or guard.
-Writes to no store but temporary ones.
+A method makes a list smaller. Ours plan by rules unless their name says otherwise; the baselines use no plan and no
+guards. Writes only to temporary stores.
 """
 
 from __future__ import annotations
@@ -45,29 +45,30 @@ __all__ = [
 
 
 Method = Callable[[Sequence[Message], str, int], list[Message]]
-"""``method(messages, task, target_tokens)``; the target in o200k tokens of all text, as the measure counts."""
+"""Function ``method(messages, task, target_tokens)``; the target is in o200k tokens of all text."""
 
 RECORDED, PROMPTS = "recorded:", "prompts:"
 CLEARED = "[cleared]"
-"""What `clear_results` leaves of a result."""
+"""Content of a cleared result."""
 _YOURS = re.compile(r"[\w.]+:\w+")
 
 WINDOWS = (1.0, 2.0, 3.5, 5.0, 10.0)
-"""Sizes of the window, in targets: the smallest share of a window that a preset aims at is a tenth."""
+"""Window sizes to try, as multiples of the target; the smallest target of a preset is a tenth of its window."""
 LEAST_WINDOW_TOKENS = 2_000
-"""What `SessionSettings` takes at least."""
+"""Smallest window that `SessionSettings` accepts."""
 
 
 class NotRecorded(PlannerUnavailable):
-    """A folder holds no answer of a model for what is to be planned."""
+    """The folder has no recorded answer for this sample."""
 
 
 @dataclass(frozen=True)
 class FolderPlanner:
-    """Plans by answers of a model in `folder`: ``SAMPLE.answer.txt``, or ``SAMPLE.answer-1.txt`` and on, one a piece.
+    """Planner by recorded answers in `folder`: ``SAMPLE.answer.txt``, or one for each piece, ``SAMPLE.answer-1.txt``
+    and on.
 
-    Where they are missing, what the model is to answer is written beside: ``SAMPLE.prompt.txt``, or
-    ``SAMPLE.prompt-1.txt`` and on, the last one when the others are answered.
+    Where answers are missing, it writes the prompts beside them: ``SAMPLE.prompt.txt``, or ``SAMPLE.prompt-1.txt`` and
+    on, the last one after the other pieces are answered.
     """
 
     folder: Path
@@ -75,23 +76,22 @@ class FolderPlanner:
 
     @property
     def answers(self) -> list[str]:
-        """What was recorded, up to the first piece that was not; empty if nothing was."""
+        """Recorded answers up to the first missing piece."""
         single = self._file("answer")
         files = [single] if single.is_file() else takewhile(Path.is_file, (self._file("answer", n) for n in count(1)))
         return [file.read_text("utf-8") for file in files]
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """The proposal that the answers are.
+        """Return the proposal in the recorded answers.
 
         Raises:
-            NotRecorded: one is missing; the prompts that can be answered now were written: that of the last piece holds
-                the briefs answered to the others.
+            NotRecorded: an answer is missing; the prompts that can be answered now were written.
             PlannerUnavailable: an answer cannot be used.
         """
         answers = self.answers
         recorded = self._file("answer").is_file()
         prompts = () if recorded else rendered_prompts(request, answers=answers)
-        if len(prompts) <= len(answers):  # recorded, or not to be asked
+        if len(prompts) <= len(answers):  # recorded, or nothing to ask
             return RecordedPlanner(answers).propose(request)
         self.folder.mkdir(parents=True, exist_ok=True)
         last = len(prompts)
@@ -107,13 +107,13 @@ class FolderPlanner:
 
 
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
-    """The method called `name`; `model` is the planner model of the method ``model``.
+    """Return the method called `name`; `model` is the planner model of the method ``model``.
 
-    ``prompts:DIR`` asks that model by the prompts of DIR; ``recorded:DIR`` plans by what a model answered for `sample`,
-    and raises `NotRecorded` where DIR does not hold it yet.
+    ``prompts:DIR`` asks that model with the prompts of DIR; ``recorded:DIR`` plans with the answers recorded for
+    `sample`.
 
     Raises:
-        SettingsError: nothing is called that, or its package is not installed.
+        SettingsError: there is no such method, or its package is not installed.
     """
     if name.startswith(RECORDED):
         return partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))
@@ -134,12 +134,12 @@ def find_method(name: str, model: str | None = None, sample: str = "") -> Method
 
 
 def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> dict[str, Method]:
-    """The methods called `names`, as `find_method` finds them."""
+    """Return the methods called `names`, as `find_method` does."""
     return {name: find_method(name, model, sample) for name in names}
 
 
 def _yours(module: str, function: str) -> Method:
-    if places := os.environ.get("PYTHONPATH"):  # of which the command else imports nothing
+    if places := os.environ.get("PYTHONPATH"):  # the command imports nothing else from there
         sys.path += places.split(os.pathsep)
     name = f"method {module}:{function}"
 
@@ -159,7 +159,7 @@ def _yours(module: str, function: str) -> Method:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Whatever the user's module raises is said in a line."""
+    """Turn any error of the user's module into one line."""
     try:
         yield
     except CompactorError:
@@ -171,13 +171,13 @@ def _named(name: str) -> Iterator[None]:
 def compact_by(
     messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
 ) -> list[Message]:
-    """`messages` planned by `planner` for the same share of their size, however it counts tokens itself."""
+    """Return the view that `planner` makes for the same share of the size, however it counts tokens."""
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
     return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 
 
 def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
-    """The largest list within the target that the preset sends for `messages`; else the smallest it sends."""
+    """Return the largest list within the target that the preset sends, or else its smallest."""
     own_counting = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
     sent: list[list[Message]] = []
     for width in WINDOWS:
@@ -193,7 +193,7 @@ def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int
 
 
 def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """The newest turns that fit, pairs whole."""
+    """Return the newest turns that fit, pairs whole."""
     history = read_history(messages)
     turns = [list(history.messages_of(turn)) for turn in history.turns]
     sizes = accumulate(map(message_tokens, reversed(turns)))
@@ -202,7 +202,7 @@ def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[
 
 
 def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Oldest tool results replaced by a word until the list fits, the newest too if it must be."""
+    """Replace the oldest tool results by a word until the list fits, if need be all of them."""
     total, done = message_tokens(messages), list(messages)
     for place, message in enumerate(messages):
         if total <= target_tokens:
@@ -215,7 +215,7 @@ def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -
 
 
 PLAIN_METHODS: dict[str, Method] = {"newest": newest, "clear": clear_results}
-"""By the names of the command line."""
+"""Baselines by their names on the command line."""
 
 METHODS = ("rules", "model", *PLAIN_METHODS, *(f"preset:{name}" for name in PRESETS))
-"""What can be named, besides ``module:function``, ``prompts:DIR`` and ``recorded:DIR``."""
+"""Names of all methods besides ``module:function``, ``prompts:DIR`` and ``recorded:DIR``."""

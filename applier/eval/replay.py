@@ -1,6 +1,6 @@
-"""Feeds a transcript turn by turn through a session, as an agent would have: what would have been sent.
+"""Replays a transcript call by call through a session, as an agent would have run it.
 
-Simulates calls, prices and the clock; calls no model. Checks every list that it gets.
+Simulates calls, prices and the clock; calls no model. Checks every list that the session returns.
 """
 
 from __future__ import annotations
@@ -26,78 +26,78 @@ from planner.validity import check_messages
 __all__ = ["Replay", "ReplayedCall", "replay"]
 
 SECONDS_PER_CALL = 15.0
-"""How long an agent takes from one call to the next, the tool's run included."""
+"""Time between two calls of the agent, including the run of a tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedCall:
-    """One simulated call of the agent."""
+    """Simulated call of the agent."""
 
     history_messages: int
     history_tokens: int
-    """What would be sent without compaction, system included."""
+    """Tokens without compaction, including system and tools."""
     sent_tokens: int
     cached_tokens: int
-    """Of these, how many the call before had sent as well, at the front."""
+    """Tokens at the front that are the same as in the previous call."""
     invalidated_tokens: int
-    """Tokens of the call before that were sent again differently, or not at all."""
+    """Tokens of the previous call that are missing or changed in this one."""
     limit_tokens: int
     level: Level
     violations: tuple[str, ...]
-    """Rules of the API that the sent list breaks and the history does not."""
+    """Violations of the sent list that the history does not have."""
     events: tuple[Event, ...]
-    """What happened in this call."""
+    """Events of this call."""
     sent: Sequence[object] = field(repr=False)
-    """The list; messages that are not touched are the transcript's own objects."""
+    """List that was sent; untouched messages are the transcript's own objects."""
 
     def cost(self, read_price: float, write_price: float = WRITE_5_MINUTES) -> float:
-        """Input cost in units of one uncached input token."""
+        """Return the input cost in units of one uncached input token."""
         return read_price * self.cached_tokens + write_price * (self.sent_tokens - self.cached_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A whole transcript, replayed."""
+    """Replay of a whole transcript."""
 
     preset: str
     window_tokens: int
     calls: tuple[ReplayedCall, ...]
     unrestorable: tuple[str, ...]
-    """What should be in the store exactly and is not."""
+    """Problems of the store: originals that are missing or not exact."""
 
     @property
     def compactions(self) -> list[Event]:
-        """Every change of what was sent before."""
+        """Events that changed messages sent before."""
         events = (event for call in self.calls for event in call.events if event.kind == "post_compact")
         return [event for event in events if event.trigger != "arrival"]
 
     @property
     def sent_tokens(self) -> int:
-        """Over all calls."""
+        """Tokens sent over all calls."""
         return sum(call.sent_tokens for call in self.calls)
 
     @property
     def invalidated_tokens(self) -> int:
-        """Over all calls."""
+        """Invalidated cached tokens over all calls."""
         return sum(call.invalidated_tokens for call in self.calls)
 
     @property
     def peak_tokens(self) -> int:
-        """The largest prompt."""
+        """Size of the largest prompt."""
         return max((call.sent_tokens for call in self.calls), default=0)
 
     @property
     def exceeded(self) -> int:
-        """Calls whose prompt was over what a prompt may have."""
+        """Number of calls with a prompt over the limit."""
         return sum(call.sent_tokens > call.limit_tokens for call in self.calls)
 
     @property
     def violations(self) -> list[str]:
-        """Over all calls."""
+        """Violations over all calls."""
         return [text for call in self.calls for text in call.violations]
 
     def cost(self, read_price: float) -> float:
-        """Input cost of the whole run in units of one uncached input token."""
+        """Return the input cost of the run in units of one uncached input token."""
         return sum(call.cost(read_price) for call in self.calls)
 
 
@@ -114,10 +114,10 @@ def replay(
     settings: SessionSettings | None = None,
     replace: bool = False,
 ) -> Replay:
-    """Run a whole transcript; `store`, which should be empty, is left with what was removed.
+    """Replay a whole transcript; the removed originals stay in `store`, which should be empty.
 
-    With `replace` the simulated agent replaces its list by what it got, else its list keeps growing. Nothing is planned
-    in the background unless `settings` say so.
+    With `replace` the simulated agent replaces its list by each result; otherwise its list keeps growing. Plans in the
+    background only if `settings` enable it.
     """
     calls: list[ReplayedCall] = []
     session = Session(
@@ -141,13 +141,13 @@ def replay(
 def _replayed(
     session: Session, messages: Sequence[object], counter: TokenCounter, fixed_tokens: int, model: str, replace: bool
 ) -> Iterator[ReplayedCall]:
-    """A call wherever the assistant takes the word; system and tools have `fixed_tokens` of each prompt."""
+    """Yield a call before each assistant message; `fixed_tokens` is the size of system and tools."""
     own: list[Any] = []
     before: Sequence[Any] = ()
     history_tokens, logged, known = fixed_tokens, 0, dict[int, int]()
 
     def tokens(message: object) -> int:
-        """Counted once for each object: messages that are not touched stay the same objects, and all of them live."""
+        """Count each object once: untouched messages stay the same objects."""
         if id(message) not in known:
             known[id(message)] = counter.message(plain_message(message))
         return known[id(message)]
@@ -186,7 +186,7 @@ def _broken(history: Sequence[object], sent: Sequence[object], model: str) -> It
 
 
 def _unrestorable(messages: Sequence[object], store: Store) -> Iterator[str]:
-    """Every history that was stored must be the transcript's beginning, byte for byte, and verified."""
+    """Yield a problem for each stored history that is not exactly a beginning of the transcript."""
     yield from (finding.problem for finding in store.verify())
     plain = [plain_message(message) for message in messages]
     for stored in store.histories():

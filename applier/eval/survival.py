@@ -1,7 +1,7 @@
-"""What the agent needed later and what of it still stands: names, failed approaches, the user's binding words.
+"""Measures of survival: names, failed approaches and the user's demands that a view still contains.
 
-What is needed is read from what the agent wrote after a cut, which no method is shown. Failures and words are found
-without the planner, by a rough reading of its own: a measure must not share the blind spots of what it measures.
+Needs are read from the agent's words after a cut, which no method sees. Failures and demands are read without the
+planner: a measure must not share the blind spots of its subject.
 """
 
 from __future__ import annotations
@@ -26,99 +26,100 @@ __all__ = [
 ]
 
 WINDOW_CHARACTERS = 60
-"""How far around a specific its context reaches, either side."""
+"""Reach of a specific's context on either side."""
 PASTED_CHARACTERS = 2_000
-"""A longer text in a user message is pasted material, not what the user says."""
+"""Length from which text in a user message counts as pasted."""
 QUOTED_CHARACTERS = 100
-"""How much of a line has to be found; longer ones are cut there."""
+"""Length at which a line to be looked for is cut."""
 
 _CONTEXT_WORD = re.compile(r"[^\W\d_]{3,}")
 """``session``, ``läuft``; not ``x1`` or ``to``."""
 _BARE_VALUE = re.compile(r"[\d.,:\-]+|[a-z]+")
-"""An argument that says nothing of where it is from: ``200``, ``true``; not ``src/a.py`` or ``maxRetries``."""
+"""Argument that does not show its origin: ``200``, ``true``; not ``src/a.py`` or ``maxRetries``."""
 _FAILED = re.compile(
     r"(?i)\bexit(?:ed with)? (?:code|status) [1-9]|^Traceback |^(?:--- )?FAIL\b|\(fail\)|user doesn't want to proceed",
     re.MULTILINE,
 )
-"""A result that failed though nothing marks it: ``exit code 1``, ``--- FAIL: TestX``; not ``exit code 0`` or ``failed
-before`` inside a line."""
+"""Result that failed without a flag: ``exit code 1``, ``--- FAIL: TestX``; not ``exit code 0`` or ``failed before``
+inside a line."""
 _TELLING = re.compile(
     r"(?i)error|fail|exception|not found|no such|denied|reject|refus|undefined|cannot|can't|unable|unknown|panic"
     r"|invalid|expected|not exist|conflict|already|timeout"
 )
-"""A line that says what went wrong: ``KeyError: 'token'``; not ``exit code 1`` or a line of a listing."""
+"""Line that names a cause: ``KeyError: 'token'``; not ``exit code 1`` or a line of a listing."""
 _EMPTY_WORDS = re.compile(r"(?i)^\W*(?:exit code \d+|fail(?:ed)?|error|process exited with code \d+)\W*$")
-"""A line that says no more than that it failed: ``Exit code 1``, ``FAILED``; not ``FAILED tests/test_a.py``."""
+"""Line that contains no more than a failure: ``Exit code 1``, ``FAILED``; not ``FAILED tests/test_a.py``."""
 _FOLDERS = re.compile(r"[~…]?\.{0,2}(?:/?[\w.@+-]+/)+|…?/(?=[\w.@+-])")
-"""The folders of a path: ``/srv/app/`` of ``/srv/app/x.py``; not ``x.py``, and not a slash between spaces."""
+"""Folders of a path: ``/srv/app/`` of ``/srv/app/x.py``; not ``x.py``, and not a slash between spaces."""
 _USER_SAID = re.compile(r"the user said:\s*(.+)", re.DOTALL)
-"""The user's own words in a result that reports a refusal: from there to its end."""
+"""User's own words in a result that reports a refusal: from there to its end."""
 _MACHINE = re.compile(
     r"<(system-reminder|command-[a-z]+|local-command-[a-z]+)>.*?</\1>|^\[Request interrupted[^\]]*\]", re.DOTALL
 )
-"""What a host writes into the user's message: ``<system-reminder>…</system-reminder>``; not other tags."""
+"""Text of a host in a user message: ``<system-reminder>…</system-reminder>``; not other tags."""
 _SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s)[^.!?\n]*)*[.!?]*")
-"""Up to a full stop with white space behind it: ``edit a.py first.`` is one sentence, not two."""
+"""Text up to a full stop before white space: ``edit a.py first.`` is one sentence, not two."""
 _DEMAND = re.compile(
     r"(?i)\b(?:must|never|don'?t|do not|only|always|should|shouldn't|prefer|instead|avoid|make sure|need to|without"
     r"|no more|stop|let'?s|i want|we want|use|just|keep|remove|rather)\b"
 )
-"""A sentence that binds: ``never touch the schema``; not ``looks good``."""
+"""Sentence that binds: ``never touch the schema``; not ``looks good``."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """One specific the agent wrote after the cut that it could only know from before."""
+    """Specific that the agent wrote after the cut and could know only from before."""
 
     specific: str
     contexts: frozenset[frozenset[str]]
-    """The words around each of its original occurrences."""
+    """Words around each of its original occurrences."""
 
 
 @dataclass(frozen=True)
 class NeedRecall:
-    """What of `needed` specifics survived."""
+    """Recall of the `needed` specifics."""
 
     needed: int
     lost: tuple[str, ...]
-    """Needed specifics that stand nowhere in the result."""
+    """Needed specifics that the result lacks."""
     bare: tuple[str, ...]
-    """Those that stand, but without the words that were around them."""
+    """Needed specifics in the result without their original context."""
 
     @property
     def plain(self) -> float:
-        """The share that still stands; 1 when nothing was needed."""
+        """Share of specifics in the result; 1 if none was needed."""
         return 1 - len(self.lost) / self.needed if self.needed else 1.0
 
     @property
     def in_context(self) -> float:
-        """The share that stands with at least half of the words around one original occurrence."""
+        """Share of specifics in the result with at least half of the words around one original occurrence."""
         return 1 - (len(self.lost) + len(self.bare)) / self.needed if self.needed else 1.0
 
 
 @dataclass(frozen=True)
 class Survival:
-    """What survived of failures and demands."""
+    """Survival of failures and demands."""
 
     failures: int
     failures_lost: tuple[str, ...]
-    """The most telling line of each failure that left no trace."""
+    """Best line of each failure that left no trace."""
     demands: int
     demands_lost: tuple[str, ...]
 
     @property
     def failures_kept(self) -> float:
-        """The share with a telling line left; 1 when nothing failed."""
+        """Share of failures with a line in the result; 1 if there were none."""
         return 1 - len(self.failures_lost) / self.failures if self.failures else 1.0
 
     @property
     def demands_kept(self) -> float:
-        """The share left verbatim; 1 when there were none."""
+        """Share of demands that are verbatim in the result; 1 if there were none."""
         return 1 - len(self.demands_lost) / self.demands if self.demands else 1.0
 
 
 def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -> tuple[Need, ...]:
-    """What the agent writes in `after`, before it is shown again, that `before` holds and `task` does not."""
+    """Return the specifics that the agent writes in `after` unprompted, and that `before` contains and `task` does
+    not."""
     texts = pieces(before)
     held = "\n".join(texts)
     needs = []
@@ -131,7 +132,7 @@ def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -
 
 
 def _written_unseen(after: Sequence[Message]) -> list[str]:
-    """Specifics in the order the agent first writes them, without those shown to it before it did."""
+    """Return the specifics that the agent wrote before it was shown them, in order."""
     shown, written = "", dict[str, bool]()
     for message in after:
         if message["role"] == "user":
@@ -144,13 +145,13 @@ def _written_unseen(after: Sequence[Message]) -> list[str]:
 
 
 def _context_words(text: str, start: int, end: int) -> frozenset[str]:
-    """The words of three letters or more within `WINDOW_CHARACTERS` either side of ``text[start:end]``."""
+    """Return the words of three letters or more within `WINDOW_CHARACTERS` of ``text[start:end]``."""
     around = text[max(0, start - WINDOW_CHARACTERS) : start] + " \n " + text[end : end + WINDOW_CHARACTERS]
     return frozenset(word.lower() for word in _CONTEXT_WORD.findall(around))
 
 
 def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
-    """Where `specific` stands in `text`: itself, or for a path its rest while its root stands elsewhere."""
+    """Yield the ranges of `specific` in `text`; of a path also its rest, if its root occurs elsewhere."""
     for at in occurrences(specific, text):
         yield at, at + len(specific)
     for root, rest in path_splits(specific):
@@ -160,7 +161,7 @@ def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRecall:
-    """The recall of `needs` in `messages`, a compacted list."""
+    """Return the recall of `needs` in `messages`, a compacted list."""
     text = plain_text(messages)
     lost, bare = [], []
     for need in needs:
@@ -175,7 +176,7 @@ def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRe
 
 
 def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Survival:
-    """What of the failures and demands in `before` still stands in `result`."""
+    """Return the survival in `result` of the failures and demands in `before`."""
     text = one_space(plain_text(result))
     named = _without_folders(text)
     failures, demands = list(failure_traces(before)), list(user_demands(before))
@@ -189,7 +190,7 @@ def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Su
 
 
 def _without_folders(text: str) -> str:
-    """`text` with each path as its last name: a failure is told as well by a shorter path, and recall asks for it."""
+    """Shorten each path in `text` to its last name, since a failure may be described with a shorter path."""
     return _FOLDERS.sub("", text)
 
 
@@ -198,7 +199,7 @@ def _quoted(line: str) -> str:
 
 
 def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
-    """For each failed call, the lines of its result that tell what went wrong, the user's own words first."""
+    """Yield for each failed call the lines of its result that name the cause, the user's own words first."""
     for block in (block for message in messages for block in blocks(message) if block["type"] == "tool_result"):
         text = result_text(block)
         lines = _telling_lines(text) if block.get("is_error") or _FAILED.search(text) else []
@@ -214,7 +215,7 @@ def _telling_lines(text: str) -> list[str]:
 
 
 def user_demands(messages: Sequence[Message]) -> Iterator[str]:
-    """Sentences in which the user binds the agent, in the user's words."""
+    """Yield the user's sentences that bind the agent."""
     for message in messages:
         for block in blocks(message) if message["role"] == "user" else ():
             text = str(block.get("text") or "") if block["type"] == "text" else ""

@@ -1,8 +1,7 @@
-"""What measures read: a message list as plain pieces of text, their o200k tokens, and the specifics in them.
+"""Texts to measure: a message list as plain text, its o200k tokens, and the specifics in it.
 
-One way of counting for histories and for results, so that sizes can be compared. Specifics (paths, URLs, identifiers,
-ids and numbers of three digits or more) are found apart from the planner's own extraction on purpose: a measure must
-not share the blind spots of what it measures. Finds strings; never judges them.
+Histories and results are counted the same way. Specifics (paths, URLs, identifiers, ids, numbers of three digits or
+more) are extracted apart from the planner on purpose: a measure must not share the blind spots of its subject.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ __all__ = [
 ]
 
 _URL = r"https?://[^\s\"'`<>()\[\]{}|\\^]+"
-"""``https://example.org/a?b=1``; ends where prose or markup goes on: not the bracket in ``(https://a.org)``."""
+"""URL up to where prose or markup continues: ``https://example.org/a?b=1``; not the bracket in ``(https://a.org)``."""
 _PATH = r"(?:~|\.{1,2})?(?:/[\w.@+-]+)+|[\w.@+-]+(?:/[\w.@+-]+)+"
 """``/srv/app``, ``~/x``, ``../lib/a.py``, ``src/a.py``; not a slash alone. ``and/or`` matches: `_is_path` judges."""
 _WORD = r"\w+(?:[.\-:@]+\w+)*"
-"""``get_user``, ``ticket-4711``, ``a.b.c``; without the full stop that ends a sentence."""
+"""``get_user``, ``ticket-4711``, ``a.b.c``; without the full stop at the end of a sentence."""
 _CANDIDATE = re.compile(rf"(?<![\w/])(?:(?P<url>{_URL})|(?P<path>{_PATH})|(?P<word>{_WORD}))")
-"""What may be a specific, from its first character on: in ``x/y.py`` never ``y.py`` alone."""
+"""Candidate for a specific, from its first character on: in ``x/y.py`` never ``y.py`` alone."""
 
 _TRAILING = ".,;:!?-…"
 _NOISE = re.compile(r"(?<![\w:.\\])\\[bnrt](?=\w)|\.{3,}")
@@ -55,13 +54,13 @@ _EDGE = re.compile(r"\w")
 
 
 def pieces(messages: Iterable[Message]) -> list[str]:
-    """The text of each block that has any."""
+    """Return the text of each block that has any."""
     texts = (_block_text(block) for message in messages for block in blocks(message))
     return [text for text in texts if text]
 
 
 def plain_text(messages: Iterable[Message]) -> str:
-    """All text of `messages`, one piece below the other."""
+    """Return all text of `messages`, joined by line feeds."""
     return "\n".join(pieces(messages))
 
 
@@ -78,7 +77,7 @@ def _block_text(block: Block) -> str:
 
 
 def agent_values(message: Message) -> Iterator[tuple[str, bool]]:
-    """What the agent writes in `message`: its text, and each string of its calls' inputs (then True)."""
+    """Yield the agent's texts in `message`, and each string of its calls' inputs with True."""
     for block in blocks(message):
         if block["type"] == "text":
             yield str(block.get("text") or ""), False
@@ -88,23 +87,23 @@ def agent_values(message: Message) -> Iterator[tuple[str, bool]]:
 
 
 def one_space(text: str) -> str:
-    """`text` with each run of white space as one space."""
+    """Return `text` with each run of white space as one space."""
     return " ".join(text.split())
 
 
 @lru_cache(maxsize=1)
 def o200k_counter() -> TokenCounter:
-    """Counts unscaled."""
+    """Return a counter without scaling."""
     return TokenCounter(1.0)
 
 
 def text_tokens(text: str) -> int:
-    """o200k tokens of `text`."""
+    """Return the number of o200k tokens in `text`."""
     return o200k_counter().raw(text)
 
 
 def message_tokens(messages: Sequence[Message]) -> int:
-    """o200k tokens of all text in `messages`: words, calls with their inputs as JSON, results."""
+    """Return the number of o200k tokens in `messages`: texts, calls with their inputs as JSON, results."""
     return sum(text_tokens(_counted(block)) for message in messages for block in blocks(message))
 
 
@@ -115,7 +114,7 @@ def _counted(block: Block) -> str:
 
 
 def specifics(text: str) -> list[str]:
-    """The distinct specifics of `text` in order of first appearance."""
+    """Return the distinct specifics of `text` in order of first appearance."""
     distinct: dict[str, None] = {}
     for match in _CANDIDATE.finditer(_NOISE.sub("  ", text)):
         word = match.group().rstrip(_TRAILING)
@@ -127,7 +126,7 @@ def specifics(text: str) -> list[str]:
 
 
 def _is_path(text: str) -> bool:
-    """True for ``/a``-like and ``a/b``-like names of letters; not for ``1/2``."""
+    """Return True for names of letters like ``/a`` and ``a/b``; not for ``1/2``."""
     return len(text) >= 4 and any(len(re.sub(r"[\d_\W]", "", part)) >= 2 for part in text.split("/"))
 
 
@@ -145,7 +144,7 @@ def _is_specific(word: str) -> bool:
 
 
 def occurrences(specific: str, text: str) -> Iterator[int]:
-    """Where `specific` stands in `text` as a whole word: offsets, ascending."""
+    """Yield the offsets of `specific` in `text` as a whole word, ascending."""
     at = text.find(specific)
     while at >= 0:
         end = at + len(specific)
@@ -155,12 +154,12 @@ def occurrences(specific: str, text: str) -> Iterator[int]:
 
 
 def stands(specific: str, text: str) -> bool:
-    """True if `specific` stands in `text` as a whole word."""
+    """Return True if `text` contains `specific` as a whole word."""
     return any(True for _ in occurrences(specific, text))
 
 
 def path_splits(specific: str) -> list[tuple[str, str]]:
-    """A path as (root, rest) at every place that leaves a rest of two components or more."""
+    """Return a path split into root and rest at every place that leaves a rest of two components or more."""
     if "/" not in specific or "://" in specific:
         return []
     cuts = [at for at, character in enumerate(specific) if character == "/" and at > 0]

@@ -1,1 +1,1 @@
-"""The commands, those together that a user thinks of together; the function of each is called ``NAME_command``."""
+"""The commands, grouped by their users' purpose; the function of each is called ``NAME_command``."""

@@ -1,8 +1,4 @@
-"""`compactor eval`: what survives of your own transcripts, by method and size, or by exam.
-
-Cuts of transcripts are measured, or exams of questions literally held on compacted views. Prints what `applier.eval`
-measured.
-"""
+"""`compactor eval`: measures what survives of the user's own transcripts, by method and size, or by exam."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ COLUMNS = {
     "invalid": "violations",
     "payback": "payback_calls",
 }
-"""Titles of the table with the field of an `EvaluationMean` behind each."""
+"""Fields of an `EvaluationMean` by the titles of the table."""
 
 _EXISTING = click.Path(exists=True, path_type=Path)
 
@@ -81,9 +77,9 @@ def eval_command(
 ) -> None:
     """Measure what survives of what an agent needed later.
 
-    TRANSCRIPTS are files, or folders with such in and below them; each is cut, and what stands before the cut is
-    compacted. Plain recall: the share of specifics it wrote later that still stand. In context: with half of the
-    words around them. The method never sees what comes after the cut.
+    Each of TRANSCRIPTS (files, or folders of them) is cut, and the part before the cut is compacted. Plain recall is
+    the share of names the agent wrote after the cut that the result contains. Recall in context also needs half of the
+    words around them. The method never sees the part after the cut.
     """
     paths = transcript_files(places)
     if not paths:
@@ -115,7 +111,7 @@ def eval_command(
 
 
 def _print_rows(rows: Sequence[Mapping[str, str | float | None]], empty: str = "") -> None:
-    """A table of `rows`, whose keys are the titles; what none of them has is left out."""
+    """Print `rows` as a table with their keys as titles; leave out empty columns."""
     titles = [title for title in (rows[0] if rows else ()) if any(row[title] is not None for row in rows)]
     print_table(titles, ([_cell(row[title]) for title in titles] for row in rows), right=titles[1:], empty=empty)
 
@@ -140,7 +136,7 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
 def _exam_views(
     probes: Path, paths: Sequence[Path], methods: Sequence[str], ratios: Sequence[float], model: str | None
 ) -> list[ExamView]:
-    """What each method shows for the exams `probes` on the transcripts of `paths`."""
+    """Return the views of each method for the exams in `probes` on the transcripts of `paths`."""
     exams = read_exams([probes])
     views: list[ExamView] = []
     with progress("holding exams", len(exams)) as done:

@@ -1,7 +1,7 @@
-"""`compactor learn` and `commits`: what finished conversations of a project teach the next, and what they committed.
+"""`compactor learn` and `commits`: lessons of a project's finished conversations, and the commits they made.
 
-Reads conversations one by one, keeps what each says in the store, and shows the change to the project's files. Nothing
-is written there without a yes, and no model is asked for more than the cap.
+Reads conversations one by one, stores their lessons, and shows the change of the project's files. Writes there only
+after a yes, and asks a model only within the cap.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def learn_command(
     cap: float,
     **asked: Any,
 ) -> None:
-    """Propose what finished conversations teach the next.
+    """Propose lessons from finished conversations for later ones.
 
-    Reads the conversations of the store that worked in the project, or the logs of clients in LOGS, files or folders.
-    Decisions, lasting wishes and errors that came back become lines of .compactor/learned/decisions.md and errors.md,
-    each with where it is from. The change is shown, and made after your yes; what you edit or delete there stays so.
+    Reads the conversations of the store that worked in the project, or clients' logs in LOGS (files or folders).
+    Decisions, lasting wishes and repeated errors become lines of .compactor/learned/decisions.md and errors.md, each
+    with its source. The change is shown and made after your yes; your own edits of these files are kept.
     """
     now = time.time()
     report: dict[str, Any] = {"lines": []}
@@ -103,22 +103,22 @@ def learn_command(
 
 @dataclass(frozen=True)
 class _Learned:
-    """What is known of a project on a day: what its conversations taught, and what its files say."""
+    """Lessons and files of a project on a day."""
 
     memory: Memory
     files: LearnedFiles
     today: date
 
     def untold(self) -> list[Line]:
-        """The lines that the conversations teach and no file says."""
+        """Return the lessons that no file contains."""
         return self.files.untold(proposed_lines(self.memory.heard, self.today))
 
     def merged(self, texts: Mapping[str, str], lines: Sequence[Line]) -> dict[str, str]:
-        """The `texts` of the files with these `lines`."""
+        """Return the `texts` of the files with these `lines`."""
         return self.files.merged(texts, lines, self.memory.approved, self.today)
 
     def write(self, texts: Mapping[str, str], changes: Mapping[str, str], approved: Mapping[str, str]) -> None:
-        """Put `changes` in the place of `texts`; `approved` are the digests of lines by their keys."""
+        """Replace `texts` by `changes`; `approved` are the digests of lines by their keys."""
         for name in (name for name in changes if changes[name] != texts[name]):
             make_folder((self.files.project / name).parent)
             write_unchanged(self.files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
@@ -147,7 +147,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
-    """The store; for a dry run where there is none yet one that goes away."""
+    """Return the store; for a dry run without one, a temporary store."""
     file = store_file(name)
     if dry_run and file is not None and not file.exists():
         return open_store(Path(stack.enter_context(tempfile.TemporaryDirectory()), "store.db"))
@@ -157,11 +157,10 @@ def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
 def _read_all(
     every: Sequence[Conversation | Unread], learned: _Learned, reader: Reader, cap: float, *, apart: bool
 ) -> tuple[dict[str, Any], list[Line]]:
-    """Read what of `every` conversation was not read yet, and have a model review what they teach; what that came to,
-    and the lines.
+    """Read the new conversations, have a model review their lessons, and return a report and the lines.
 
     Raises:
-        SettingsError: it might cost more than `cap`; nothing was asked.
+        SettingsError: the cost could be over `cap`; nothing was asked.
     """
     memory, own = learned.memory, [one for one in every if isinstance(one, Conversation)]
     due = [one for one in own if not memory.is_read(one, reader.name)]
@@ -181,7 +180,7 @@ def _read_all(
 
 
 def _review_lines(lines: Sequence[Line], memory: Memory, reader: Reader, cap: float, report: dict[str, Any]) -> None:
-    """Have those of `lines` reviewed that were not yet, as far as the cap allows."""
+    """Have new `lines` reviewed, as far as the cap allows."""
     while unseen := len(memory.review.unseen(lines)):
         reckoned = reader.reckoned_review(memory.review, min(unseen, MOST_CANDIDATES))
         why = f"that may cost {money(reckoned)} more: raise --cap"
@@ -201,7 +200,7 @@ def _review_lines(lines: Sequence[Line], memory: Memory, reader: Reader, cap: fl
 def _read_due(
     due: Sequence[Conversation], readings: Readings, memory: Memory, reader: Reader, cap: float, report: dict[str, Any]
 ) -> None:
-    """Read what is `due`, keep at once what each teaches, and add to `report` what that came to."""
+    """Read the conversations in `due`, store the lessons of each at once, and update `report`."""
     usage, failures, problems = Usage(), 0, report["problems"]
     with progress("reading conversations", len(due)) as step, closing(readings):
         for one, made in readings:
@@ -228,7 +227,7 @@ Readings = Generator[tuple[Conversation, Reading | PlannerUnavailable]]
 
 
 def _one_by_one(due: Sequence[Conversation], reader: Reader, *, apart: bool) -> Readings:
-    """What each of `due` teaches; many are read on all cores if they can be read `apart` from this process."""
+    """Yield the reading of each conversation; many logs are read on all cores if `apart`."""
     if apart and reader.model is None and len(due) >= MANY:
         with closing(in_processes(reader.read, due, all_cores())) as many:
             yield from ((one, made or PlannerUnavailable("the process that read it died")) for one, made in many)

@@ -1,4 +1,4 @@
-"""`compactor prompts`: copy the prompts of the planner model, or read them as it does."""
+"""`compactor prompts`: copies the prompts of the planner model, or renders them for a transcript."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["prompts_command"]
 
 @click.group
 def prompts_command() -> None:
-    """Copy the planner's prompts, or read them as it does."""
+    """Copy the planner's prompts, or render them for a transcript."""
 
 
 @prompts_command.command
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def copy(folder: Path) -> None:
-    """Copy the packaged prompts to FOLDER, to be edited and used by --prompts FOLDER."""
+    """Copy the packaged prompts to FOLDER, for editing and for --prompts FOLDER."""
     taken = [name for name in sorted(PROMPTS) if (folder / f"{name}.md").exists()]
     if taken:
         raise SettingsError(f"{folder / taken[0]}.md is there already: name a new folder, or delete it first")
@@ -51,7 +51,7 @@ def copy(folder: Path) -> None:
 def render(
     transcript: Path, part: int | None, folder: Path | None, task: str | None, target_ratio: float, output: Path | None
 ) -> None:
-    """Print all that the planner model would read to plan TRANSCRIPT, and ask no model."""
+    """Print the text that the planner model would read for TRANSCRIPT, and ask no model."""
     read = read_file(transcript, part)
     reader = PromptReader(folder)
     plan_compaction(read.messages, task or read.task, planner=reader, target_ratio=target_ratio)

@@ -1,4 +1,4 @@
-"""`compactor restore`, `facts`, `log` and `store`: what the store holds, printed, checked, kept apart and forgotten."""
+"""`compactor restore`, `facts`, `log` and `store`: read, check, back up and forget the content of the store."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from planner.prices import switch_money
 __all__ = ["facts_command", "log_command", "restore_command", "store_command"]
 
 _FEW = 4
-"""Below so many conversations are named."""
+"""Number of conversations from which they are counted instead of listed."""
 _TASK_SHOWN = 60
-"""Characters of a task in the list."""
+"""Longest task in the list, in characters."""
 
 
 def _line_range(text: str) -> tuple[int, int]:
@@ -47,10 +47,10 @@ def _line_range(text: str) -> tuple[int, int]:
 def restore_command(
     references: Iterator[str], lines: tuple[int, int] | None, search: str | None, store: Store, as_json: bool
 ) -> None:
-    """Print the exact original behind a reference.
+    """Print the exact original of a reference.
 
-    REF is KEY:t12, or t12 where the store has one conversation; t12-t14,t20 are several turns, each below its
-    reference. Lines are counted as the excerpts of a plan and a search count them.
+    REF is KEY:t12, or t12 if the store has one conversation; t12-t14,t20 are several turns, each after its reference.
+    Lines are counted as in a plan's excerpts and in a search.
     """
     each = [store.restore(one, lines=lines, search=search) for one in references]
     if as_json:
@@ -69,7 +69,7 @@ def restore_command(
 
 
 def _references(text: str) -> Iterator[str]:
-    """Each turn that `text` names, with its history; `text` itself if it is no list of turns."""
+    """Yield each turn that `text` lists, with its history, or `text` itself if it is no list of turns."""
     history, colon, turns = text.rpartition(":")
     ranges = options.turn_ranges(turns)
     numbers = (number for first, last in ranges for number in range(first, last + 1))
@@ -93,9 +93,9 @@ def _references(text: str) -> Iterator[str]:
 def facts_command(
     history: str | None, kind: str | None, words: str, project: str | None, since: float, store: Store, as_json: bool
 ) -> None:
-    """Print the facts that were extracted, each with the turn that it came from.
+    """Print the extracted facts, each with its turn.
 
-    HISTORY is a key that `compactor store list` shows; without it, all conversations of the store are asked.
+    HISTORY is a key that `compactor store list` shows; without it, all conversations of the store are searched.
     """
     if history:
         here = [one for one in stored_facts(store, [history]) if not project or is_within(one.folder, project)]
@@ -141,7 +141,7 @@ def _event_cells(event: Mapping[str, Any]) -> Iterator[str]:
 
 @click.group
 def store_command() -> None:
-    """List, verify, back up and move what the store holds; forget a conversation, or all that is old."""
+    """List, verify, back up and move conversations; forget one, or all old ones."""
 
 
 _SORTED: Mapping[str, Callable[[StoredConversation], Any]] = {
@@ -156,7 +156,7 @@ _SORTED: Mapping[str, Callable[[StoredConversation], Any]] = {
 @options.with_store
 @options.as_json
 def list_(sort: str, store: Store, as_json: bool) -> None:
-    """List the conversations: when each was used last, the size of its messages, where it worked, its task."""
+    """List the conversations: last use, size of messages, project and task."""
     known = sorted(conversations(store), key=_SORTED[sort])
     if as_json:
         names = ("key", "digest", "messages", "turns", "used", "size_bytes")
@@ -185,10 +185,10 @@ def _conversation_cells(one: StoredConversation) -> Iterator[str]:
 def gc(
     older_than: float | None, larger_than: float | None, dry_run: bool, yes: bool, store: Store, as_json: bool
 ) -> int:
-    """Remove conversations that are old, or too much; never what a live one refers to.
+    """Remove conversations that are old, or more than fit; never one that a live one refers to.
 
-    Live is what was used within a day: saved, gone on with, or restored from. Shows what would go, and asks. Exit 1 if
-    something of it is left in a file.
+    A conversation is live if it was saved, continued or restored from within a day. Shows the change and asks. Exit 1
+    if some of its content is left in a file.
     """
     if older_than is None and larger_than is None:
         raise click.UsageError("say what is not to be kept: --older-than 30d, --larger-than 2GB, or both.")
@@ -221,7 +221,7 @@ _overwrite = click.option("--overwrite", is_flag=True, help="Replace the file if
 @_overwrite
 @options.with_store
 def backup(file: Path, overwrite: bool, store: Store) -> None:
-    """Write the whole store to FILE, which is a store's file itself, while others use it."""
+    """Write the whole store to FILE, itself a store, while others may use it."""
     back_up(store, file, overwrite=overwrite)
     echo(f"{file}: {file.stat().st_size:,} bytes, to be named by --store, or taken in by `store import --backup`")
 
@@ -234,7 +234,7 @@ def backup(file: Path, overwrite: bool, store: Store) -> None:
 def export(history: str, output: Path, overwrite: bool, store: Store) -> None:
     """Write one conversation to a file: history, plans, facts, events and its session's state.
 
-    HISTORY is a key that `compactor store list` shows. The file holds all of it, whoever has it reads it.
+    HISTORY is a key that `compactor store list` shows. Everyone with the file can read all of it.
     """
     export_conversation(store, history, output, overwrite=overwrite)
     echo(f"{output}: {output.stat().st_size:,} bytes; `compactor store import` takes it in")
@@ -246,7 +246,7 @@ def export(history: str, output: Path, overwrite: bool, store: Store) -> None:
 @options.store_option
 @options.as_json
 def import_(file: Path, is_backup: bool, store: str | None, as_json: bool) -> None:
-    """Take the conversation in FILE into the store, which is made if need be; all of it or nothing."""
+    """Import the conversation in FILE into the store, all of it or nothing; make the store if need be."""
     with open_store(store) as opened:
         keys = import_records(opened, file, is_own_backup=is_backup)
         ends = [one.history.key for one in conversations(opened) if one.history.key in keys]
@@ -265,7 +265,7 @@ def import_(file: Path, is_backup: bool, store: str | None, as_json: bool) -> No
 def forget(history: str, yes: bool, store: Store, as_json: bool) -> int:
     """Delete a conversation for good, with its plans, facts, events and session states.
 
-    HISTORY is a key that `compactor store list` shows, or a plan's id. Exit 1 if something of it is left.
+    HISTORY is a key that `compactor store list` shows, or a plan's id. Exit 1 if some of it is left.
     """
     if not yes:
         raise click.UsageError(f"what is forgotten never comes back: say --yes to delete {history}.")
@@ -279,7 +279,7 @@ def forget(history: str, yes: bool, store: Store, as_json: bool) -> int:
 @options.with_store
 @options.as_json
 def flush(store: Store, as_json: bool) -> int:
-    """Take what was forgotten out of the database's logs, too; exit 1 if something is left there."""
+    """Remove forgotten content from the database's logs, too; exit 1 if some is left."""
     return _report_left(store.flush(), as_json=as_json)
 
 

@@ -1,4 +1,4 @@
-"""`compactor watch`: a transcript turn by turn through a session, each compaction as it would have happened."""
+"""`compactor watch`: replays a transcript through a session and shows each compaction."""
 
 from __future__ import annotations
 
@@ -67,8 +67,7 @@ def watch_command(
 ) -> None:
     """Replay a transcript through a session, call by call.
 
-    Shows what would have been sent, and each compaction as it would have happened. No agent model is called, and
-    nothing is kept.
+    Shows the size of each prompt and each compaction. No agent model is called, and nothing is stored.
     """
     read = read_file(transcript, part)
     task = task or read.task
@@ -110,9 +109,9 @@ def _print_one(run: Replay, model: str) -> None:
 
 
 def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> list[str]:
-    """`values` as `height` lines of block characters in at most `width` columns, `top` at the upper edge.
+    """Return `values` as `height` lines of block characters in at most `width` columns, with `top` at the upper edge.
 
-    Several values share a column where there are more of them than columns; the column shows their highest.
+    If there are more values than columns, a column shows the highest of its values.
     """
     count = min(len(values), width)
     edges = [index * len(values) // count for index in range(count + 1)] if count else [0]
@@ -131,7 +130,7 @@ def _cells(number: int, event: Event) -> Sequence[str]:
 
 
 def _compactions(run: Replay) -> Iterator[tuple[int, Event]]:
-    """Each compaction, with the number of the call it happened before, from 1."""
+    """Yield each compaction with the number of its call, from 1."""
     for number, call in enumerate(run.calls, 1):
         yield from ((number, event) for event in call.events if event in run.compactions)
 
@@ -169,7 +168,7 @@ def _row(run: Replay, model: str) -> Iterator[str]:
 
 
 def _data(run: Replay, model: str) -> dict[str, Any]:
-    """`run` for machines and for the page of a session; costs, by the price of a cache read, are in uncached tokens."""
+    """Return `run` as data for machines and for the page; costs are in uncached tokens, by the price of a cache read."""
     bill, without = _dollars(run, model)
     return {
         "preset": run.preset,
@@ -194,14 +193,14 @@ def _data(run: Replay, model: str) -> dict[str, Any]:
 
 
 def _growth(run: Replay) -> Iterator[tuple[int, int]]:
-    """Of each prompt without compaction, the tokens that the call before had, to be read, and the new ones."""
+    """Yield for each prompt without compaction the tokens of the previous call, to be read, and the new ones."""
     return (
         (before, max(0, now - before)) for before, now in pairwise([0, *(call.history_tokens for call in run.calls)])
     )
 
 
 def _dollars(run: Replay, model: str) -> tuple[float | None, float | None]:
-    """What the input of all calls costs with `model`, as sent and without compaction; None where that is not known."""
+    """Return the dollars for the input of all calls with `model`, as sent and without compaction; None if unknown."""
     sent = (cached_prompt(call.cached_tokens, call.sent_tokens - call.cached_tokens) for call in run.calls)
     without = (cached_prompt(*grown) for grown in _growth(run))
     return dollars(model, *sent), dollars(model, *without)
