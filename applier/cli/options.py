@@ -58,15 +58,17 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 transcript: Decorator = click.argument("transcript", type=EXISTING_FILE)
 part: Decorator = click.option(
-    "--part", type=int, metavar="N", help="Of a file with several conversations or a session log: only part N."
+    "--part", type=int, metavar="N", help="Only part N of a file with several conversations, or of a session log."
 )
 as_csv: Decorator = click.option("--csv", "as_csv", is_flag=True, help="Print every row as CSV, for a spreadsheet.")
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
-show_all: Decorator = click.option("--all", "show_all", is_flag=True, help="One row a turn; fold nothing.")
-store_option: Decorator = click.option(
-    "--store", metavar="FILE|URL", help="Where originals live (default: $COMPACTOR_STORE, or your own)."
+show_all: Decorator = click.option(
+    "--all", "show_all", is_flag=True, help="Show every line, and one row for each turn."
 )
-task: Decorator = click.option("--task", help="What the agent is to do now (default: the transcript's own).")
+store_option: Decorator = click.option(
+    "--store", metavar="FILE|URL", help="Store of the originals (default: $COMPACTOR_STORE, or your own file)."
+)
+task: Decorator = click.option("--task", help="Current task of the agent (default: the transcript's own).")
 
 _TURNS = re.compile(r"t?([1-9][0-9]{0,8})(?:-t?([1-9][0-9]{0,8}))?")
 """``t12``, ``12``, ``t12-t14``, ``12-14``; not ``t0``, ``t12-``."""
@@ -93,7 +95,7 @@ def agreed(*, yes: bool, as_json: bool) -> bool:
         click.UsageError: standard input is no terminal.
     """
     if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody to ask here: say --yes to make this change.")
+        raise click.UsageError("standard input is no terminal: use --yes to make this change.")
     return yes or click.confirm("Make this change?", abort=True, err=as_json)
 
 
@@ -101,15 +103,15 @@ MOST_FAILURES = 3
 """Consecutive calls without an answer of the model after which a run stops."""
 
 
-def check_cap(what: str, model: str, reckoned: float, cap: float) -> None:
+def check_cap(what: str, model: str, estimated_cost: float, cap: float) -> None:
     """Refuse work that could cost more than `cap` dollars.
 
     Raises:
         SettingsError: the estimate is over the cap.
     """
-    if reckoned > cap:
-        price = f"{money(reckoned)} with {model}, more than --cap {cap:g}"
-        raise SettingsError(f"{what} may cost {price}: raise it, or say --planner rules")
+    if estimated_cost > cap:
+        price = f"{money(estimated_cost)} with {model}, more than --cap {cap:g}"
+        raise SettingsError(f"{what} may cost {price}: raise --cap, or use --planner rules")
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:

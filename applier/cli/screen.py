@@ -162,8 +162,8 @@ def print_data(text: str) -> None:
 
 def show_page(server: Any) -> None:
     """Serve a page with `server`, a `PageServer`, until it is finished or Ctrl-C."""
-    echo(f"Open once, in a browser on this machine: {server.link}", err=True)
-    echo("Finish there, or here by Ctrl-C.", err=True)
+    echo(f"Open this link in a browser on this machine; it works once: {server.link}", err=True)
+    echo("Finish on the page, or press Ctrl-C here.", err=True)
     with suppress(KeyboardInterrupt):
         server.run()
 

@@ -171,7 +171,7 @@ def evaluate_files(
     work = partial(_file_rows, methods=methods, ratios=ratios, model=model)
     made = {}
     for path, result in in_processes(work, paths, workers) if workers > 1 else ((path, work(path)) for path in paths):
-        made[path] = result or ([], f"{path}: the process that measured it died")
+        made[path] = result or ([], f"{path}: the measuring process died")
         done()
     results = [made[path] for path in paths]
     return [row for rows, _ in results for row in rows], [problem for _, problem in results if problem]

@@ -133,7 +133,7 @@ def read_exams(places: Sequence[Path]) -> list[Exam]:
     """
     paths = [path for place in places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
     if not paths:
-        raise TranscriptError(f"{', '.join(map(str, places))}: no exams (.json) in there")
+        raise TranscriptError(f"{', '.join(map(str, places))}: contains no exams (.json)")
     return [_exam(path) for path in paths]
 
 
@@ -156,11 +156,11 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
     for exam in exams:
         path = known.get(exam.transcript)
         if path is None:
-            raise TranscriptError(f"{exam.transcript}: the exam's transcript is not among the given ones")
+            raise TranscriptError(f"{exam.transcript}: the exam's transcript is not among the named files")
         transcript = read_transcript(path)
         tokens = message_tokens(transcript.messages)
         if not tokens:
-            raise TranscriptError(f"{path}: holds no text that a question could be about")
+            raise TranscriptError(f"{path}: contains no text for questions")
         yield ExamSample(exam, transcript.messages, transcript.task, tokens)
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from applier.learning.lessons import Lesson, error_subject, folded, sentence_key, sentences
+from applier.learning.lesson import Lesson, error_subject, folded, sentence_key, sentences
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.changes import changed_paths

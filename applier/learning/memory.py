@@ -12,16 +12,16 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from applier.learning.files import digest_of
-from applier.learning.lessons import Lesson
-from applier.learning.propose import Heard, Line, Review
+from applier.learning.learned_files import digest_of
+from applier.learning.lesson import Lesson
+from applier.learning.propose import Heard, ProposedLine, Review
 from applier.store.store import Store
 from planner.evidence import Evidence
 from planner.evidence.state import commits
 from planner.reading.lazy_property import lazy_property
 
 if TYPE_CHECKING:
-    from applier.learning.conversations import Conversation
+    from applier.learning.finished_conversations import FinishedConversation
 
 __all__ = ["Memory"]
 
@@ -63,12 +63,14 @@ class Memory:
         """True if the person approved `line` as it stands."""
         return digest_of(line) in self.approved.values()
 
-    def is_read(self, conversation: Conversation, reader: str) -> bool:
+    def is_read(self, conversation: FinishedConversation, reader: str) -> bool:
         """True if it was read as it is now, by `reader` or a better one: a model reads more than ``rules``."""
         known = self.conversations.get(conversation.name, {})
         return known.get("digest") == conversation.digest and (reader == "rules" or known.get("reader") == reader)
 
-    def keep(self, conversation: Conversation, reader: str, lessons: Sequence[Lesson], evidence: Evidence) -> None:
+    def keep(
+        self, conversation: FinishedConversation, reader: str, lessons: Sequence[Lesson], evidence: Evidence
+    ) -> None:
         """Keep what `reader` read in it, and which commits it made."""
         ends = [evidence.turns[lesson.turn].turn.stop for lesson in lessons]
         read = {
@@ -97,7 +99,7 @@ class Memory:
             kept = {**review.state, "histories": sorted(self.conversations)}
             self.store.set_state(f"lessons-review:{self._project}", kept)
 
-    def lines(self, every: Sequence[Line]) -> list[Line]:
+    def lines(self, every: Sequence[ProposedLine]) -> list[ProposedLine]:
         """What is proposed of `every` line: what a review left, and what of conversations that only rules read."""
         review = self.review
         waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}

@@ -17,14 +17,14 @@ from hashlib import sha256
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from applier.learning.lessons import KINDS, Kind, Lesson, beginnings, folded, is_plain, sentence_key, stated
+from applier.learning.lesson import KINDS, Kind, Lesson, beginnings, folded, is_plain, sentence_key, stated
 from planner.evidence.grounding import NameIndex, invented
 from planner.evidence.state import shortened
 
 if TYPE_CHECKING:
     from planner.model.lessons import ReviewedLine
 
-__all__ = ["MOST_CANDIDATES", "Group", "Heard", "Line", "Review", "is_over", "proposed_lines"]
+__all__ = ["MOST_CANDIDATES", "Group", "Heard", "ProposedLine", "Review", "is_over", "proposed_lines"]
 
 FAILURE_DAYS, ENVIRONMENT_DAYS = 90, 30
 """After so many days an error that did not come back is no longer told; sooner one of the machine that it was on."""
@@ -85,7 +85,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ProposedLine:
     """One line that a person may approve."""
 
     kind: Kind
@@ -111,7 +111,7 @@ def _dated(source: str, day: str) -> str:
     return f"{source}, {day}" if day else source
 
 
-def proposed_lines(heard: Sequence[Heard], today: date) -> list[Line]:
+def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
     """The lines, kind by kind, each by its newest source, the newest first."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
     for one in sorted(_once(heard), key=_age, reverse=True):
@@ -141,7 +141,7 @@ def _is_worth(kind: str, same: Sequence[Heard]) -> bool:
     return lasts and not (came_back and all(one.lesson.is_long for one in same))
 
 
-def _line(kind: str, same: Sequence[Heard]) -> Line:
+def _line(kind: str, same: Sequence[Heard]) -> ProposedLine:
     """The newest form; of an error the newest that was mended; of a decision with what it replaces."""
     told = next((one for one in same if one.lesson.mended), same[0])
     alike = [one for one in same if kind == "error" or one.lesson.text == told.lesson.text]
@@ -151,7 +151,7 @@ def _line(kind: str, same: Sequence[Heard]) -> Line:
     if kind == "decision" and (older := next((one for one in same if one.lesson.text != text), None)):
         is_newer = older.conversation == told.conversation or (told.day and older.day)
         text += _beside(REPLACES if is_newer else CONTRADICTS, older)
-    return Line(told.lesson.kind, text, sources)
+    return ProposedLine(told.lesson.kind, text, sources)
 
 
 def _beside(verb: str, other: Heard) -> str:
@@ -160,7 +160,7 @@ def _beside(verb: str, other: Heard) -> str:
     return f"; {verb} “{words}” ({_dated(other.source, other.day)})"
 
 
-def _beside_each_other(wishes: Sequence[Line]) -> list[Line]:
+def _beside_each_other(wishes: Sequence[ProposedLine]) -> list[ProposedLine]:
     """`wishes`, newest first: those that are against each other say so; one that says that it changes something stands
     in the older's place."""
     lines = dict(enumerate(wishes))
@@ -179,7 +179,7 @@ def _beside_each_other(wishes: Sequence[Line]) -> list[Line]:
     return list(lines.values())
 
 
-def _are_opposed(one: Line, other: Line) -> bool:
+def _are_opposed(one: ProposedLine, other: ProposedLine) -> bool:
     """True for wishes about the same of which one demands what the other forbids."""
     texts = [line.sources[0].lesson.words for line in (one, other)]
     words = [set(sentence_key(text).split()) - _WEIGHTLESS for text in texts]
@@ -203,14 +203,14 @@ class Group:
     """New words; empty: those of the first."""
     replaces: tuple[str, ...] = ()
 
-    def line(self, known: Mapping[str, Line]) -> Line:
+    def line(self, known: Mapping[str, ProposedLine]) -> ProposedLine:
         """The line, of those of its own that are `known`."""
         first, *others = (known[key] for key in self.of if key in known)
         text = stated(first.kind, self.text, first.sources[0].lesson.words) if self.text else first.text
         older = next((known[key].sources[0] for key in self.replaces if key in known), None)
         sources = (*first.sources, *(source for one in others for source in one.sources))
         gone = (*first.replaced, *(one.key for one in others), *self.replaces)
-        return Line(first.kind, text + (_beside(REPLACES, older) if older else ""), sources, gone)
+        return ProposedLine(first.kind, text + (_beside(REPLACES, older) if older else ""), sources, gone)
 
 
 @dataclass(frozen=True)
@@ -231,16 +231,16 @@ class Review:
         """It as it is kept."""
         return {"groups": [list(asdict(group).values()) for group in self.groups], "seen": sorted(self.seen)}
 
-    def standing(self, lines: Sequence[Line]) -> Iterator[tuple[Group, Line]]:
+    def standing(self, lines: Sequence[ProposedLine]) -> Iterator[tuple[Group, ProposedLine]]:
         """What of `lines` it left, as it worded it."""
         known = {line.key: line for line in lines}
         yield from ((group, group.line(known)) for group in self.groups if any(key in known for key in group.of))
 
-    def unseen(self, lines: Sequence[Line]) -> list[Line]:
+    def unseen(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
         """Those of `lines` that it was not shown."""
         return [line for line in lines if line.key not in self.seen]
 
-    def grown(self, lines: Sequence[Line], ask: Callable[[str], Sequence[ReviewedLine]]) -> Review:
+    def grown(self, lines: Sequence[ProposedLine], ask: Callable[[str], Sequence[ReviewedLine]]) -> Review:
         """It, with what `ask`, given the candidates, says of the oldest of `lines` that it was not shown, and of what
         stands."""
         standing = sorted(self.standing(lines), key=_line_age)
@@ -252,11 +252,11 @@ class Review:
         return Review((*(group for group, _ in others), *groups), self.seen.union(line.key for _, line in new))
 
 
-def _line_age(one: tuple[Group, Line]) -> tuple[str, float, str, int]:
+def _line_age(one: tuple[Group, ProposedLine]) -> tuple[str, float, str, int]:
     return _age(one[1].sources[0])
 
 
-def _candidates(shown: Mapping[str, tuple[Group, Line]], kept: Collection[Group]) -> str:
+def _candidates(shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collection[Group]) -> str:
     """What is asked about: a line each, below the conversation it is from."""
     rows, heading = [], ""
     for name, (group, line) in shown.items():
@@ -269,7 +269,7 @@ def _candidates(shown: Mapping[str, tuple[Group, Line]], kept: Collection[Group]
 
 
 def _groups(
-    answer: Sequence[ReviewedLine], shown: Mapping[str, tuple[Group, Line]], kept: Collection[Group]
+    answer: Sequence[ReviewedLine], shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collection[Group]
 ) -> list[Group]:
     """What of an answer holds: each candidate in one line, what stands already first; new words, if all that they name
     is named by candidates of its conversations, else the old ones."""

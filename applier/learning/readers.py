@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.agent_calls import check_commands, failures, passes_again, reasons
-from applier.learning.conversations import Conversation
-from applier.learning.lessons import (
+from applier.learning.finished_conversations import FinishedConversation
+from applier.learning.lesson import (
     Kind,
     Lesson,
     beginnings,
@@ -27,7 +27,7 @@ from applier.learning.lessons import (
     stated,
     stems,
 )
-from applier.learning.propose import MOST_CANDIDATES, Line, Review
+from applier.learning.propose import MOST_CANDIDATES, ProposedLine, Review
 from applier.learning.wishes import choices, is_lasting, is_question, wishes
 from applier.settings import load_settings
 from planner.analysis import Analysis, analyze_history
@@ -66,25 +66,25 @@ class Reader:
         """The model and its prompts, or ``rules``."""
         return self.model.name if self.model is not None else "rules"
 
-    def reckoned(self, due: Sequence[Conversation], known: Review, unseen: int) -> float:
+    def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
         """The dollars that asking once about each of these costs at most, and about what they teach, together with so
         many lines that the review does not know yet."""
         if self.model is None:
             return 0.0
-        each = sum(self.model.reckoned(one.tokens) for one in due)
-        return each + self.reckoned_review(known, unseen + MOST_LESSONS * len(due))
+        each = sum(self.model.estimated_cost(one.tokens) for one in due)
+        return each + self.estimated_review_cost(known, unseen + MOST_LESSONS * len(due))
 
-    def reckoned_review(self, known: Review, unseen: int) -> float:
+    def estimated_review_cost(self, known: Review, unseen: int) -> float:
         """The dollars that asking about so many lines costs at most that the review does not know yet."""
         asked = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
         beside = min(MOST_CANDIDATES, len(known.groups) + unseen - asked[0]) if asked else 0
-        return sum(self.model.reckoned_review(one + beside) for one in asked if self.model is not None)
+        return sum(self.model.estimated_review_cost(one + beside) for one in asked if self.model is not None)
 
     def cost(self, usage: Usage) -> float:
         """The dollars that `usage` costs."""
         return self.model.price(usage) if self.model is not None else 0.0
 
-    def read(self, conversation: Conversation) -> Reading:
+    def read(self, conversation: FinishedConversation) -> Reading:
         """Its lessons, what they were read from, and what that used.
 
         Raises:
@@ -96,7 +96,7 @@ class Reader:
         answer, usage = self.model.ask(analysis)
         return with_written(answer, analysis.evidence), analysis.evidence, usage
 
-    def review(self, known: Review, lines: Sequence[Line]) -> tuple[Review, Usage]:
+    def review(self, known: Review, lines: Sequence[ProposedLine]) -> tuple[Review, Usage]:
         """`known`, with what the model makes of those of `lines` that were not shown to it, and what that used.
 
         Raises:
@@ -112,7 +112,7 @@ class Reader:
         return known.grown(lines, ask), used
 
 
-def _analysis(conversation: Conversation) -> Analysis:
+def _analysis(conversation: FinishedConversation) -> Analysis:
     return analyze_history(conversation.load(), TokenCounter.for_model(""))
 
 

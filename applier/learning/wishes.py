@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import chain, pairwise, takewhile
 
-from applier.learning.lessons import Kind, Lesson, folded, sentence_key, sentences
+from applier.learning.lesson import Kind, Lesson, folded, sentence_key, sentences
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.state import shortened

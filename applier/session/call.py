@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from applier.learning.files import lines_for, opening_text
+from applier.learning.learned_files import lines_for, opening_text
 from applier.learning.memory import Memory
 from applier.session.compaction import NO_BOUNDS, Compaction, attempt, may_store, rest, rests, situation_of
 from applier.session.frame import Edits, draft

@@ -179,7 +179,7 @@ class ReviewPage:
         for turn_id, own in revision.turns.items():
             turn = self._analysis.evidence.turns.get(turn_id)
             if turn is None:
-                raise SettingsError(f"{turn_id[:20]!r} is no turn of this plan")
+                raise SettingsError(f"{turn_id[:20]!r} is not a turn of this plan")
             excerpts = None if own.lines is None else ranges_of(n for n in own.lines if 0 < n <= len(turn.lines))
             yield Edit(turn.turn.number, turn.turn.number, own.strategy, excerpts)
 

@@ -89,11 +89,11 @@ class LessonsModel:
         """Return the dollars that `usage` costs, at the highest known price if the model's own is unknown."""
         return dollars_at_most(self.endpoint.model, usage)
 
-    def reckoned(self, tokens: int) -> float:
+    def estimated_cost(self, tokens: int) -> float:
         """The dollars that asking about a conversation of so many tokens costs at most."""
         return self.price(self._usage("learn_system", min(tokens, CARDS_TOKENS), ANSWER_TOKENS))
 
-    def reckoned_review(self, candidates: int) -> float:
+    def estimated_review_cost(self, candidates: int) -> float:
         """The dollars that asking about so many candidates at once costs at most."""
         answer = min(REVIEW_TOKENS, candidates * LINE_TOKENS)
         return self.price(self._usage("review_system", candidates * CANDIDATE_TOKENS, answer))

@@ -20,9 +20,9 @@ from pathlib import Path
 from rich.console import Console
 
 from applier.adapters.transcripts import read_transcript
-from applier.learning.files import mattering, opening_text
-from applier.learning.lessons import Lesson
-from applier.learning.propose import Heard, Line, Review, proposed_lines
+from applier.learning.learned_files import mattering, opening_text
+from applier.learning.lesson import Lesson
+from applier.learning.propose import Heard, ProposedLine, Review, proposed_lines
 from applier.learning.readers import lessons_of, with_written
 from planner.analysis import Analysis, analyze_history
 from planner.model.answer import json_in
@@ -93,7 +93,7 @@ def prompt_of(analysis: Analysis) -> str:
 
 def lines_of_projects(
     paths: Sequence[Path], answers: Path | None = None, reviews: Path | None = None
-) -> Iterator[tuple[str, Line]]:
+) -> Iterator[tuple[str, ProposedLine]]:
     """The lines of each project, as of the day of its last conversation."""
     for project, lines in _projects(paths, answers):
         review = reviews / f"{project}.json" if reviews else None
@@ -103,7 +103,7 @@ def lines_of_projects(
         yield from ((project, line) for line in lines)
 
 
-def _projects(paths: Sequence[Path], answers: Path | None) -> Iterator[tuple[str, list[Line]]]:
+def _projects(paths: Sequence[Path], answers: Path | None) -> Iterator[tuple[str, list[ProposedLine]]]:
     for project, own in groupby(paths, lambda path: path.stem.partition("__")[0]):
         times = {path: _time(path) for path in own}
         heard = [

@@ -73,7 +73,7 @@ def test_an_exam_about_a_transcript_without_text_is_told(compactor, folder, cont
     (folder / "exam.json").write_text(json.dumps({"transcript": "mute", "questions": [question]}))
     (folder / "mute.json").write_text(json.dumps([{"role": "user", "content": content}] if content else []))
     ran = compactor("eval", "mute.json", "--probes", "exam.json")
-    assert (ran.code, ran.err) == (1, "compactor: mute.json: holds no text that a question could be about\n")
+    assert (ran.code, ran.err) == (1, "compactor: mute.json: contains no text for questions\n")
 
 
 def test_an_exam_is_scored_by_kind_and_says_what_is_lost(compactor):

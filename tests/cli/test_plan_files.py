@@ -68,7 +68,7 @@ def test_each_file_is_a_row_and_what_is_none_costs_itself_alone(compactor, files
     table = ran.err.splitlines()
     assert table[2].split()[:3] == ["anthropic", "5", f"{sum(row['messages'] for row in rows)}"]
     assert sum("not planned: 1, " in line for line in table) == 2
-    assert table[-1] == "compactor: not planned: 2 of 7 files; their rows say why"
+    assert table[-1] == "compactor: not planned: 2 of 7 files; the reasons are in their rows"
 
 
 @pytest.mark.real

@@ -351,7 +351,7 @@ def test_nothing_is_asked_over_the_cap_and_what_it_may_cost_is_said_first(asking
     with Loopback(answering(lessons(SOUND))) as server:
         ran = asking(server, "--cap", "0.00001", "--yes")
         assert ran.code == 2
-        assert "1 conversations, and a review of what they teach, may cost" in ran.err
+        assert "1 conversations, and a review of their lessons, may cost" in ran.err
         assert server.requests == []
         assert "at most ≈ $0.00" in asking(server, "--yes").err
 

@@ -6,8 +6,8 @@ from datetime import date, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.learning.files import BEGIN, END, approved_lines, digest_of, learned_lines, merged
-from applier.learning.lessons import Lesson, sentence_key
+from applier.learning.learned_files import BEGIN, END, approved_lines, digest_of, learned_lines, merged
+from applier.learning.lesson import Lesson, sentence_key
 from applier.learning.propose import Heard, proposed_lines
 
 TODAY = date(2026, 11, 23)

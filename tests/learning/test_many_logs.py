@@ -3,7 +3,7 @@
 import pytest
 
 from applier.adapters.transcripts import transcript_files
-from applier.learning.conversations import MANY, Conversation, conversations_in
+from applier.learning.finished_conversations import MANY, FinishedConversation, conversations_in
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def test_many_are_found_as_one_by_one(logs, folder):
     every = conversations_in([logs], projects, now)
     alone = [one for path in transcript_files([logs]) for one in conversations_in([path], projects, now)]
     assert [(type(one), one.name) for one in every] == [(type(one), one.name) for one in alone]
-    assert [one.digests for one in every if isinstance(one, Conversation)] == [
-        one.digests for one in alone if isinstance(one, Conversation)
+    assert [one.digests for one in every if isinstance(one, FinishedConversation)] == [
+        one.digests for one in alone if isinstance(one, FinishedConversation)
     ]
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.learning.files import digest_of, learned_lines, merged
-from applier.learning.lessons import Lesson
+from applier.learning.learned_files import digest_of, learned_lines, merged
+from applier.learning.lesson import Lesson
 from applier.learning.propose import MOST_CANDIDATES, Heard, Review, proposed_lines
 from planner.model.lessons import ReviewedLine
 from planner.model.prompts import safe_text

@@ -97,7 +97,7 @@ def test_forgetting_says_what_is_left(run, filled):
         plan_id = store.save_plan(plan_for(read_history([{"role": "user", "content": "elsewhere"}])))
         key = store.histories()[0].key
     code, out, err = run("store", "forget", key, "--yes", "--store", filled)
-    assert (code, out) == (1, f"{key} is forgotten; its references restore nothing any more\n")
+    assert (code, out) == (1, f"{key} is forgotten; its references cannot be restored\n")
     assert err == (
         f"compactor: left: plans of histories that were never saved may speak of it: {plan_id}: "
         "forget them by their ids\n"

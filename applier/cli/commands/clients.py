@@ -32,7 +32,7 @@ from applier.adapters.wrapped_client import wrapped_client
 from applier.cli.commands import servers
 from applier.cli.files import make_folder, read_file
 from applier.cli.options import as_json, existing_store, output_option, store_anywhere, store_option
-from applier.cli.planning import planned, planning_options, write_view
+from applier.cli.plan_transcripts import planned, planning_options, write_view
 from applier.cli.screen import echo, print_json, working
 from applier.plan_review import reviewed
 from applier.processes import program, program_file

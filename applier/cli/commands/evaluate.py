@@ -27,7 +27,7 @@ COLUMNS = {
     "plain": "plain",
     "context": "in_context",
     "failed": "failures_kept",
-    "said": "demands_kept",
+    "demands": "demands_kept",
     "invalid": "violations",
     "payback": "payback_calls",
 }
@@ -44,7 +44,7 @@ _EXISTING = click.Path(exists=True, path_type=Path)
     multiple=True,
     default=["rules"],
     show_default=True,
-    help=f"What to compare, once each: {', '.join(METHODS)}, prompts:DIR, or module:function (by PYTHONPATH).",
+    help=f"Method to measure; repeatable: {', '.join(METHODS)}, prompts:DIR, recorded:DIR, or module:function.",
 )
 @click.option(
     "--ratio",
@@ -53,14 +53,14 @@ _EXISTING = click.Path(exists=True, path_type=Path)
     multiple=True,
     help="Target sizes, as shares of the tokens (default: .25, .1, .04; with --probes .1).",
 )
-@click.option("--model", help="The planner model of the methods `model` and `prompts:DIR`.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@click.option("--lost", is_flag=True, help="Say what each cut lost, too.")
+@click.option("--model", help="Planner model of the methods `model` and `prompts:DIR`.")
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
+@click.option("--lost", is_flag=True, help="Also list what each cut lost.")
 @click.option(
     "--probes",
     metavar="FILE|DIR",
     type=_EXISTING,
-    help="Exams to hold instead: questions about the transcripts, as JSON (docs/evaluation.md says the form).",
+    help="Exams to run instead: questions about the transcripts, as JSON (see docs/evaluation.md).",
 )
 @as_json
 @as_csv
@@ -83,7 +83,7 @@ def eval_command(
     """
     paths = transcript_files(places)
     if not paths:
-        raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
+        raise TranscriptError(f"{places[0]}: contains no transcripts (.json, .jsonl)")
     if probes:
         views = _exam_views(probes, paths, methods, ratios or (0.10,), model)
         _print_exams(views, lost=lost, as_json=as_json, as_csv=as_csv)
@@ -105,7 +105,7 @@ def eval_command(
         for row in rows if lost else ():
             _print_losses(row)
         table = [{title: getattr(mean, name) for title, name in COLUMNS.items()} for mean in means]
-        _print_rows(table, "no cut of these transcripts is long enough to measure, or its prompt has no answer yet")
+        _print_rows(table, "no cut of these transcripts is long enough, or its prompt has no answer yet")
     if problems:
         raise TranscriptError(f"not measured: {'; '.join(problems)}")
 
@@ -122,7 +122,7 @@ def _cell(value: str | float | None) -> str:
 
 def _print_losses(row: EvaluationRow) -> None:
     losses = (row.recall.lost, row.recall.bare, row.survival.failures_lost, row.survival.demands_lost)
-    titled = zip(("lost", "bare", "failed", "said"), losses, strict=True)
+    titled = zip(("lost", "bare", "failed", "demands"), losses, strict=True)
     lines = (f"{title}: {what}" for title, lost in titled for what in lost)
     _print_list(f"{row.cut} {row.method} {row.ratio:.2f}", lines)
 
@@ -145,7 +145,7 @@ def _exam_views(
             done()
     missing = [name for name in methods if name not in {view.method for view in views}]
     if missing:
-        raise SettingsError(f"{missing[0]}: nothing recorded for these exams: answer the prompts written there")
+        raise SettingsError(f"{missing[0]}: no recorded answers: answer the prompts written to that folder")
     return views
 
 

@@ -22,10 +22,16 @@ import click
 from applier.cli import options
 from applier.cli.files import make_folder, write_unchanged
 from applier.cli.screen import echo, print_json, print_table, progress, shorten
-from applier.learning.conversations import MANY, Conversation, Unread, conversations_in, stored_conversations
-from applier.learning.files import LearnedFiles, difference, digest_of
+from applier.learning.finished_conversations import (
+    MANY,
+    FinishedConversation,
+    Unread,
+    conversations_in,
+    stored_conversations,
+)
+from applier.learning.learned_files import LearnedFiles, difference, digest_of
 from applier.learning.memory import Memory
-from applier.learning.propose import MOST_CANDIDATES, Line, proposed_lines
+from applier.learning.propose import MOST_CANDIDATES, ProposedLine, proposed_lines
 from applier.learning.readers import Reader, Reading, open_reader
 from applier.processes import all_cores, in_processes
 from applier.store.opening import open_store, store_file
@@ -44,13 +50,17 @@ _PLACE = click.Path(exists=True, path_type=Path)
 @click.command
 @click.argument("logs", nargs=-1, type=_PLACE)
 @click.option("--project", type=_FOLDER, default=".", help="The project's folder (default: this one).")
-@click.option("--also", multiple=True, metavar="DIR", help="Where the project lay, too: on another machine, say.")
-@click.option("--into", metavar="FILE", default="", help="One file of the project, as AGENTS.md, between marks.")
-@click.option("--planner", type=click.Choice(["auto", "rules", "model"]), help="Who reads (default: auto).")
-@click.option("--model", help="The model that reads, or an instructor provider string.")
+@click.option("--also", multiple=True, metavar="DIR", help="Another folder of the project, say on another machine.")
+@click.option("--into", metavar="FILE", default="", help="Keep all lines in one file, between marks: AGENTS.md.")
+@click.option("--planner", type=click.Choice(["auto", "rules", "model"]), help="Reader (default: auto).")
+@click.option("--model", help="Reading model, or an instructor provider string.")
 @click.option("--prompts", metavar="DIR", type=_FOLDER, help="Your own folder of prompts.")
-@click.option("--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Dollars that it may cost.")
-@click.option("--approve", is_flag=True, help="Only approve what stands in the files already: a colleague's lines.")
+@click.option(
+    "--cap", type=click.FloatRange(0), default=1.0, show_default=True, help="Dollars that the model may cost."
+)
+@click.option(
+    "--approve", is_flag=True, help="Only approve lines that the files already contain, such as a colleague's."
+)
 @options.change_options
 @options.store_option
 @options.as_json
@@ -109,11 +119,11 @@ class _Learned:
     files: LearnedFiles
     today: date
 
-    def untold(self) -> list[Line]:
+    def untold(self) -> list[ProposedLine]:
         """Return the lessons that no file contains."""
         return self.files.untold(proposed_lines(self.memory.heard, self.today))
 
-    def merged(self, texts: Mapping[str, str], lines: Sequence[Line]) -> dict[str, str]:
+    def merged(self, texts: Mapping[str, str], lines: Sequence[ProposedLine]) -> dict[str, str]:
         """Return the `texts` of the files with these `lines`."""
         return self.files.merged(texts, lines, self.memory.approved, self.today)
 
@@ -136,14 +146,14 @@ def _print(report: Mapping[str, Any]) -> None:
 
 def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
     count = report["conversations"]
-    read = f"{report['read_now']} of them now, by {report['reader']}"
-    yield f"{count} finished conversation{'s' * (count != 1)} of this project, read {read}"
+    read = f"read now: {report['read_now']}, by {report['reader']}"
+    yield f"{count} finished conversation{'s' * (count != 1)} of this project; {read}"
     others = Counter(one["why"] for one in report["unread"] if not one["bad"])
     yield from (f"left out: {number} that {why}" for why, number in others.most_common())
     if not count and any(why.startswith("worked in") for why in others):
-        yield "did this project lie in one of these folders? Name it with --also"
+        yield "If one of these folders was this project, name it with --also."
     elif not (count or others):
-        yield "name logs of a client to be read, as ~/.claude/projects or ~/.codex/sessions"
+        yield "Name logs of a client, such as ~/.claude/projects or ~/.codex/sessions."
 
 
 def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
@@ -155,20 +165,20 @@ def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
 
 
 def _read_all(
-    every: Sequence[Conversation | Unread], learned: _Learned, reader: Reader, cap: float, *, apart: bool
-) -> tuple[dict[str, Any], list[Line]]:
+    every: Sequence[FinishedConversation | Unread], learned: _Learned, reader: Reader, cap: float, *, apart: bool
+) -> tuple[dict[str, Any], list[ProposedLine]]:
     """Read the new conversations, have a model review their lessons, and return a report and the lines.
 
     Raises:
         SettingsError: the cost could be over `cap`; nothing was asked.
     """
-    memory, own = learned.memory, [one for one in every if isinstance(one, Conversation)]
+    memory, own = learned.memory, [one for one in every if isinstance(one, FinishedConversation)]
     due = [one for one in own if not memory.is_read(one, reader.name)]
     if reader.model is not None:
-        dollars = reader.reckoned(due, memory.review, len(memory.review.unseen(learned.untold())))
-        options.check_cap(f"{len(due)} conversations, and a review of what they teach,", reader.name, dollars, cap)
+        dollars = reader.estimated_cost(due, memory.review, len(memory.review.unseen(learned.untold())))
+        options.check_cap(f"{len(due)} conversations, and a review of their lessons,", reader.name, dollars, cap)
         if dollars:
-            what = f"{len(due)} conversations to read, and what they teach to review"
+            what = f"{len(due)} conversations to read, and their lessons to review"
             echo(f"{what}, with {reader.name}: at most {money(dollars)}", err=True)
     report: dict[str, Any] = {"conversations": len(own), "read_now": 0, "reader": reader.name, "dollars": 0.0}
     report |= {"problems": [], "unread": [vars(one) for one in every if isinstance(one, Unread)]}
@@ -179,13 +189,15 @@ def _read_all(
     return report, memory.lines(lines)
 
 
-def _review_lines(lines: Sequence[Line], memory: Memory, reader: Reader, cap: float, report: dict[str, Any]) -> None:
+def _review_lines(
+    lines: Sequence[ProposedLine], memory: Memory, reader: Reader, cap: float, report: dict[str, Any]
+) -> None:
     """Have new `lines` reviewed, as far as the cap allows."""
     while unseen := len(memory.review.unseen(lines)):
-        reckoned = reader.reckoned_review(memory.review, min(unseen, MOST_CANDIDATES))
-        why = f"that may cost {money(reckoned)} more: raise --cap"
+        estimated_cost = reader.estimated_review_cost(memory.review, min(unseen, MOST_CANDIDATES))
+        why = f"that may cost {money(estimated_cost)} more: raise --cap"
         try:
-            if report["dollars"] + reckoned <= cap:
+            if report["dollars"] + estimated_cost <= cap:
                 review, usage = reader.review(memory.review, lines)
                 memory.keep_review(review)
                 report["dollars"] += reader.cost(usage)
@@ -193,12 +205,17 @@ def _review_lines(lines: Sequence[Line], memory: Memory, reader: Reader, cap: fl
         except PlannerUnavailable as error:
             why = str(error)
             report["dollars"] += reader.cost(_spent(error))
-        report["problems"].append(f"not reviewed, and not shown: {unseen} lines; {why}; run it again")
+        report["problems"].append(f"not reviewed and not shown: {unseen} lines; {why}; run the command again")
         return
 
 
 def _read_due(
-    due: Sequence[Conversation], readings: Readings, memory: Memory, reader: Reader, cap: float, report: dict[str, Any]
+    due: Sequence[FinishedConversation],
+    readings: Readings,
+    memory: Memory,
+    reader: Reader,
+    cap: float,
+    report: dict[str, Any],
 ) -> None:
     """Read the conversations in `due`, store the lessons of each at once, and update `report`."""
     usage, failures, problems = Usage(), 0, report["problems"]
@@ -215,7 +232,7 @@ def _read_due(
             step()
             report["dollars"] = reader.cost(usage)
             if failures >= options.MOST_FAILURES or report["dollars"] > cap:
-                problems.append(f"stopped behind {one.name}: run it again to go on")
+                problems.append(f"stopped after {one.name}: run the command again to continue")
                 break
 
 
@@ -223,10 +240,10 @@ def _spent(error: PlannerUnavailable) -> Usage:
     return error.usage if isinstance(error.usage, Usage) else Usage()
 
 
-Readings = Generator[tuple[Conversation, Reading | PlannerUnavailable]]
+Readings = Generator[tuple[FinishedConversation, Reading | PlannerUnavailable]]
 
 
-def _one_by_one(due: Sequence[Conversation], reader: Reader, *, apart: bool) -> Readings:
+def _one_by_one(due: Sequence[FinishedConversation], reader: Reader, *, apart: bool) -> Readings:
     """Yield the reading of each conversation; many logs are read on all cores if `apart`."""
     if apart and reader.model is None and len(due) >= MANY:
         with closing(in_processes(reader.read, due, all_cores())) as many:
@@ -259,4 +276,8 @@ def commits_command(commit: str | None, project: Path, store: Store, as_json: bo
         names = ("commit", "from", "date", "subject")
         print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
-    print_table(("commit", "from", "date", "subject"), rows, empty="no commits in what `compactor learn` has read")
+    print_table(
+        ("commit", "from", "date", "subject"),
+        rows,
+        empty="no commits in the conversations that `compactor learn` has read",
+    )

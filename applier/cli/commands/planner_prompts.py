@@ -28,11 +28,11 @@ def copy(folder: Path) -> None:
     """Copy the packaged prompts to FOLDER, for editing and for --prompts FOLDER."""
     taken = [name for name in sorted(PROMPTS) if (folder / f"{name}.md").exists()]
     if taken:
-        raise SettingsError(f"{folder / taken[0]}.md is there already: name a new folder, or delete it first")
+        raise SettingsError(f"{folder / taken[0]}.md exists already: name a new folder, or delete it first")
     folder.mkdir(parents=True, exist_ok=True)
     for name, path in load_prompts().files.items():
         write_whole(folder / f"{name}.md", path.read_text("utf-8"))
-    echo(f"{len(PROMPTS)} prompts copied; use them by --prompts {folder}")
+    echo(f"{len(PROMPTS)} prompts copied; use them with --prompts {folder}")
 
 
 @prompts_command.command
@@ -43,7 +43,7 @@ def copy(folder: Path) -> None:
     "folder",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Your own folder of prompts; what is not in it is the packaged one.",
+    help="Your own folder of prompts; missing ones are the packaged ones.",
 )
 @task
 @click.option("--target-ratio", type=SHARE, metavar="R", default=0.25, show_default=True)

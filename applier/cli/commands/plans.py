@@ -20,7 +20,7 @@ import click
 from applier.adapters.transcripts import Transcript, read_transcript, write_transcript
 from applier.cli import options
 from applier.cli.files import digest_of, read_file, read_plan, read_text, write_unchanged, write_whole
-from applier.cli.planning import plan_files, plan_options, planned, planning_options, write_view
+from applier.cli.plan_transcripts import plan_files, plan_options, planned, planning_options, write_view
 from applier.cli.print_review import print_review
 from applier.cli.screen import echo, print_json, screen, show_page, working
 from applier.plan_review import Edit, PlanReview, review_plan, reviewed

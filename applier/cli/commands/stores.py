@@ -41,7 +41,9 @@ def _line_range(text: str) -> tuple[int, int]:
 @click.command
 @click.argument("references", metavar="REF", callback=lambda *given: _references(given[-1]))
 @click.option("--lines", type=_line_range, metavar="FIRST-LAST", help="Only these lines, first and last included.")
-@click.option("--search", metavar="TEXT", help="Only lines that hold TEXT, match it as a pattern, or hold its words.")
+@click.option(
+    "--search", metavar="TEXT", help="Only lines that contain TEXT, match it as a pattern, or contain its words."
+)
 @options.with_store
 @options.as_json
 def restore_command(
@@ -79,14 +81,14 @@ def _references(text: str) -> Iterator[str]:
 @click.command
 @click.argument("history", required=False)
 @click.option("--type", "kind", type=click.Choice(get_args(FactType)), help="Only facts of this type.")
-@click.option("--words", metavar="TEXT", default="", help="Only facts that hold words of TEXT, best first.")
-@click.option("--project", metavar="DIR", help="Only of conversations that worked in this folder.")
+@click.option("--words", metavar="TEXT", default="", help="Only facts with words of TEXT, best first.")
+@click.option("--project", metavar="DIR", help="Only facts of conversations that worked in this folder.")
 @click.option(
     "--since",
     type=options.since,
     metavar="DATE|DAYS",
     default="1970-01-01",
-    help="Only facts extracted since: 2026-11-01, or 7d.",
+    help="Only facts extracted since then: 2026-11-01, or 7d.",
 )
 @options.with_store
 @options.as_json
@@ -101,7 +103,7 @@ def facts_command(
         here = [one for one in stored_facts(store, [history]) if not project or is_within(one.folder, project)]
         facts = facts_about(here, kind=kind, since=since, words=words)
     elif not store.histories():
-        raise StoreError("the store holds no history yet: `compactor apply` saves one")
+        raise StoreError("the store contains no history yet: `compactor apply` saves one")
     else:
         facts = known_facts(store, project=project or "", kind=kind, since=since, words=words)
     if as_json:
@@ -175,9 +177,11 @@ def _conversation_cells(one: StoredConversation) -> Iterator[str]:
 
 
 @store_command.command
-@click.option("--older-than", type=options.age, metavar="TIME", help="Remove what was not used for so long: 30d, 12h.")
 @click.option(
-    "--larger-than", type=options.size, help="Then what was used longest ago, while the store is larger: 2GB, 500MB."
+    "--older-than", type=options.age, metavar="TIME", help="Remove conversations unused for this time: 30d, 12h."
+)
+@click.option(
+    "--larger-than", type=options.size, help="Then remove the longest unused while the store is larger: 2GB, 500MB."
 )
 @options.change_options
 @options.with_store
@@ -191,14 +195,16 @@ def gc(
     if some of its content is left in a file.
     """
     if older_than is None and larger_than is None:
-        raise click.UsageError("say what is not to be kept: --older-than 30d, --larger-than 2GB, or both.")
+        raise click.UsageError("name a limit: --older-than 30d, --larger-than 2GB, or both.")
     collect = partial(collect_garbage, store, older_than_seconds=older_than, larger_than_bytes=larger_than)
     garbage = collect(dry_run=True)
     if not as_json:
         rows = ((one.key, day(one.used), f"{one.messages:,}", f"{one.size_bytes:,}") for one in garbage.histories)
         titles = ("history", "used", "messages", "bytes")
-        print_table(titles, rows, right=("messages", "bytes"), whole=("history", "used"), empty="no history goes")
-        echo(f"{garbage.kept:,} stay; {garbage.events:,} old events go; about {garbage.bytes_after:,} bytes are left")
+        print_table(titles, rows, right=("messages", "bytes"), whole=("history", "used"), empty="no history to remove")
+        echo(
+            f"{garbage.kept:,} stay; {garbage.events:,} old events to remove; about {garbage.bytes_after:,} bytes left"
+        )
     done = not dry_run and (garbage.histories or garbage.events) and options.agreed(yes=yes, as_json=as_json)
     if done:
         garbage = collect()
@@ -223,7 +229,7 @@ _overwrite = click.option("--overwrite", is_flag=True, help="Replace the file if
 def backup(file: Path, overwrite: bool, store: Store) -> None:
     """Write the whole store to FILE, itself a store, while others may use it."""
     back_up(store, file, overwrite=overwrite)
-    echo(f"{file}: {file.stat().st_size:,} bytes, to be named by --store, or taken in by `store import --backup`")
+    echo(f"{file}: {file.stat().st_size:,} bytes; use it with --store, or import it with `store import --backup`")
 
 
 @store_command.command
@@ -237,12 +243,12 @@ def export(history: str, output: Path, overwrite: bool, store: Store) -> None:
     HISTORY is a key that `compactor store list` shows. Everyone with the file can read all of it.
     """
     export_conversation(store, history, output, overwrite=overwrite)
-    echo(f"{output}: {output.stat().st_size:,} bytes; `compactor store import` takes it in")
+    echo(f"{output}: {output.stat().st_size:,} bytes; import it with `compactor store import`")
 
 
 @store_command.command(name="import")
 @click.argument("file", type=options.EXISTING_FILE)
-@click.option("--backup", "is_backup", is_flag=True, help="FILE is a backup of your own store: take all of it.")
+@click.option("--backup", "is_backup", is_flag=True, help="FILE is a backup of your own store: import all of it.")
 @options.store_option
 @options.as_json
 def import_(file: Path, is_backup: bool, store: str | None, as_json: bool) -> None:
@@ -254,12 +260,12 @@ def import_(file: Path, is_backup: bool, store: str | None, as_json: bool) -> No
         print_json({"histories": keys})
     else:
         what = ", ".join(ends) if len(ends) < _FEW else f"{len(ends)} conversations"
-        echo(f"{file}: {what} in the store; their references restore from it")
+        echo(f"{file}: {what} imported; their references can be restored")
 
 
 @store_command.command
 @click.argument("history")
-@click.option("--yes", is_flag=True, help="Yes, for good.")
+@click.option("--yes", is_flag=True, help="Confirm the deletion, which is final.")
 @options.with_store
 @options.as_json
 def forget(history: str, yes: bool, store: Store, as_json: bool) -> int:
@@ -268,10 +274,10 @@ def forget(history: str, yes: bool, store: Store, as_json: bool) -> int:
     HISTORY is a key that `compactor store list` shows, or a plan's id. Exit 1 if some of it is left.
     """
     if not yes:
-        raise click.UsageError(f"what is forgotten never comes back: say --yes to delete {history}.")
+        raise click.UsageError(f"forgotten content cannot be restored: use --yes to delete {history}.")
     left = store.forget(history)
     if not as_json:
-        echo(f"{history} is forgotten; its references restore nothing any more")
+        echo(f"{history} is forgotten; its references cannot be restored")
     return _report_left(left, as_json=as_json)
 
 

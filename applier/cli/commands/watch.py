@@ -35,15 +35,15 @@ CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_to
     "presets",
     type=click.Choice([*PRESETS, "all"]),
     multiple=True,
-    help="Several, or `all`, are compared in a table (default: $COMPACTOR_PRESET, or the project's, or relevance).",
+    help="Preset; several, or `all`, are compared (default: $COMPACTOR_PRESET, the project's, or relevance).",
 )
 @click.option(
     "--window",
     type=click.IntRange(2_000),
-    help="In tokens (default: $COMPACTOR_WINDOW_TOKENS, or the project's, or 200,000).",
+    help="Window in tokens (default: $COMPACTOR_WINDOW_TOKENS, the project's, or 200,000).",
 )
-@click.option("--task", help="What the agent works on (default: the transcript's own).")
-@click.option("--model", default="", help="The model the agent calls: decides counts, thinking and prices.")
+@click.option("--task", help="Task of the agent (default: the transcript's own).")
+@click.option("--model", default="", help="Model of the agent; decides counts, thinking and prices.")
 @click.option("--planner", type=click.Choice(["rules", "model", "auto"]), default="rules", show_default=True)
 @part
 @as_json
@@ -51,7 +51,7 @@ CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_to
 @click.option(
     "--web",
     is_flag=True,
-    help="Show it in a browser on this machine: the size of each prompt, each compaction, what came back, the bill.",
+    help="Show it in a browser on this machine: prompt sizes, compactions, restored content and cost.",
 )
 def watch_command(
     transcript: Path,
@@ -99,7 +99,7 @@ def _print_one(run: Replay, model: str) -> None:
     top = max([call.limit_tokens for call in run.calls[-1:]] + sent, default=1)
     for index, line in enumerate(curve_lines(sent, screen().width - 10, HEIGHT, top)):
         echo(f"{top * (HEIGHT - index) // HEIGHT:>9,} {line}")
-    echo(f"tokens sent in each of {len(sent)} calls; a prompt may have {top:,}\n")
+    echo(f"tokens sent in each of {len(sent)} calls; limit of a prompt: {top:,}\n")
     numbers = ("before", "after", "from", "invalidated")
     titles = ("call", "tier", "why", *numbers, "")
     print_table(titles, starmap(_cells, _compactions(run)), right=("call", *numbers), empty="no compaction")
@@ -168,7 +168,7 @@ def _row(run: Replay, model: str) -> Iterator[str]:
 
 
 def _data(run: Replay, model: str) -> dict[str, Any]:
-    """Return `run` as data for machines and for the page; costs are in uncached tokens, by the price of a cache read."""
+    """Return `run` as JSON data; costs are in uncached tokens, by the price of a cache read."""
     bill, without = _dollars(run, model)
     return {
         "preset": run.preset,

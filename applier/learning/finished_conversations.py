@@ -22,7 +22,7 @@ from planner.analysis import analyze
 from planner.errors import CompactorError
 from planner.reading.history import History, read_history
 
-__all__ = ["MANY", "Conversation", "Unread", "conversations_in", "stored_conversations"]
+__all__ = ["MANY", "FinishedConversation", "Unread", "conversations_in", "stored_conversations"]
 
 OPEN_SECONDS = 3_600.0
 """One in which something was said so short a time ago is not over."""
@@ -33,7 +33,7 @@ TOKENS_A_CHARACTER = 0.3
 
 
 @dataclass(frozen=True)
-class Conversation:
+class FinishedConversation:
     """One of the project."""
 
     name: str
@@ -60,7 +60,7 @@ class Unread:
     """True if it should be readable."""
 
 
-def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) -> list[Conversation | Unread]:
+def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
     """Those in the files `logs`, and in the files of the folders among them and below."""
     paths, work = transcript_files(logs), partial(_logged, projects=projects)
     apart = in_processes(work, paths, all_cores()) if len(paths) >= MANY else ((path, work(path)) for path in paths)
@@ -68,12 +68,12 @@ def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) 
     return _finished([made[path] for path in paths], now)
 
 
-def stored_conversations(store: Store, projects: Sequence[str], now: float) -> list[Conversation | Unread]:
+def stored_conversations(store: Store, projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
     """Those of `store`."""
     return _finished([_stored(store, history.key, projects) for history in store.histories()], now)
 
 
-def _logged(path: Path, projects: Sequence[str]) -> Conversation | Unread:
+def _logged(path: Path, projects: Sequence[str]) -> FinishedConversation | Unread:
     try:
         read = read_transcript(path)
         history, end = read_history(read.messages), _end(read)
@@ -88,7 +88,7 @@ def _load(path: Path) -> History:
     return read_history(read_transcript(path).messages)
 
 
-def _stored(store: Store, key: str, projects: Sequence[str]) -> Conversation | Unread:
+def _stored(store: Store, key: str, projects: Sequence[str]) -> FinishedConversation | Unread:
     folder, end = store.origin(key)
     if folder and (elsewhere := _elsewhere(key, folder, projects)):
         return elsewhere
@@ -100,10 +100,10 @@ def _stored(store: Store, key: str, projects: Sequence[str]) -> Conversation | U
     return _elsewhere(key, folder or _root(history), projects) or here
 
 
-def _conversation(name: str, history: History, end: float, load: Callable[[], History]) -> Conversation:
+def _conversation(name: str, history: History, end: float, load: Callable[[], History]) -> FinishedConversation:
     tokens = int(TOKENS_A_CHARACTER * sum(len(str(message["content"])) for message in history.messages))
     day = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d") if end else ""
-    return Conversation(name, tuple(history.digests), history.digest, tokens, end, day, load)
+    return FinishedConversation(name, tuple(history.digests), history.digest, tokens, end, day, load)
 
 
 def _root(history: History) -> str:
@@ -117,12 +117,12 @@ def _elsewhere(name: str, place: str, projects: Sequence[str]) -> Unread | None:
     return Unread(name, f"worked in {place}" if place else "do not say where they worked")
 
 
-def _finished(every: Sequence[Conversation | Unread], now: float) -> list[Conversation | Unread]:
+def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> list[FinishedConversation | Unread]:
     """`every` without those that another goes on from, each with a name of its own; those that are not over unread."""
-    in_order = sorted((one for one in every if isinstance(one, Conversation)), key=lambda one: one.digests)
+    in_order = sorted((one for one in every if isinstance(one, FinishedConversation)), key=lambda one: one.digests)
     longer = {id(one) for one, behind in pairwise(in_order) if behind.digests[: len(one.digests)] == one.digests}
     names: set[str] = set()
-    finished: list[Conversation | Unread] = []
+    finished: list[FinishedConversation | Unread] = []
     for one in every:
         if isinstance(one, Unread):
             finished.append(one)

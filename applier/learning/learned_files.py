@@ -18,8 +18,8 @@ from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
 
-from applier.learning.lessons import KINDS, Kind, folded, long_words, stems
-from applier.learning.propose import Line, is_over
+from applier.learning.lesson import KINDS, Kind, folded, long_words, stems
+from applier.learning.propose import ProposedLine, is_over
 from applier.store.search import ranked
 from planner.errors import SettingsError
 from planner.evidence.names import specifics_of
@@ -105,7 +105,7 @@ class LearnedFiles:
         return texts
 
     def merged(
-        self, texts: Mapping[str, str], lines: Sequence[Line], approved: Mapping[str, str], today: date
+        self, texts: Mapping[str, str], lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date
     ) -> dict[str, str]:
         """`texts` with `lines` in them, each in the file that its kind belongs to."""
         own = {name: [line for line in lines if self._file_of(line.kind) == name] for name in texts}
@@ -115,7 +115,7 @@ class LearnedFiles:
         """Those of `texts` that may be ours."""
         return [line for text in texts.values() for line in learned_lines(text, shared=bool(self.into))]
 
-    def untold(self, lines: Sequence[Line]) -> list[Line]:
+    def untold(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
         """`lines` but for wishes and commands that stand to the letter in the project's instructions, outside of our
         marks."""
         told = [file_below(self.project, name) or "" for name in INSTRUCTIONS]
@@ -123,7 +123,7 @@ class LearnedFiles:
         return [line for line in lines if not _is_told(line, apart)]
 
 
-def _is_told(line: Line, instructions: Sequence[str]) -> bool:
+def _is_told(line: ProposedLine, instructions: Sequence[str]) -> bool:
     words = line.sources[0].lesson.words
     whole = re.compile(rf"(?<!\w){re.escape(words.strip('.'))}(?![\w:/-])", re.I)
     return line.kind in ("wish", "command") and any(map(whole.search, instructions))
@@ -155,7 +155,9 @@ def approved_lines(text: str, approved: Collection[str], today: date) -> list[st
     return [line for line in learned_lines(text) if digest_of(line) in approved and line not in ended]
 
 
-def merged(text: str, lines: Sequence[Line], approved: Mapping[str, str], today: date, *, shared: bool = False) -> str:
+def merged(
+    text: str, lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date, *, shared: bool = False
+) -> str:
     """`text` with `lines` in it. `approved`: the digest that each line had when it was approved, by the line's key;
     `shared`: the file holds more than ours.
     """
@@ -188,7 +190,7 @@ def _parts(text: str, *, shared: bool) -> tuple[str, str, str]:
     return text[:first], text[first:last], text[last:]
 
 
-def _put_in(rows: list[str], line: Line) -> None:
+def _put_in(rows: list[str], line: ProposedLine) -> None:
     heading = HEADINGS[line.kind]
     if heading not in rows:
         rows += [*([""] if rows else []), heading, ""]

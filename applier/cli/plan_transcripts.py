@@ -44,18 +44,21 @@ __all__ = ["plan_files", "plan_options", "planned", "planning_options", "write_v
 
 planning_options = together(
     task,
-    click.option("--target-tokens", type=click.IntRange(1, 10**9), metavar="N", help="How many tokens may stay."),
+    click.option("--target-tokens", type=click.IntRange(1, 10**9), metavar="N", help="Most tokens of the view."),
     click.option(
-        "--target-ratio", type=SHARE, metavar="R", help="The share of the tokens that may stay (default: 0.25)."
+        "--target-ratio",
+        type=SHARE,
+        metavar="R",
+        help="Most tokens of the view, as a share of the history (default: 0.25).",
     ),
-    click.option("--focus", metavar="TEXT", help="What to keep above all."),
+    click.option("--focus", metavar="TEXT", help="Subject to keep above all."),
     click.option(
         "--planner",
         type=click.Choice(["auto", "rules", "model"]),
-        help="Who plans (default: auto, the model if there is a key, else rules).",
+        help="Planner (default: auto, which is the model if there is a key, else rules).",
     ),
-    click.option("--model", help="The model that plans, or an instructor provider string."),
-    click.option("--target-model", metavar="MODEL", help="The model that will read the view: decides token counts."),
+    click.option("--model", help="Planner model, or an instructor provider string."),
+    click.option("--target-model", metavar="MODEL", help="Model that will read the view; decides token counts."),
     click.option(
         "--prompts",
         "prompts_dir",
@@ -74,7 +77,7 @@ def plan_options(*, planner: Any = None, target_model: str | None = None, **more
         click.UsageError: there are two targets.
     """
     if more.get("target_tokens") and more.get("target_ratio"):
-        raise click.UsageError("--target-tokens and --target-ratio exclude each other: give one.")
+        raise click.UsageError("--target-tokens and --target-ratio exclude each other: use one.")
     own = load_settings()
     settings = own.plan.model_copy(update={"target_model": target_model or own.plan.target_model})
     model = more.pop("model", None) or own.planner_model or None
@@ -90,7 +93,7 @@ def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
     """
     options = plan_options(**how)
     if not (options.task or read.task):
-        raise click.UsageError(f"{name} names no task: say by --task what the agent is to do now.")
+        raise click.UsageError(f"{name} has no task: name it with --task.")
     plan = options.plan(read)
     if plan.provenance.planner == "rules" and asks_model(options.planner, options.model):
         echo("\n".join(plan.provenance.notes), err=True)
@@ -182,7 +185,7 @@ def plan_files(
     found = transcript_files(places)
     paths = [str(path) for path in found if not any(Path(os.path.realpath(path)).is_relative_to(own) for own in apart)]
     if not paths:
-        raise TranscriptError(f"{places[0]}: no transcripts (.json, .jsonl) in there")
+        raise TranscriptError(f"{places[0]}: contains no transcripts (.json, .jsonl)")
     standing, size = _standing(output, options.digest) if output and output.is_file() else ({}, 0)
     due = [path for path in paths if not _stands(standing.get(path), path)]
     _reckon(due, options, cap)
@@ -195,7 +198,7 @@ def plan_files(
             made = [report.rows[path] for path in paths if path in report.rows]
             _print_table(made, planned_before=len(paths) - len(due), left=len(paths) - len(made))
     if failed := sum(bool(row["error"]) for row in made):
-        raise TranscriptError(f"not planned: {failed} of {len(paths)} files; their rows say why")
+        raise TranscriptError(f"not planned: {failed} of {len(paths)} files; the reasons are in their rows")
 
 
 def _resolved(options: PlanOptions) -> PlanOptions:
@@ -221,9 +224,9 @@ def _standing(output: Path, options: str) -> tuple[dict[str, Row], int]:
         with suppress(ValueError):
             row = json.loads(line)
         if not isinstance(row, dict) or row.keys() != EMPTY_ROW.keys():
-            raise SettingsError(f"{output}, line {number}: no row of a file that was planned: give another file by -o")
+            raise SettingsError(f"{output}, line {number}: is not a row of planned files: name another file with -o")
         if row["options"] != options:
-            raise SettingsError(f"{output}, line {number}: planned by other options: give another file by -o")
+            raise SettingsError(f"{output}, line {number}: planned with other options: name another file with -o")
         rows[row["path"]] = row
     return rows, len(content)
 
@@ -270,7 +273,7 @@ def _locked(output: Path, size: int) -> int:
             raise BlockingIOError
     except BlockingIOError:
         os.close(file)
-        raise SettingsError(f"{output}: another run writes there: wait for it, or give another file by -o") from None
+        raise SettingsError(f"{output}: another run writes to it: wait for it, or name another file with -o") from None
     return file
 
 
@@ -283,9 +286,9 @@ def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
-    reckoned = sum(dollars_at_most(model, _usage_at_most(path, options)) for path in due)
-    check_cap(f"{len(due)} files", model, reckoned, cap)
-    echo(f"{len(due)} files to plan with {model}: at most {money(reckoned)}, each asked once", err=True)
+    estimated_cost = sum(dollars_at_most(model, _usage_at_most(path, options)) for path in due)
+    check_cap(f"{len(due)} files", model, estimated_cost, cap)
+    echo(f"{len(due)} files to plan with {model}: at most {money(estimated_cost)}, each asked once", err=True)
 
 
 def _usage_at_most(path: str, options: PlanOptions) -> Usage:
@@ -322,7 +325,7 @@ def _plan_due(
             failures = failures + 1 if row["cause"] == PlannerUnavailable.__name__ else 0
             if failures >= MOST_FAILURES or spent > cap:
                 why = f"{money(spent)} were spent" if spent > cap else row["error"]
-                raise PlanError(f"stopped behind {path}: {why}; run it again to go on")
+                raise PlanError(f"stopped after {path}: {why}; run the command again to continue")
 
 
 def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None:
@@ -342,6 +345,6 @@ def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None
     for reason, own in sorted(reasons.items(), key=lambda item: -len(item[1]))[:SHOWN_REASONS]:
         echo(f"not planned: {len(own)}, {reason} ({own[0]['path']})", err=True)
     if planned_before:
-        echo(f"{planned_before} stood there already", err=True)
+        echo(f"{planned_before} were planned before", err=True)
     if left:
-        echo(f"{left} left: run it again to go on", err=True)
+        echo(f"{left} left: run the command again to continue", err=True)
