@@ -1,6 +1,6 @@
-"""Acts, keeps and runs: turns a plan into a message list, and stores and restores what was removed."""
+"""Applies plans, stores and restores originals, and runs sessions, clients and commands."""
 
-TYPE_CHECKING = False  # `typing` has it, too, but the `compactor` command first leaves the folder it is run in
+TYPE_CHECKING = False  # not from `typing`: the `compactor` command first leaves the folder it is run in
 if TYPE_CHECKING:
     from applier.store import open_store
     from applier.view import Preview, apply, preview

@@ -181,17 +181,19 @@ def plan_files(
         PlanError: the model does not answer, or cost more than `cap`.
     """
     options = _resolved(replace(options, with_plan=plans is not None))
-    apart = [os.path.realpath(place) for place in (output, plans) if place]
-    found = transcript_files(places)
-    paths = [str(path) for path in found if not any(Path(os.path.realpath(path)).is_relative_to(own) for own in apart)]
+    excluded = [os.path.realpath(place) for place in (output, plans) if place]
+    all_paths = transcript_files(places)
+    paths = [
+        str(path) for path in all_paths if not any(Path(os.path.realpath(path)).is_relative_to(own) for own in excluded)
+    ]
     if not paths:
         raise TranscriptError(f"{places[0]}: contains no transcripts (.json, .jsonl)")
-    standing, size = _standing(output, options.digest) if output and output.is_file() else ({}, 0)
-    due = [path for path in paths if not _stands(standing.get(path), path)]
+    finished, size = _finished_rows(output, options.digest) if output and output.is_file() else ({}, 0)
+    due = [path for path in paths if not _is_current(finished.get(path), path)]
     _reckon(due, options, cap)
     for path in due:
-        standing.pop(path, None)
-    with _report(output, standing, size) as report:
+        finished.pop(path, None)
+    with _report(output, finished, size) as report:
         try:
             _plan_due(due, options, report, plans, workers=workers, cap=cap)
         finally:
@@ -210,7 +212,7 @@ def _resolved(options: PlanOptions) -> PlanOptions:
     return replace(options, planner="model", prompts=load_prompts(options.prompts_dir).hash)
 
 
-def _standing(output: Path, options: str) -> tuple[dict[str, Row], int]:
+def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
     """Return the rows in `output` by path, and its size; the last line may be incomplete.
 
     Raises:
@@ -231,7 +233,7 @@ def _standing(output: Path, options: str) -> tuple[dict[str, Row], int]:
     return rows, len(content)
 
 
-def _stands(row: Row | None, path: str) -> bool:
+def _is_current(row: Row | None, path: str) -> bool:
     """Return True if `row` describes the file as it is now, without an error."""
     try:
         return row is not None and not row["error"] and row["digest"] == content_digest(file_content(Path(path)))

@@ -125,10 +125,10 @@ def cut_at(name: str, messages: Sequence[Message], task: str, point: int) -> Cut
 
 def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES) -> list[int]:
     """Return indexes of assistant messages to cut before, one for each share, without doubles."""
-    held = list(accumulate((message_tokens([message]) for message in messages), initial=0))
+    totals = list(accumulate((message_tokens([message]) for message in messages), initial=0))
     answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
-    points = [next((at for at in answers if held[at] >= share * held[-1]), None) for share in shares]
-    return [at for at in dict.fromkeys(points) if at is not None and held[at] >= LEAST_PREFIX_TOKENS]
+    points = [next((at for at in answers if totals[at] >= share * totals[-1]), None) for share in shares]
+    return [at for at in dict.fromkeys(points) if at is not None and totals[at] >= LEAST_PREFIX_TOKENS]
 
 
 def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float]) -> list[EvaluationRow]:

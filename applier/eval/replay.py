@@ -191,9 +191,9 @@ def _unrestorable(messages: Sequence[object], store: Store) -> Iterator[str]:
     plain = [plain_message(message) for message in messages]
     for stored in store.histories():
         try:
-            held = list(store.load_history(stored.key).messages)
+            stored_messages = list(store.load_history(stored.key).messages)
         except StoreError as error:
             yield str(error)
             continue
-        if held != plain[: len(held)]:
+        if stored_messages != plain[: len(stored_messages)]:
             yield f"{stored.key} is not the transcript as it was"

@@ -10,7 +10,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from applier.eval.texts import agent_values, occurrences, one_space, path_splits, pieces, plain_text, specifics, stands
+from applier.eval.texts import (
+    agent_values,
+    contains,
+    occurrences,
+    one_space,
+    path_splits,
+    pieces,
+    plain_text,
+    specifics,
+)
 from planner.reading.messages import Message, blocks, result_text
 
 __all__ = [
@@ -42,7 +51,7 @@ _FAILED = re.compile(
 )
 """Result that failed without a flag: ``exit code 1``, ``--- FAIL: TestX``; not ``exit code 0`` or ``failed before``
 inside a line."""
-_TELLING = re.compile(
+_CAUSE = re.compile(
     r"(?i)error|fail|exception|not found|no such|denied|reject|refus|undefined|cannot|can't|unable|unknown|panic"
     r"|invalid|expected|not exist|conflict|already|timeout"
 )
@@ -51,7 +60,7 @@ _EMPTY_WORDS = re.compile(r"(?i)^\W*(?:exit code \d+|fail(?:ed)?|error|process e
 """Line that contains no more than a failure: ``Exit code 1``, ``FAILED``; not ``FAILED tests/test_a.py``."""
 _FOLDERS = re.compile(r"[~…]?\.{0,2}(?:/?[\w.@+-]+/)+|…?/(?=[\w.@+-])")
 """Folders of a path: ``/srv/app/`` of ``/srv/app/x.py``; not ``x.py``, and not a slash between spaces."""
-_USER_SAID = re.compile(r"the user said:\s*(.+)", re.DOTALL)
+_USER_WORDS = re.compile(r"the user said:\s*(.+)", re.DOTALL)
 """User's own words in a result that reports a refusal: from there to its end."""
 _MACHINE = re.compile(
     r"<(system-reminder|command-[a-z]+|local-command-[a-z]+)>.*?</\1>|^\[Request interrupted[^\]]*\]", re.DOTALL
@@ -121,10 +130,10 @@ def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -
     """Return the specifics that the agent writes in `after` unprompted, and that `before` contains and `task` does
     not."""
     texts = pieces(before)
-    held = "\n".join(texts)
+    before_text = "\n".join(texts)
     needs = []
     for specific in _written_unseen(after):
-        if stands(specific, held) and not stands(specific, task):
+        if contains(specific, before_text) and not contains(specific, task):
             places = ((text, at) for text in texts for at in occurrences(specific, text))
             contexts = frozenset(_context_words(text, at, at + len(specific)) for text, at in places)
             needs.append(Need(specific, contexts))
@@ -140,7 +149,7 @@ def _written_unseen(after: Sequence[Message]) -> list[str]:
         for value, is_input in agent_values(message) if message["role"] == "assistant" else ():
             if not (is_input and _BARE_VALUE.fullmatch(value.strip())):
                 new = [specific for specific in specifics(value) if specific not in written]
-                written |= {specific: not stands(specific, shown) for specific in new}
+                written |= {specific: not contains(specific, shown) for specific in new}
     return [specific for specific, unseen in written.items() if unseen]
 
 
@@ -155,7 +164,7 @@ def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
     for at in occurrences(specific, text):
         yield at, at + len(specific)
     for root, rest in path_splits(specific):
-        if stands(root, text):
+        if contains(root, text):
             for at in occurrences(rest, text):
                 yield at, at + len(rest)
 
@@ -178,9 +187,9 @@ def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRe
 def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Survival:
     """Return the survival in `result` of the failures and demands in `before`."""
     text = one_space(plain_text(result))
-    named = _without_folders(text)
+    shortened = _without_folders(text)
     failures, demands = list(failure_traces(before)), list(user_demands(before))
-    lost = [lines[0] for lines in failures if not any(_quoted(line) in named for line in lines)]
+    lost = [lines[0] for lines in failures if not any(_quoted(line) in shortened for line in lines)]
     return Survival(
         len(failures),
         tuple(line[:QUOTED_CHARACTERS] for line in lost),
@@ -202,16 +211,16 @@ def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
     """Yield for each failed call the lines of its result that name the cause, the user's own words first."""
     for block in (block for message in messages for block in blocks(message) if block["type"] == "tool_result"):
         text = result_text(block)
-        lines = _telling_lines(text) if block.get("is_error") or _FAILED.search(text) else []
+        lines = _cause_lines(text) if block.get("is_error") or _FAILED.search(text) else []
         if lines:
             yield lines
 
 
-def _telling_lines(text: str) -> list[str]:
-    said = _USER_SAID.search(text)
-    lines = [one_space(line) for line in (said[1] if said else text).splitlines()]
+def _cause_lines(text: str) -> list[str]:
+    words = _USER_WORDS.search(text)
+    lines = [one_space(line) for line in (words[1] if words else text).splitlines()]
     full = [line for line in lines if len(line) > 8 and not _EMPTY_WORDS.match(line)]
-    return [line for line in full if _TELLING.search(line)] or full
+    return [line for line in full if _CAUSE.search(line)] or full
 
 
 def user_demands(messages: Sequence[Message]) -> Iterator[str]:

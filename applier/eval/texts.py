@@ -16,6 +16,7 @@ from planner.reading.tokens import TokenCounter
 
 __all__ = [
     "agent_values",
+    "contains",
     "message_tokens",
     "o200k_counter",
     "occurrences",
@@ -24,7 +25,6 @@ __all__ = [
     "pieces",
     "plain_text",
     "specifics",
-    "stands",
     "text_tokens",
 ]
 
@@ -153,7 +153,7 @@ def occurrences(specific: str, text: str) -> Iterator[int]:
         at = text.find(specific, at + 1)
 
 
-def stands(specific: str, text: str) -> bool:
+def contains(specific: str, text: str) -> bool:
     """Return True if `text` contains `specific` as a whole word."""
     return any(True for _ in occurrences(specific, text))
 

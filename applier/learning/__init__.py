@@ -1,3 +1,2 @@
-"""What finished conversations leave for the next ones: lessons, each with where it was said, as lines of files that a
-person approves, edits and commits. Nothing here acts: what a new session is told of it is a record.
-"""
+"""Lessons of finished conversations, each with its source, as lines of files that a person approves, edits and commits.
+A new session gets them as a record, never as instructions."""

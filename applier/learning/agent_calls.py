@@ -1,8 +1,8 @@
-"""What the agent's calls show: how the project is checked, errors of checks with what made the same check pass, and
-reasons that were published, in the message of a commit or in an answer to a review.
+"""Lessons from the agent's calls: checks of the project, errors and the later success of the same check, and reasons
+that were published in a commit message or in an answer to a review.
 
-Says only what the record shows. Where a file was changed, too, nobody knows what mended an error; what names a file or
-a test, or says of itself that it is passing, is of that work alone.
+Only facts of the record count. If a file was changed, too, the cause of a success is unknown. Text that names a file or
+a test, or calls itself temporary, belongs to that work alone.
 """
 
 from __future__ import annotations
@@ -24,59 +24,59 @@ from planner.reading.lines import statements
 __all__ = ["check_commands", "failures", "passes_again", "reasons"]
 
 MOST_WORDS, WHY_CHARACTERS = 5, 280
-"""Of a command that is general, and of the reason for one."""
+"""Most words of a general command, and most characters of the reason for it."""
 _WHY = re.compile(
     r"\b(?:since|because|has no|doesn['’]t have|so (?:that )?(?:the|build|tests?|it)\b.*\b(?:use|see|find))", re.I
 )
 _OF_ONE_WORK = re.compile(r"-run|-k|-t|--grep|.*::.*|.*\.\w{1,5}(?::\d+)?|(?!\./\.\.\.$).*/.*|.*[$`\"'*\\].*")
-"""A word that names a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not ``./...``."""
+"""Word that names a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not ``./...``."""
 _EVERYBODYS = re.compile(
     r"go (?:build|test|vet) \./\.\.\.|cargo (?:build|check|clippy|test)|make"
     r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:build|check|lint|test|typecheck)"
     r"|(?:python3? -m )?(?:pytest|unittest)"
 )
-"""What anybody tries first in such a project."""
+"""Commands that everybody tries first in such a project."""
 
 COMMAND_CHARACTERS = 80
 _PROVIDES = frozenset(("install", "add", "sync", "setup", "trust", "bootstrap", "link", "restore", "ci"))
-"""Words of commands that provide what was missing: ``bun install``, ``npm ci``."""
+"""Words of commands that install something missing: ``bun install``, ``npm ci``."""
 
 LEAST_WORDS, MOST_CHARACTERS = 8, 320
-"""Of a sentence that gives a reason."""
+"""Fewest words and most characters of a sentence with a reason."""
 ALIKE = 0.6
-"""Of the words of two sentences that say the same."""
+"""Share of common words from which two sentences count as the same."""
 _QUOTED = re.compile(r"(?:-m|--message|--body|\bbody=)[ =]?\"((?:[^\"\\]|\\.)*)\"|(?:-m|--body) '([^']*)'", re.S)
 _ESCAPED = re.compile(r"\\([`\"$\\])|\*\*")
-"""What a shell takes off a text, and the marks of bold letters."""
+"""Escapes of a shell, and marks of bold text."""
 _POINTING = re.compile(r"\W*(?:this|that|these|those|it|they)\b", re.I)
 _GROUNDS = re.compile(
     r"\b(?:because|since|so that|otherwise|rather than|instead of|intentionally|by design|now that|to avoid|, so)\b"
     r"|\bso (?:we|it|the|this|a)\b|, not [\w-]+",
     re.I,
 )
-"""``…, so we log and continue rather than …``; not ``Add a test``."""
+"""Sentence with a reason: ``…, so we log and continue rather than …``; not ``Add a test``."""
 _PASSING = re.compile(
     r"\b(?:this (?:PR|branch|commit)|follow-up|interim|for now|TODO|just (?:been )?(?:merged|added)|today|superseded"
     r"|fixed in|added in|already|stale|(?:good|valid) catch|(?:good|fair) point|was|were|caused|produced|passed|failed"
     r"|didn't|(?:we|it|this|they|which) now)\b|#\d+|merge conflict",
     re.I,
 )
-"""What is of this work, or was, and is no decision."""
+"""Sentence about this work or its past, which is no decision."""
 _DONE = re.compile(
     r"(?:^|[:*] +)(?:[-*] +)?(?:add|allow|cast|change|drop|extract|fix|make|mov|refactor|remov|renam|replac|restructur"
     r"|switch|throw|updat|us)(?:e?d?|es|s|ing)\b",
     re.I,
 )
-"""What one change did, and the next one may undo: ``- Use the constant instead of 64``; not ``We use it because …``."""
+"""Sentence about one change, which the next may undo: ``- Use the constant instead of 64``; not ``We use it because
+…``."""
 
 
-# How the project is checked.
+# Checks of the project.
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
-    """Each command once, where it passed first; it counts if another conversation gave it, too. And what has to be
-    built, where the agent says why.
-    """
+    """Yield each check command once, from its first pass, and each build with the agent's reason. A check counts if a
+    second conversation has it, too."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
@@ -93,7 +93,7 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _why(turn: TurnEvidence) -> str:
-    """The first sentence of the agent that gives a reason; empty if none does."""
+    """Return the agent's first sentence with a reason, or nothing."""
     spoken = " ".join(folded(one.text) for one in statements(turn.lines.of_part("assistant")))
     return next((one for one in sentences(spoken) if _WHY.search(one) and len(one) <= WHY_CHARACTERS), "")
 
@@ -107,7 +107,7 @@ def _is_general(command: Command) -> bool:
 
 
 def failures(evidence: Evidence) -> Iterator[Lesson]:
-    """The lines by which checks failed, each with what made the same check pass, if that shows."""
+    """Yield the lines of failed checks, each with the command after which the same check passed, if known."""
     passed = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status != "failed" or outcome.refused or call.kind != "run" or not check_kinds(call):
@@ -123,8 +123,8 @@ def failures(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
-    """True if a check that fails in `failed` passes in `later`, or of what is no check its program or tool does not
-    fail."""
+    """Return True if a check that fails in `failed` passes in `later`; for other calls, if the same program or tool
+    succeeds."""
     ended = [call for call, outcome in later.ended_calls if outcome.status in ("passed", "done")]
     return later.turn.number > failed.turn.number and any(map(_is_same, product(failed.failed_calls, ended)))
 
@@ -136,13 +136,13 @@ def _is_same(pair: tuple[Call, Call]) -> bool:
 
 
 def _shown(evidence: Evidence, call: Call) -> str:
-    """The command without what only says how much of its output is shown."""
+    """Return the command without options that only limit its output."""
     bare = SHOWING.sub("", call.subject)
     return f"`{shortened(evidence.shown(bare), COMMAND_CHARACTERS).replace('`', '')}`"
 
 
 def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
-    """What was run between the two turns and provides something, if no file was changed, too."""
+    """Return the installing commands between the two turns, if no file was changed."""
     first, last = failed.turn.number, evidence.turns[passed].turn.number
     ran: dict[str, None] = {}
     for turn, call, outcome in evidence.ended_calls():
@@ -153,13 +153,12 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
     return ", ".join(ran)
 
 
-# Reasons that were published.
+# Published reasons.
 
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
-    """Of each message its first sentence that gives a reason, of a commit with its title; what was published again only
-    once.
-    """
+    """Yield the first sentence with a reason of each published message, of a commit with its title; repeats count
+    once."""
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:
@@ -173,7 +172,7 @@ def reasons(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _messages(call: Call) -> Iterator[tuple[str, str]]:
-    """Title and body of what `call` publishes; what is no commit has no title."""
+    """Yield title and body of each message that `call` publishes; only a commit has a title."""
     is_commit = any(one.starts("git", "commit") for one in call.commands)
     if call.kind == "run" and (is_commit or any(map(_comments, call.commands))):
         documents = [match[4] for match in HEREDOC.finditer(call.command)]
@@ -183,14 +182,13 @@ def _messages(call: Call) -> Iterator[tuple[str, str]]:
 
 
 def _comments(command: Command) -> bool:
-    """True for ``gh pr comment 7 --body …`` and ``gh api …/replies``."""
+    """Return True for ``gh pr comment 7 --body …`` and ``gh api …/replies``."""
     answers = command.starts("gh", "api") and any(word.endswith(("/replies", "/comments")) for word in command.words)
     return answers or (command.words[0] in ("gh", "glab") and command.words[2:3] == ("comment",))
 
 
 def _reasoned(message: tuple[str, str]) -> tuple[str, str] | None:
-    """Title and first sentence that gives a reason; None if there is none that can be understood: an answer to a review
-    has to name what it is about."""
+    """Return the title and the first sentence with a reason; None if nobody would understand it alone."""
     title, body = message
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
         for sentence in filter(_is_lasting, sentences(folded(paragraph))):

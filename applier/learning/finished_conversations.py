@@ -25,34 +25,34 @@ from planner.reading.history import History, read_history
 __all__ = ["MANY", "FinishedConversation", "Unread", "conversations_in", "stored_conversations"]
 
 OPEN_SECONDS = 3_600.0
-"""One in which something was said so short a time ago is not over."""
+"""Age below which a conversation counts as unfinished."""
 MANY = 32
-"""So many files are worth processes of their own."""
+"""Number of files from which several processes pay."""
 TOKENS_A_CHARACTER = 0.3
-"""For what reading one costs at most, before it is counted."""
+"""Tokens a character, for the cost before counting."""
 
 
 @dataclass(frozen=True)
 class FinishedConversation:
-    """One of the project."""
+    """Finished conversation of the project."""
 
     name: str
-    """By which it is found: a history's key, or the file's name without its ending."""
+    """Key of a stored history, or name of a log without its suffix."""
     digests: tuple[str, ...]
-    """Of its messages: what goes on from it begins with them."""
+    """Digests of its messages; a continuation begins with the same."""
     digest: str
     tokens: int
-    """About so many, rather more than it has."""
+    """Approximate number of tokens, rather too many."""
     time: float
-    """When something was said last, in seconds since the epoch; 0 if it does not say."""
+    """Time of the last words in seconds since the epoch; 0 if unknown."""
     day: str
-    """On which that was; empty if it does not say."""
+    """Day of the last words; empty if unknown."""
     load: Callable[[], History]
 
 
 @dataclass(frozen=True)
 class Unread:
-    """One that is not read, and why."""
+    """Conversation that is not read, and the reason."""
 
     name: str
     why: str
@@ -61,7 +61,7 @@ class Unread:
 
 
 def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
-    """Those in the files `logs`, and in the files of the folders among them and below."""
+    """Return the conversations in the files `logs`, and in the files of the folders among them."""
     paths, work = transcript_files(logs), partial(_logged, projects=projects)
     apart = in_processes(work, paths, all_cores()) if len(paths) >= MANY else ((path, work(path)) for path in paths)
     made = {path: one or Unread(path.name, "the process that read it died", bad=True) for path, one in apart}
@@ -69,7 +69,7 @@ def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) 
 
 
 def stored_conversations(store: Store, projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
-    """Those of `store`."""
+    """Return the conversations of `store`."""
     return _finished([_stored(store, history.key, projects) for history in store.histories()], now)
 
 
@@ -77,7 +77,7 @@ def _logged(path: Path, projects: Sequence[str]) -> FinishedConversation | Unrea
     try:
         read = read_transcript(path)
         history, end = read_history(read.messages), _end(read)
-        name = re.sub(r"[^\w.-]+", "-", path.stem)  # it stands in the lines
+        name = re.sub(r"[^\w.-]+", "-", path.stem)  # the name is part of the lines
         here = _conversation(name, history, end, partial(_load, path))
         return _elsewhere(path.name, read.working_folder or _root(history), projects) or here
     except (CompactorError, OSError) as error:
@@ -107,7 +107,7 @@ def _conversation(name: str, history: History, end: float, load: Callable[[], Hi
 
 
 def _root(history: History) -> str:
-    """The folder that the paths of a conversation share."""
+    """Return the folder that the paths of a conversation share."""
     return analyze(history.messages).evidence.root
 
 
@@ -118,7 +118,7 @@ def _elsewhere(name: str, place: str, projects: Sequence[str]) -> Unread | None:
 
 
 def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> list[FinishedConversation | Unread]:
-    """`every` without those that another goes on from, each with a name of its own; those that are not over unread."""
+    """Drop conversations that another one continues, name each apart, and mark unfinished ones as unread."""
     in_order = sorted((one for one in every if isinstance(one, FinishedConversation)), key=lambda one: one.digests)
     longer = {id(one) for one, behind in pairwise(in_order) if behind.digests[: len(one.digests)] == one.digests}
     names: set[str] = set()
@@ -135,7 +135,7 @@ def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> lis
 
 
 def _end(read: Transcript) -> float:
-    """When the last line of a log was written; 0 if it does not say."""
+    """Return the time of a log's last line; 0 if unknown."""
     for line in reversed(read.source.get("log", {}).values()):
         try:
             return datetime.fromisoformat(str(line.get("timestamp"))).timestamp()

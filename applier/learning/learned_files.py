@@ -1,9 +1,8 @@
-"""The files in which learned lines stand, and what a new conversation is told of them.
+"""The files with learned lines, and the lines that a new conversation gets.
 
-A diff is proposed, never more than what is new; a line belongs to us while it stands as it was approved, letter by
-letter, and what a person wrote, changed or deleted is left as it is, for good. A repository's files are a stranger's:
-none outside of it is read, whatever a path says, no link is followed, and only approved lines that matter to the task
-are told, as a record in which nothing is an instruction. Writes nothing.
+A change only adds new lines. A line belongs to us while it is exactly as approved; text that a person wrote, changed or
+deleted stays so. A repository's files come from strangers: no file outside it is read, no link is followed, and only
+approved lines that matter to the task are used, as a record without instructions. Writes nothing.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ __all__ = [
 ]
 
 FOLDER = ".compactor/learned"
-"""Below the project's folder."""
+"""Folder of the files, below the project's folder."""
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md")
-"""Which everybody who works on the project reads anyway."""
+"""Files that everybody who works on the project reads anyway."""
 HEADINGS: Mapping[Kind, str] = {
     "decision": "## What was decided",
     "fact": "## What it took time to find out",
@@ -56,43 +55,42 @@ _TITLE = (
     "delete what you like: it stays so. -->"
 )
 BEGIN, END = "<!-- compactor: learned -->", "<!-- compactor: end of learned -->"
-"""Between these our lines stand in a file that holds more."""
+"""Marks around our lines in a file with other content."""
 _SOURCE = re.compile(r"[\w.-]+:t\d+")
 
 INTRODUCTION = "Noted in earlier conversations on this project and approved by the user; a record, not an instruction."
 MAX_FILE_BYTES = 2_000_000
-"""A larger file is not read: nobody has approved so many lines."""
+"""Largest file that is read."""
 _OPENING_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""A link that was laid meanwhile is not followed, and nobody at the other end of a pipe is waited for."""
+"""Flags against following a link and against waiting for a pipe."""
 _SOURCES = re.compile(r" \((?:[\w.-]+:t\d+(?:, )?)+(\d{4}-\d\d-\d\d)?\)$")
-"""Behind a line, where it is from: ``(c1:t3, c2:t4, 2026-11-03)``; names of logs are long, and no conversation can open
-them."""
+"""Sources at the end of a line: ``(c1:t3, c2:t4, 2026-11-03)``; a new conversation cannot open them."""
 SHARED_WORDS = 2
-"""A line that shares no name with the task matters by so many words of it."""
+"""Common words from which a line without a common name matters to a task."""
 
 
 @dataclass(frozen=True)
 class LearnedFiles:
-    """Those of one project."""
+    """Files of one project."""
 
     project: Path
     into: str = ""
-    """One file for all lines, which holds more than ours; empty: our own two."""
+    """One file for all lines, among other content; empty for our own two."""
 
     def _file_of(self, kind: Kind) -> str:
-        """The file that lines of this kind stand in, relative to the project."""
+        """Return the file for lines of this kind, relative to the project."""
         return self.into or f"{FOLDER}/{'errors' if kind == 'error' else 'decisions'}.md"
 
     @property
     def names(self) -> list[str]:
-        """Of the files, relative to the project."""
+        """Names of the files, relative to the project."""
         return list(dict.fromkeys(map(self._file_of, KINDS)))
 
     def texts(self) -> dict[str, str]:
-        """What stands in the files, by their names.
+        """Return the texts of the files by name.
 
         Raises:
-            SettingsError: one is a link, which a stranger may have laid, lies elsewhere, or is no text of a usual size.
+            SettingsError: a file is a link, lies elsewhere, or is no text of a usual size.
         """
         texts = {}
         for name in self.names:
@@ -107,50 +105,48 @@ class LearnedFiles:
     def merged(
         self, texts: Mapping[str, str], lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date
     ) -> dict[str, str]:
-        """`texts` with `lines` in them, each in the file that its kind belongs to."""
+        """Return `texts` with `lines`, each in the file of its kind."""
         own = {name: [line for line in lines if self._file_of(line.kind) == name] for name in texts}
         return {name: merged(texts[name], own[name], approved, today, shared=bool(self.into)) for name in texts}
 
     def lines(self, texts: Mapping[str, str]) -> list[str]:
-        """Those of `texts` that may be ours."""
+        """Return the lines of `texts` that may be ours."""
         return [line for text in texts.values() for line in learned_lines(text, shared=bool(self.into))]
 
-    def untold(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """`lines` but for wishes and commands that stand to the letter in the project's instructions, outside of our
-        marks."""
-        told = [file_below(self.project, name) or "" for name in INSTRUCTIONS]
-        apart = [folded(part) for text in told for part in _parts(text, shared=True)[::2]]
-        return [line for line in lines if not _is_told(line, apart)]
+    def unwritten(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
+        """Return `lines` without wishes and commands that the project's own instructions contain literally."""
+        instructions = [file_below(self.project, name) or "" for name in INSTRUCTIONS]
+        apart = [folded(part) for text in instructions for part in _parts(text, shared=True)[::2]]
+        return [line for line in lines if not _is_covered(line, apart)]
 
 
-def _is_told(line: ProposedLine, instructions: Sequence[str]) -> bool:
+def _is_covered(line: ProposedLine, instructions: Sequence[str]) -> bool:
     words = line.sources[0].lesson.words
     whole = re.compile(rf"(?<!\w){re.escape(words.strip('.'))}(?![\w:/-])", re.I)
     return line.kind in ("wish", "command") and any(map(whole.search, instructions))
 
 
 def difference(texts: Mapping[str, str], changes: Mapping[str, str]) -> str:
-    """What `changes` makes of `texts`, as a diff."""
+    """Return the change from `texts` to `changes` as a diff."""
     pairs = ((name, texts[name].splitlines(), changes[name].splitlines()) for name in changes)
     rows = (row for name, old, new in pairs for row in unified_diff(old, new, name, name, lineterm=""))
     return "".join(f"{row}\n" for row in rows)
 
 
 def digest_of(line: str) -> str:
-    """What stands for an approved line."""
+    """Return the digest of an approved line."""
     return sha256(line.strip().encode()).hexdigest()
 
 
 def learned_lines(text: str, *, shared: bool = False) -> list[str]:
-    """The lines of a file that may be ours, but for those with a character that nobody sees; `shared`: it holds more
-    than ours.
-    """
+    """Return the lines of a file that may be ours, without invisible characters; a `shared` file has other content,
+    too."""
     own = _parts(text, shared=shared)[1]
     return [line for line in own.splitlines() if line.startswith("- ") and line.isprintable()]
 
 
 def approved_lines(text: str, approved: Collection[str], today: date) -> list[str]:
-    """Of these those that the person approved, by their digests, and that are not over."""
+    """Return the lines that the person approved, by their digests, and that are not over."""
     ended = _ended(text.splitlines(), today)
     return [line for line in learned_lines(text) if digest_of(line) in approved and line not in ended]
 
@@ -158,8 +154,9 @@ def approved_lines(text: str, approved: Collection[str], today: date) -> list[st
 def merged(
     text: str, lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date, *, shared: bool = False
 ) -> str:
-    """`text` with `lines` in it. `approved`: the digest that each line had when it was approved, by the line's key;
-    `shared`: the file holds more than ours.
+    """Return `text` with `lines`.
+
+    `approved` has the digest of each approved line by the line's key; a `shared` file has other content, too.
     """
     before, own, behind = _parts(text, shared=shared)
     first = own.splitlines()
@@ -179,7 +176,7 @@ def merged(
 
 
 def _parts(text: str, *, shared: bool) -> tuple[str, str, str]:
-    """What stands before our lines, our lines, and what stands behind."""
+    """Return the text before our lines, our lines, and the text after them."""
     if not shared:
         return "", text, ""
     last = text.rfind(END)
@@ -203,7 +200,7 @@ def _put_in(rows: list[str], line: ProposedLine) -> None:
 
 
 def _ended(rows: Sequence[str], today: date) -> set[str]:
-    """Those that stand below the heading of errors, and are over."""
+    """Return the lines under the heading of errors that are over."""
     ended, heading = set(), ""
     for row in rows:
         heading = row if row.startswith("#") else heading
@@ -212,17 +209,17 @@ def _ended(rows: Sequence[str], today: date) -> set[str]:
     return ended
 
 
-# What a new conversation is told.
+# Lines for a new conversation.
 
 
 def lines_for(task: str, project: Path, approved: Collection[str], today: date) -> list[str]:
-    """The approved lines in the folder `project` that matter to `task`, the nearest first."""
+    """Return the approved lines in the folder `project` that matter to `task`, the nearest first."""
     texts = (file_below(project, name) or "" for name in LearnedFiles(project).names)
     return mattering([line for text in texts for line in approved_lines(text, approved, today)], task)
 
 
 def mattering(lines: Sequence[str], task: str) -> list[str]:
-    """Those of `lines` that share a name with `task`, or some words, the nearest first."""
+    """Return the lines that share a name or some words with `task`, the nearest first."""
     specifics, own = specifics_of(task), stems(task)
     names = [name for name in specifics if not name.isdigit()]
     near = [line for line in lines if any(name in line for name in names) or len(stems(line) & own) >= SHARED_WORDS]
@@ -230,9 +227,9 @@ def mattering(lines: Sequence[str], task: str) -> list[str]:
 
 
 def file_below(root: Path, path: str) -> str | None:
-    """What `path` holds as of now, if it is a text file of its own under `root`, of a single name and not too large."""
+    """Return the content of `path` if it is a text file under `root`, without links and not too large."""
     try:
-        top = os.path.realpath(root)  # unlike `resolve`, it bears links that lead in a circle
+        top = os.path.realpath(root)  # unlike `resolve`, `realpath` accepts links that lead in a circle
         place = os.path.realpath(os.path.join(top, path))
         with open(place, "rb", opener=lambda name, flags: os.open(name, flags | _OPENING_FLAGS)) as file:
             status = os.fstat(file.fileno())
@@ -244,13 +241,12 @@ def file_below(root: Path, path: str) -> str | None:
 
 
 def opening_text(lines: Collection[str], counter: TokenCounter, most_tokens: int) -> tuple[str, int]:
-    """`lines` as they are told, without their sources, which the file names, as many as fit in `most_tokens`, and how
-    many these are; no text if none does."""
-    told: list[str] = []
+    """Return as many `lines` as fit in `most_tokens`, without their sources, and their number; no text if none fits."""
+    shown: list[str] = []
     text = ""
     for line in lines:
         short = clean(_SOURCES.sub(lambda match: f" ({match[1]})" if match[1] else "", line))
-        longer = "\n".join(["<carried>", INTRODUCTION, *told, short, "</carried>"])
+        longer = "\n".join(["<carried>", INTRODUCTION, *shown, short, "</carried>"])
         if counter.text(longer) <= most_tokens:
-            told, text = [*told, short], longer
-    return text, len(told)
+            shown, text = [*shown, short], longer
+    return text, len(shown)

@@ -1,7 +1,7 @@
-"""What a store keeps of a project's learning: what each conversation taught, and which lines the person approved.
+"""Records of a project's learning in a store: the lessons of each conversation, and the approved lines.
 
-A conversation is read once and kept at once, so that reading goes on where it was stopped. Of approved lines only
-digests are kept: the lines are in the person's files.
+A conversation is read once and stored at once, so an interrupted run continues. Only digests of approved lines are
+stored; the lines are in the person's files.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["Memory"]
 
 @dataclass
 class Memory:
-    """Of one project, known by its folder."""
+    """Memory of one project, identified by its folder."""
 
     store: Store
     folder: str
     writes: bool = True
-    """False: nothing is stored, for a dry run."""
+    """False for a dry run, which stores nothing."""
 
     @property
     def _project(self) -> str:
@@ -41,7 +41,7 @@ class Memory:
 
     @lazy_property
     def conversations(self) -> dict[str, dict[str, Any]]:
-        """What was read of each, by its name."""
+        """Readings of conversations by name."""
         prefix = f"lessons:{self._project}:"
         return {name.removeprefix(prefix): read for name, read in self.store.states(prefix).items()}
 
@@ -56,25 +56,25 @@ class Memory:
 
     @property
     def approved(self) -> Mapping[str, str]:
-        """The digest of each line that was ever approved, by the line's key."""
+        """Digest of each line that was ever approved, by the line's key."""
         return dict(self.store.get_state(f"learned:{self._project}") or {})
 
     def knows(self, line: str) -> bool:
-        """True if the person approved `line` as it stands."""
+        """Return True if the person approved `line` as it is."""
         return digest_of(line) in self.approved.values()
 
     def is_read(self, conversation: FinishedConversation, reader: str) -> bool:
-        """True if it was read as it is now, by `reader` or a better one: a model reads more than ``rules``."""
+        """Return True if `reader` or a better one has read it as it is now; a model reads more than ``rules``."""
         known = self.conversations.get(conversation.name, {})
         return known.get("digest") == conversation.digest and (reader == "rules" or known.get("reader") == reader)
 
     def keep(
         self, conversation: FinishedConversation, reader: str, lessons: Sequence[Lesson], evidence: Evidence
     ) -> None:
-        """Keep what `reader` read in it, and which commits it made."""
+        """Store the lessons of a conversation and its commits."""
         ends = [evidence.turns[lesson.turn].turn.stop for lesson in lessons]
         read = {
-            "history": conversation.name,  # with which it is forgotten, if it is a stored one
+            "history": conversation.name,  # a stored history is forgotten with it
             "digest": conversation.digest,
             "reader": reader,
             "day": conversation.day,
@@ -89,24 +89,24 @@ class Memory:
 
     @lazy_property
     def review(self) -> Review:
-        """What a model made of the lines that it was shown."""
+        """A model's review of the lines."""
         return Review.of(self.store.get_state(f"lessons-review:{self._project}") or {})
 
     def keep_review(self, review: Review) -> None:
-        """Keep it; what is forgotten of a conversation takes it away, for its words may tell of that."""
+        """Store a review; forgetting a conversation also removes it, since it may contain its words."""
         self.review = review
         if self.writes:
             kept = {**review.state, "histories": sorted(self.conversations)}
             self.store.set_state(f"lessons-review:{self._project}", kept)
 
     def lines(self, every: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """What is proposed of `every` line: what a review left, and what of conversations that only rules read."""
+        """Return the lines to propose: those that the review kept, and those of conversations that only rules read."""
         review = self.review
         waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
         unseen = [line for line in review.unseen(every) if line.sources[0].conversation not in waiting]
-        return [*(line for _, line in review.standing(every)), *unseen]
+        return [*(line for _, line in review.reviewed_lines(every)), *unseen]
 
     def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
-        """Keep that the person approved `lines`: digests by key; and forget the `ended`, which may come back."""
-        standing = {key: digest for key, digest in self.approved.items() if digest not in ended}
-        self.store.set_state(f"learned:{self._project}", {**standing, **lines})
+        """Store digests of approved `lines` by key, and forget the `ended`, which may come back."""
+        kept = {key: digest for key, digest in self.approved.items() if digest not in ended}
+        self.store.set_state(f"learned:{self._project}", {**kept, **lines})

@@ -1,8 +1,8 @@
-"""Who reads a conversation for lessons: the rules alone, or with them a model, asked once a conversation.
+"""Readers of a conversation for lessons: the rules alone, or also a model, asked once for each conversation.
 
-What the record proves is noted: lasting wishes and decisions in the user's own words, reasons that were published, how
-the project is checked, and errors with what mended them; rather nothing than what a reader would have to check. A
-model's line is untrusted: it stands only if the turn that it cites holds its words and all that it names.
+Only what the record proves counts: lasting wishes and decisions in the user's words, published reasons, checks of the
+project, and errors with their solution. A model's line is untrusted: the turn it cites must contain its words and all
+its names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from applier.learning.lesson import (
     error_subject,
     folded,
     in_the_record,
-    is_said,
+    is_quoted,
     sentence_key,
     stated,
     stems,
@@ -45,50 +45,50 @@ __all__ = ["Reader", "Reading", "lessons_of", "open_reader", "with_written"]
 
 WRITTEN_KINDS = frozenset({"decision", "fact", "wish", "error"})
 MOST_CHARACTERS, MOST_LESSONS = 640, 12
-"""Of one answer; a line of text and words together."""
+"""Most characters of a line's text and words, and most lessons of one answer."""
 
 ALIKE = 0.5
-"""Of the words of a rules' line those that a model's has, too, when both say the same."""
+"""Share of a rule's words from which a model's line counts as the same."""
 
 Reading = tuple[list[Lesson], Evidence, Usage]
-"""The lessons of a conversation, what they were read from, and what that used."""
+"""Lessons of a conversation, its evidence, and the usage."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads one conversation at a time."""
+    """Reader of one conversation at a time."""
 
     model: LessonsModel | None = None
-    """None: the rules read alone."""
+    """The model; None to read by rules alone."""
 
     @property
     def name(self) -> str:
-        """The model and its prompts, or ``rules``."""
+        """Name of the model and its prompts, or ``rules``."""
         return self.model.name if self.model is not None else "rules"
 
     def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
-        """The dollars that asking once about each of these costs at most, and about what they teach, together with so
-        many lines that the review does not know yet."""
+        """Return the most dollars for asking once about each conversation, and for the review with `unseen` other new
+        lines."""
         if self.model is None:
             return 0.0
         each = sum(self.model.estimated_cost(one.tokens) for one in due)
         return each + self.estimated_review_cost(known, unseen + MOST_LESSONS * len(due))
 
     def estimated_review_cost(self, known: Review, unseen: int) -> float:
-        """The dollars that asking about so many lines costs at most that the review does not know yet."""
+        """Return the most dollars for reviewing `unseen` new lines."""
         asked = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
         beside = min(MOST_CANDIDATES, len(known.groups) + unseen - asked[0]) if asked else 0
         return sum(self.model.estimated_review_cost(one + beside) for one in asked if self.model is not None)
 
     def cost(self, usage: Usage) -> float:
-        """The dollars that `usage` costs."""
+        """Return the dollars that `usage` costs."""
         return self.model.price(usage) if self.model is not None else 0.0
 
     def read(self, conversation: FinishedConversation) -> Reading:
-        """Its lessons, what they were read from, and what that used.
+        """Return the lessons of a conversation, its evidence and the usage.
 
         Raises:
-            PlannerUnavailable: the model gave no answer; it carries what was spent.
+            PlannerUnavailable: the model gave no answer; it carries the usage.
         """
         analysis = _analysis(conversation)
         if self.model is None:
@@ -97,10 +97,10 @@ class Reader:
         return with_written(answer, analysis.evidence), analysis.evidence, usage
 
     def review(self, known: Review, lines: Sequence[ProposedLine]) -> tuple[Review, Usage]:
-        """`known`, with what the model makes of those of `lines` that were not shown to it, and what that used.
+        """Return the review `known`, extended by the model with new `lines`, and the usage.
 
         Raises:
-            PlannerUnavailable: the model gave no answer; it carries what was spent.
+            PlannerUnavailable: the model gave no answer; it carries the usage.
         """
         used = Usage()
 
@@ -117,27 +117,30 @@ def _analysis(conversation: FinishedConversation) -> Analysis:
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
-    """What the record proves, in its order; nothing that holds a secret, and nothing twice."""
+    """Return the lessons that the record proves, in order, without secrets and repeats."""
     every = [one for read in (wishes, choices, reasons, check_commands, failures) for one in read(evidence)]
     kept = {(one.kind, one.text): one for one in reversed(every) if in_the_record(one, evidence)}
     return list(reversed(kept.values()))
 
 
 def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
-    """What of a model's answer holds, and what the rules prove besides."""
+    """Return the valid lessons of a model's answer, and the other ones by rules."""
     written = list(filter(None, (_checked(one, evidence) for one in answer[:MOST_LESSONS])))
-    told = [stems(f"{one.text} {one.words}") for one in written]
-    return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or not _is_told(one, told))]
+    covered = [stems(f"{one.text} {one.words}") for one in written]
+    return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or not _is_covered(one, covered))]
 
 
-def _is_told(lesson: Lesson, told: Sequence[set[str]]) -> bool:
+def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
     own = stems(lesson.text)
-    return any(len(own & words) >= max(1, ALIKE * len(own)) for words in told)
+    return any(len(own & words) >= max(1, ALIKE * len(own)) for words in covered)
 
 
 def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
-    """What a model wrote as a lesson; None if its turn does not hold its words, or the conversation not all that it
-    names; of a wish if it asks; of an error if the record does not show its cause and that it passed."""
+    """Return a model's lesson if it holds, else None.
+
+    Its turn must contain its words, and the conversation all its names. A wish must not be a question. The record must
+    show an error's cause and its later success.
+    """
     text, words = folded(written.text), folded(written.words)
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
@@ -148,42 +151,42 @@ def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
         return None
     also = _holder(missing, turn, evidence) if missing else ""
     if written.kind == "error":
-        subject = _failure(words, turn, evidence) if _is_shown_mended(written, turn, evidence) else ""
+        subject = _failure(words, turn, evidence) if _is_shown_solved(written, turn, evidence) else ""
         lesson = Lesson("error", stated("error", text, words), words, written.turn, subject, written.mended, also=also)
     elif written.kind == "wish" and is_question(words):
         return None
     else:
         subject = sentence_key(written.about) or sentence_key(text)
         kind = cast("Kind", written.kind)
-        lasts = kind != "wish" or turn.turn.kind == "user" or is_lasting(words)  # else it refused one call
+        lasts = kind != "wish" or turn.turn.kind == "user" or is_lasting(words)  # else the user refused one call
         lesson = Lesson(kind, stated(kind, text, words), words, written.turn, subject, lasting=lasts, also=also)
     return lesson if lesson.subject and in_the_record(lesson, evidence) else None
 
 
 def _failure(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
-    """The subject of an error; empty if no call that failed in the turn says `words`."""
+    """Return the subject of an error; empty if no failed call of the turn contains `words`."""
     failed = "\n".join(call.text for call in turn.failed_calls)
-    return error_subject(words) if is_said(words, failed, evidence) else ""
+    return error_subject(words) if is_quoted(words, failed, evidence) else ""
 
 
-def _is_shown_mended(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
-    """True if the same check passes in the turn that is named, and the agent says before that what the cause was."""
+def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
+    """Return True if the same check passes in the named turn, and somebody stated the cause before."""
     mended, why = evidence.turns.get(written.mended), written.why
     if mended is None or not why.strip() or mended.failed_calls or not passes_again(turn, mended):
         return False
     till = (one for one in evidence.turns.values() if turn.turn.number <= one.turn.number <= mended.turn.number)
-    return any(is_said(why, join_lines(tuple(one.lines.of_sources("user", "agent"))), evidence) for one in till)
+    return any(is_quoted(why, join_lines(tuple(one.lines.of_sources("user", "agent"))), evidence) for one in till)
 
 
 def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
-    """The turn that holds most of `names`, of several the one that is nearest to `turn`."""
+    """Return the turn with most of `names`, the nearest to `turn` among equals."""
     nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
     return max(nearest, key=lambda one: sum(map(one.names.holds, names))).turn.id
 
 
 @contextmanager
 def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
-    """The reader that the options, or else the settings, name; closed again.
+    """Open the reader that the options, or else the settings, name.
 
     Raises:
         SettingsError: the prompts cannot be used.

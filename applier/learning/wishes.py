@@ -1,6 +1,5 @@
-"""The user's own words that bind other conversations, too: lasting wishes, decisions with their reason, and what he
-chose of what he was offered. What others say decides nothing.
-"""
+"""Lessons in the user's own words: lasting wishes, decisions with their reason, and answers to dialogs. Nobody else's
+words decide."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ from planner.reading.lines import Statement, statements
 __all__ = ["choices", "is_lasting", "is_question", "wishes"]
 
 WORDS_CHARACTERS = 320
-"""A longer statement is a text of its own."""
+"""Most characters of a statement; a longer one is a text of its own."""
 LEAST_WORDS = 4
-"""Fewer words say nothing to who was not there: ``always both``."""
+"""Fewest words that others understand: not ``always both``."""
 _LASTING = re.compile(
     r"\b(?:from now on|going forward|as a rule)\b"
     r"|^(?:please )?(?:in (?:the )?future|next time|remember (?:to|that))\b"
@@ -37,19 +36,19 @@ _LASTING = re.compile(
     r"|\bmust (?:stay|remain)\b",
     re.I,
 )
-"""What binds beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``; not ``it never
-returns``, ``this always failed``, ``I don't want that one``, ``no idea at all``."""
+"""Words that bind beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``; not ``it
+never returns``, ``this always failed``, ``I don't want that one``, ``no idea at all``."""
 _QUESTION = re.compile(
     r"^\W*(?:what|why|h?y|how|where|when|which|who|is|are|was|do|does|did|can|could|should|would|will|shall|have|has|"
     r"isn'?t|aren'?t|don'?t (?:we|you)|didn'?t)\b(?!.*[.!;]\s+\S)|\?\W*$",
     re.I | re.S,
 )
-"""A question decides nothing: ``why is it never called``, ``we never do that, right?``."""
+"""Question, which decides nothing: ``why is it never called``, ``we never do that, right?``."""
 _HEDGED = re.compile(
     r"\b(?:consider|whether|wonder|maybe|perhaps|i (?:think|guess|thought)|might|not sure|wrong chat)\b", re.I
 )
 _AFTERTHOUGHT = re.compile(r",? but (?:i think|i guess|not sure|maybe|perhaps)\b.*$", re.I | re.S)
-"""What is doubted behind what is not: ``never block the user, but I think we should warn``."""
+"""Doubt at the end of a statement: ``never block the user, but I think we should warn``."""
 _ASSENT = re.compile(r"^(?:yes|ok|okay|yeah|sure)[.,!]? +", re.I)
 _REASON = re.compile(r"\b(?:because|otherwise|so that|so no need|the risk|we (?:don['’]?t|do not) have an?)\b", re.I)
 _DECIDES = re.compile(
@@ -62,25 +61,25 @@ _POINTING = re.compile(
     r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
     re.I,
 )
-"""Words that need what stands before them: ``no, remove this again because …``, ``the other one is …``; not ``keep the
-queue, since …``."""
+"""Words that need their context: ``no, remove this again because …``, ``the other one is …``; not ``keep the queue,
+since …``."""
 _ASKS = re.compile(
     r"\W*(?:please|can|could|would|will|let|then|also|now|next|go|add|make|fix|submit|after|see|refer|though)\b", re.I
 )
-"""How a sentence begins that asks for something now."""
+"""Beginning of a sentence that asks for something now."""
 _TAKEN_BACK = re.compile(
     r"\b(?:wrong (?:chat|window|session)|never ?mind|scratch that|disregard|ignore (?:my|the|that|this) (?:last|prev))",
     re.I,
 )
-"""The user takes back what he said last."""
+"""Words that take back the user's last words."""
 _COURSE = re.compile(
     r"\b(?:next(?: steps?)?|proceed|continue|commit|push|pull request|go ahead|ready|approve|start|run|review"
     r"|would you like to (?:do|work))\b",
     re.I,
 )
-"""A question about the course of this very work: ``what would you like to do next?``; its answer decides nothing."""
+"""Question about the course of this work: ``what would you like to do next?``; its answer decides nothing."""
 COURSE_WORDS = 20
-"""A longer one is about more than that."""
+"""Most words of such a question."""
 _CONVENTIONS = re.compile(r"\b(?:constraints|conventions|ground rules|house rules|principles|guidelines)\b", re.I)
 _ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)]) +")
 _OF_THIS_TASK = re.compile(
@@ -91,17 +90,17 @@ _FORBIDS = re.compile(
     r"|\b(?:must|has to|have to)\b",
     re.I,
 )
-"""What binds this task at least: ``don't mock the store``, ``it must run on 3.11``; not ``I do not know``."""
+"""Words that bind at least this task: ``don't mock the store``, ``it must run on 3.11``; not ``I do not know``."""
 
 
 def wishes(evidence: Evidence) -> Iterator[Lesson]:
-    """What the user wants throughout, or decided with his reason, in his words."""
+    """Yield the user's lasting wishes and reasoned decisions, in their words."""
     yield from _conventions(evidence)
-    for turn in _standing_turns(evidence):
-        answers = any(call.kind == "ask" for call in turn.calls)  # whose words the host frames
+    for turn in _kept_turns(evidence):
+        answers = any(call.kind == "ask" for call in turn.calls)  # the host frames these words
         own = [line for line in turn.user_lines if line.part == "user" or not answers]
         if sum(len(line.text) for line in own) > TYPED_CHARACTERS:
-            continue  # the description of a task: what it forbids, it forbids there
+            continue  # a task's description binds only that task
         for one in statements(typed_lines(own)):
             words = _binding_words(one)
             decides, lasts = _is_reasoned(words), is_lasting(words)
@@ -111,8 +110,8 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _conventions(evidence: Evidence) -> Iterator[Lesson]:
-    """The items of a list that the user himself calls constraints or conventions; none that is of this task alone. One
-    that does not say that it lasts counts if he lists it again in another conversation."""
+    """Yield the items of a list that the user calls constraints or conventions. An item counts if it calls itself
+    lasting, or a second conversation lists it, too."""
     for turn in evidence.turns.values():
         below = False
         for one in statements(line for line in turn.user_lines if line.part == "user"):
@@ -125,8 +124,8 @@ def _conventions(evidence: Evidence) -> Iterator[Lesson]:
                 yield Lesson("wish", f"“{item}”", item, turn.turn.id, key, lasting=lasts, is_long=True)
 
 
-def _standing_turns(evidence: Evidence) -> list[TurnEvidence]:
-    """The turns in which the user spoke, but for those that he took back right after."""
+def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
+    """Return the turns with the user's words, except those that they took back right after."""
     spoken = [turn for turn in evidence.turns.values() if turn.user_lines]
     taken_back = {
         before.turn.id
@@ -137,8 +136,7 @@ def _standing_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """What of a statement may bind, in one line, without what it asks for behind that; empty if it asks a question or
-    doubts, or nobody would understand it alone."""
+    """Return the binding part of a statement on one line; empty if it asks, doubts, or needs its context."""
     parts = sentences(_ITEM.sub("", folded(statement.text)))
     binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
     behind = parts[binding[-1] + 1 :] if binding else []
@@ -148,29 +146,29 @@ def _binding_words(statement: Statement) -> str:
 
 
 def _is_clear(text: str) -> bool:
-    """True if it can be understood alone, and neither asks nor doubts."""
+    """Return True if the text can be understood alone, and neither asks nor doubts."""
     is_read = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS and not _POINTING.match(text)
     return is_read and not (is_question(text) or _HEDGED.search(text))
 
 
 def is_question(text: str) -> bool:
-    """True for what asks, and decides nothing."""
+    """Return True for a question."""
     return bool(_QUESTION.search(text))
 
 
 def is_lasting(text: str) -> bool:
-    """True for what says by itself that it binds beyond the task, in English."""
+    """Return True for English text that calls itself binding beyond the task."""
     return bool(_LASTING.search(text))
 
 
 def _is_reasoned(text: str) -> bool:
-    """True for a decision of the user that says why."""
+    """Return True for a decision of the user with its reason."""
     return bool(_REASON.search(text) and _DECIDES.search(text))
 
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:
-    """What the user answered to what a dialog asked him."""
-    for turn in _standing_turns(evidence):
+    """Yield the user's answers to questions of a dialog."""
+    for turn in _kept_turns(evidence):
         asked = [call for call in turn.calls if call.kind == "ask"] if turn.turn.kind != "user" else []
         for question, answer in chain.from_iterable(map(_answers, asked)):
             is_of_course = _COURSE.search(question) and len(question.split()) <= COURSE_WORDS
@@ -180,9 +178,7 @@ def choices(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _answers(call: Call) -> Iterator[tuple[str, str]]:
-    """Question and answer of each that `call` asked and that was answered: by one of the options it offered, or by
-    words that may bind.
-    """
+    """Yield question and answer for each answered question of `call`: an offered option, or binding words."""
     asked = call.input.get("questions")
     for one in asked if isinstance(asked, list) else [call.input]:
         question = one.get("question") if isinstance(one, Mapping) else None

@@ -1,9 +1,9 @@
 """`PageServer`: a page on a port of this machine, for one browser, until it is finished.
 
-An ASGI application on loopback, never elsewhere: static files, and a few requests with JSON in and out. A page holds a
-transcript and can write files, so only the browser that opened the printed link may use it: the token in the link works
-once, for a key that the page keeps and sends with each request. Other hosts, other sites' pages and bodies that a plain
-form could send are refused, and every answer carries a policy under which no text can run.
+An ASGI application on loopback, never elsewhere: static files, and a few requests with JSON in and out. A page shows a
+transcript and can write files, so only the browser that opened the printed link may use it. The token in the link works
+once and gives a key that the page sends with each request. Other hosts, other sites' pages and bodies of plain forms
+are refused. Every answer has a policy under which no text of a transcript can run.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["PageServer"]
 HOST = "127.0.0.1"
 KEY_HEADER = "x-compactor-key"
 PROTECTED = "/api/"
-"""Below this path every request needs the key; above are the page's own files, which hold nothing of a transcript."""
+"""Path below which every request needs the key; the page's own files above it contain nothing of a transcript."""
 OPENING = "/api/open"
-"""Where the token is exchanged for the key."""
+"""Path that exchanges the token for the key."""
 MAX_BODY_BYTES = 8 * 2**20
-"""A revision of 100,000 turns and a brief has less."""
+"""Largest body; a revision of 100,000 turns and a brief is smaller."""
 STOP_SECONDS = 2
-"""How long answers under way may still run after the end."""
+"""Time for running answers after the end."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _HEADERS = {
     "content-security-policy": (
@@ -60,10 +60,10 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class PageServer(AppServer):
-    """One page; it can end the server itself."""
+    """Server of one page, which can end it."""
 
     def __init__(self, content: ReviewPage | Mapping[str, Any]) -> None:
-        """Open a port that is free; nothing is answered yet. What is no review is a session's, as JSON data."""
+        """Open a free port without answering yet; `content` is a review, or a session's report as JSON data."""
         listening = socket.create_server((HOST, 0))
         self.port: int = listening.getsockname()[1]
         self._token, self._key = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
@@ -78,7 +78,7 @@ class PageServer(AppServer):
 
     @property
     def link(self) -> str:
-        """Where the page is; opens it once. The token is in the fragment, which no log and no other site sees."""
+        """Link that opens the page once; the token is in the fragment, which no log and no other site sees."""
         return f"http://{HOST}:{self.port}/#{self._token}"
 
     async def _open(self, request: Request) -> Response:
@@ -96,7 +96,7 @@ class PageServer(AppServer):
         return _answer({})
 
     async def _guard(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Refuse what may not come in; the rest goes on, and every answer gets the policy."""
+        """Refuse a bad request, pass on any other, and add the policy to every answer."""
         problem = self._problem(request)
         answer = _refusal(*problem) if problem else await call_next(request)
         answer.headers.update(_HEADERS)
@@ -153,7 +153,7 @@ def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
 
 
 def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
-    """What `work` makes, in a thread, of the names in the path; None is no such thing."""
+    """Return an endpoint that runs `work` in a thread with the names in the path; None becomes 404."""
 
     async def endpoint(request: Request) -> Response:
         value = await anyio.to_thread.run_sync(partial(work, **request.path_params))
@@ -183,8 +183,11 @@ def _refusal(status: int, problem: str) -> Response:
 
 
 def _answer(value: Mapping[str, Any]) -> Response:
-    """`value` as JSON in ASCII: a transcript may hold halves of characters, which UTF-8 does not, and numbers that are
-    none, which a browser does not read: they stand as texts."""
+    """Return `value` as ASCII JSON.
+
+    A transcript may contain lone surrogates, which UTF-8 lacks, and NaN or infinity, which browsers do not read: these
+    become texts.
+    """
     text = json.dumps(value)
     text = json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
     return Response(text, media_type="application/json")

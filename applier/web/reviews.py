@@ -25,41 +25,41 @@ from planner.reading.messages import plain_message
 __all__ = ["Replan", "ReviewPage", "Revision", "Search"]
 
 MOST_WORD_LINES = 12
-"""Of one turn's words of the user; the rest is seen in the turn."""
+"""Most lines of one turn's words of the user."""
 
 
 class TurnRevision(BaseModel, extra="forbid", frozen=True):
-    """What a person wants done with one turn."""
+    """Revision of one turn."""
 
     strategy: Strategy
     lines: tuple[int, ...] | None = Field(default=None, max_length=1_000_000)
-    """Of a turn to be summarized: the numbers of the lines that are to stay; None: as planned."""
+    """Numbers of the lines to keep of a summarized turn; None keeps the plan's."""
 
 
 class Revision(BaseModel, extra="forbid", frozen=True):
-    """All that a person changed since the plan was opened."""
+    """Everything that a person changed since the plan was opened."""
 
     turns: dict[str, TurnRevision] = Field(default_factory=dict, max_length=1_000_000)
     brief: str | None = Field(default=None, max_length=200_000)
     open: str = ""
-    """The turn that is looked at: what it leaves is told."""
+    """Id of the turn on display; the answer has the text left in its place."""
 
 
 class Search(BaseModel, extra="forbid", frozen=True):
-    """What is looked for in the originals."""
+    """Text to look for in the originals."""
 
     text: str = Field(min_length=1, max_length=1_000)
 
 
 class Replan(BaseModel, extra="forbid", frozen=True):
-    """A plan that is to be made anew."""
+    """Options for a new plan."""
 
     target_tokens: int = Field(ge=1, le=10**9)
     planner: Literal["rules", "model"]
 
 
 class ReviewPage:
-    """A plan under review."""
+    """Plan under review."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class ReviewPage:
         apply: Callable[[PlanReview], Mapping[str, str]],
         replan: Callable[[Replan], CompactionPlan],
     ) -> None:
-        """Read `messages` and check `plan`; `files` names where it (``plan``) and its ``view`` are to be.
+        """Read `messages` and check `plan`; `files` names the files of the ``plan`` and of the ``view``.
 
-        `save` and `apply` write a guarded plan; they return what was written in words for a person: a ``message``, and
-        ``detail``. `replan` makes another plan of the same messages. They are called one at a time.
+        `save` and `apply` write a guarded plan and return a ``message`` and a ``detail`` for a person. `replan` makes
+        another plan of the same messages. They are called one at a time.
 
         Raises:
             StalePlan: the plan was made for other messages.
@@ -93,7 +93,7 @@ class ReviewPage:
         self._analysis: Analysis = analysis
 
     def page(self) -> dict[str, Any]:
-        """What does not change while the page is open, and the plan as it was opened."""
+        """Return the plan as opened, with all data that does not change while the page is open."""
         plan, review, turns = self._plan, self._reviewed(Revision()), self._analysis.evidence.turns
         return {
             "task": plan.task,
@@ -121,15 +121,15 @@ class ReviewPage:
         }
 
     def check(self, revision: Revision) -> dict[str, Any]:
-        """What the guards make of `revision`: sizes, decisions, findings, the brief's statements.
+        """Return the guards' answer to `revision`: sizes, decisions, findings, the brief's statements.
 
         Raises:
-            SettingsError: it names a turn that is not there.
+            SettingsError: the revision names an unknown turn.
         """
         return self._checked(self._reviewed(revision), revision)
 
     def lines(self, turn_id: str) -> dict[str, Any] | None:
-        """One turn as it was, line by line; None if there is no such turn."""
+        """Return the lines of one original turn; None if there is no such turn."""
         turn = self._analysis.evidence.turns.get(turn_id)
         if turn is None:
             return None
@@ -142,33 +142,33 @@ class ReviewPage:
         return {"messages": [turn.turn.start, turn.turn.stop - 1], "lines": lines}
 
     def search(self, wanted: Search) -> dict[str, Any]:
-        """The turns that hold the text in one of their lines, in letters of any case."""
+        """Return the turns with the text in one of their lines, in letters of any case."""
         text, turns = wanted.text.casefold(), self._analysis.evidence.turns.items()
         return {"turns": [key for key, turn in turns if any(text in line.text.casefold() for line in turn.lines)]}
 
     def view(self, revision: Revision) -> dict[str, Any]:
-        """The whole view as the model gets it; a message that is as it was with its index in the history."""
+        """Return the whole view; each unchanged message with its index in the history."""
         shown, tokens = self._reviewed(revision).preview, self._analysis.counter.message
         index = {id(message): at for at, message in enumerate(self._messages)}
         each = ((index.get(id(message)), plain_message(message)) for message in (shown.messages if shown else ()))
         return {"messages": [{"index": at, "tokens": tokens(own), "message": own} for at, own in each]}
 
     def replan(self, wanted: Replan) -> dict[str, Any]:
-        """Make the plan anew; the revision goes on over the new one."""
+        """Make a new plan; the revision stays."""
         with self._writing:
             self._open(self._replan(wanted))
             self._is_saved = False
         return {}
 
     def save(self, revision: Revision) -> Mapping[str, str]:
-        """Write the plan as revised and guarded."""
+        """Write the guarded plan with the revision."""
         with self._writing:
             saved = self._save(self._reviewed(revision).plan)
             self._is_saved = True
         return saved
 
     def apply(self, revision: Revision) -> Mapping[str, str]:
-        """Write the view of the plan as revised and guarded."""
+        """Write the view of the guarded plan with the revision."""
         with self._writing:
             return self._apply(self._reviewed(revision))
 
@@ -184,7 +184,7 @@ class ReviewPage:
             yield Edit(turn.turn.number, turn.turn.number, own.strategy, excerpts)
 
     def _words(self) -> Iterator[dict[str, Any]]:
-        """The user's words, turn by turn: what binds, else how they begin."""
+        """Yield the user's words turn by turn: the binding ones, or else the first line."""
         for turn_id, turn in self._analysis.evidence.turns.items():
             binding = sorted(set(turn.constraint_lines))
             lines = [turn.lines[number - 1] for number in binding] or list(turn.user_lines[:1])
@@ -208,7 +208,7 @@ class ReviewPage:
                 for own in plan.turns
             ],
             "failed": review.notes.failures,
-            "findings": [  # what the changes brought up first
+            "findings": [  # new ones first
                 {**finding.model_dump(mode="json"), "new": finding not in before}
                 for finding in sorted(plan.findings, key=before.__contains__)
             ],
@@ -218,10 +218,10 @@ class ReviewPage:
 
 
 def _leaves(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
-    """What the open turn leaves, and which of its lines stand."""
+    """Return the text that the open turn leaves, and its kept lines."""
     decision, count = review.plan.decisions[turn_id], len(turn.lines)
-    standing = range(1, count + 1) if decision.strategy == "keep" else line_numbers(decision.excerpts, count)
-    return {"turn": turn_id, "left": review.notes.left.get(turn_id, ""), "standing": ranges_of(standing)}
+    kept = range(1, count + 1) if decision.strategy == "keep" else line_numbers(decision.excerpts, count)
+    return {"turn": turn_id, "left": review.notes.left.get(turn_id, ""), "kept": ranges_of(kept)}
 
 
 def _statement(checked: CheckedStatement) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def lines_of_projects(
         review = reviews / f"{project}.json" if reviews else None
         if review is not None and review.is_file():
             answer = [ReviewedLine(**one) for one in json.loads(review.read_text("utf-8"))["lines"]]
-            lines = [line for _, line in Review().grown(lines, lambda _, answer=answer: answer).standing(lines)]
+            lines = [line for _, line in Review().grown(lines, lambda _, answer=answer: answer).reviewed_lines(lines)]
         yield from ((project, line) for line in lines)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.eval.replay import Replay, ReplayedCall, replay
 from applier.eval.survival import placings
-from applier.eval.texts import agent_values, plain_text, specifics, stands
+from applier.eval.texts import agent_values, contains, plain_text, specifics
 from applier.session.presets import RELEVANCE
 from applier.store import open_store
 from planner.prices import CACHE_READ_PRICES
@@ -173,10 +173,10 @@ def count_needs(calls: Iterable[ReplayedCall], messages: Sequence[object]) -> tu
     for call in calls:
         names = _written(messages[call.history_messages])
         view = texts.joined(call.sent)
-        standing = {name for name in names if stands(name, view) or any(placings(name, view))}
+        standing = {name for name in names if contains(name, view) or any(placings(name, view))}
         gone = names - standing
         before = texts.joined(messages[: call.history_messages]) if gone else ""
-        needed += len(standing) + sum(stands(name, before) for name in gone)
+        needed += len(standing) + sum(contains(name, before) for name in gone)
         met += len(standing)
     return needed, met
 

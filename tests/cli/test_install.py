@@ -60,7 +60,7 @@ def test_nothing_is_changed_unasked(compactor, config):
     for command in ("install", "uninstall"):
         assert compactor("install", CLIENT, "--yes").code == 0 if command == "uninstall" else not config.exists()
         ran = compactor(command, CLIENT)
-        assert (ran.code, "say --yes" in ran.err) == (2, True)
+        assert (ran.code, "use --yes" in ran.err) == (2, True)
         assert (config / "skills").exists() == (command == "uninstall")
 
 

@@ -93,7 +93,7 @@ def test_what_stands_is_not_planned_again_and_what_changed_is(compactor, files):
     (files / "package.json").write_text((files / "run0.json").read_text())
     ran = compactor("plan", files, *RULES, "-o", output)
     assert (ran.code, ran.out) == (0, "")
-    assert "5 stood there already" in ran.err
+    assert "5 were planned before" in ran.err
     after = {row["path"]: row for row in rows_of(output.read_text())}
     assert after["in/package.json"] == before["in/run0.json"] | {"path": "in/package.json"}
     assert {**before, **after} == before | {"in/package.json": after["in/package.json"]}
@@ -103,10 +103,10 @@ def test_a_file_of_something_else_is_never_written_over(compactor, files):
     output = files.parent / "rows.jsonl"
     own = json.dumps(EMPTY_ROW | {"path": "in/run0.json", "options": PlanOptions(focus="else").digest})
     for text, says in (
-        ("notes, no row", "line 1: no row"),
-        ('{"path": "x"}\n', "line 1: no row"),
-        ('[{"role": "user", "content": "hi"}]', "line 1: no row"),
-        (f"{own}\n", "planned by other options"),
+        ("notes, no row", "line 1: is not a row"),
+        ('{"path": "x"}\n', "line 1: is not a row"),
+        ('[{"role": "user", "content": "hi"}]', "line 1: is not a row"),
+        (f"{own}\n", "planned with other options"),
     ):
         output.write_text(text)
         ran = compactor("plan", files, *RULES, "-o", output)
@@ -131,7 +131,7 @@ def test_plans_are_written_before_their_rows_and_apply(compactor, files):
     for path, plan in plans.items():
         assert compactor("apply", plan, path, "--dry-run").code == 0
     again = compactor("plan", files, *RULES, "--plans", "in/plans", "-o", "in/rows.jsonl")
-    assert "5 stood there already" in again.err
+    assert "5 were planned before" in again.err
     assert rows_of((files / "rows.jsonl").read_text()) == rows
     assert CompactionPlan.from_json(plan.read_bytes())
 
@@ -196,7 +196,7 @@ def test_ctrl_c_ends_with_the_table_so_far(compactor, many, send):
     count = len(rows_of((many.parent / "rows.jsonl").read_text()))
     lines = err.splitlines()  # where the first row was just being written there is none
     assert [line.split()[:2] for line in lines if line.startswith("anthropic")] == [["anthropic", str(count)]][:count]
-    assert f"{MANY - count} left: run it again to go on" in lines
+    assert f"{MANY - count} left: run the command again to continue" in lines
     assert lines[-1] == "compactor: interrupted; nothing was half-written"
     assert_goes_on(many.parent, compactor)
 
@@ -262,7 +262,7 @@ def test_a_model_that_does_not_answer_ends_the_run_and_its_files_are_tried_again
         ran = compactor("plan", *sorted(files.rglob("run*.json")), *how)
     assert ran.code == 1
     assert "stopped behind " in ran.err
-    assert "2 left: run it again to go on" in ran.err
+    assert "2 left: run the command again to continue" in ran.err
     rows = rows_of((files.parent / "rows.jsonl").read_text())
     assert [row["cause"] for row in rows] == ["PlannerUnavailable"] * 3
     assert KEY not in ran.err + str(rows)

@@ -16,7 +16,7 @@ def test_copy_overwrites_nothing(compactor, folder):
     (folder / "system.md").write_text("precious")
     ran = compactor("prompts", "copy", ".")
     assert ran.code == 2
-    assert "is there already" in ran.err
+    assert "exists already" in ran.err
     assert (folder / "system.md").read_text() == "precious"
 
 

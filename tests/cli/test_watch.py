@@ -20,7 +20,7 @@ def test_compactions_and_curve_are_shown(compactor, transcript, folder):
 
 def test_help_of_the_page_says_what_it_shows(compactor):
     shown = " ".join(compactor("watch", "--help").out.split())
-    assert "each compaction, what came back, the bill" in shown
+    assert "prompt sizes, compactions, restored content and cost" in shown
     assert "save and apply" not in shown
 
 

@@ -396,7 +396,7 @@ def test_what_was_not_reviewed_waits_until_it_is(asking, say, compactor, folder)
     with Loopback(failing) as server:
         ran = asking(server, "--yes", "--json")
         assert ran.json["lines"] == []
-        assert "not reviewed, and not shown: 1 lines; planner model" in ran.json["problems"][0]
+        assert "not reviewed and not shown: 1 lines; planner model" in ran.json["problems"][0]
     rules = compactor(
         "learn", folder / "logs", "--project", folder / "app", "--planner", "rules", "--dry-run", "--json"
     )

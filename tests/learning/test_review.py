@@ -41,7 +41,7 @@ def test_no_line_comes_of_a_review_that_was_none_and_none_comes_twice(first, lat
     review = Review().grown(first, lambda _: one).grown(lines, lambda _: other)
     assert review.unseen(lines) == []
     assert Review.of(review.state) == review
-    standing = [line for _, line in review.standing(lines)]
+    standing = [line for _, line in review.reviewed_lines(lines)]
     heard = [source for line in lines for source in line.sources]
     told = [source for line in standing for source in line.sources]
     assert all(source in heard for source in told)
@@ -55,10 +55,10 @@ def test_no_line_comes_of_a_review_that_was_none_and_none_comes_twice(first, lat
 @given(some, answers)
 def test_what_stands_keeps_its_words_until_a_review_changes_them(lines, answer):
     review = Review().grown(lines, lambda _: answer)
-    standing = dict(review.standing(lines))
+    standing = dict(review.reviewed_lines(lines))
     new = line_of(31)
     again = review.grown([*lines, new], lambda asked: [ReviewedLine(of=[one]) for one in named(asked)])
-    assert {line.line for _, line in again.standing([*lines, new])} == {
+    assert {line.line for _, line in again.reviewed_lines([*lines, new])} == {
         new.line,
         *(one.line for one in standing.values()),
     }
@@ -75,7 +75,7 @@ def test_what_says_the_same_is_one_line_with_both_sources_and_what_is_superseded
     asked = []
     review = Review().grown([older, newer, same, task], lambda text: asked.append(text) or answer)
     assert asked[0].startswith("c1 2026-11-20\n\nc1 · decision · t1 · no force push since step 1 is settled")
-    ((_, line),) = review.standing([older, newer, same, task])
+    ((_, line),) = review.reviewed_lines([older, newer, same, task])
     assert line.line == (
         "- Queue for refresh since step 6: “one file a format since step 2”; replaces “no force push since step 1” "
         "(c1:t1, 2026-11-20) (c2:t2, c1:t6, 2026-11-20)"
@@ -90,7 +90,7 @@ def test_new_words_may_name_what_the_conversation_named_and_nothing_else():
     lines = [line_of(3), line_of(5)]
     for text, stands in (("Read stubs under build/gen at step 5", True), ("Read stubs under build/out", False)):
         review = Review().grown(lines, lambda _, text=text: [ReviewedLine(of=["c2"], text=text)])
-        ((_, line),) = review.standing(lines)
+        ((_, line),) = review.reviewed_lines(lines)
         assert line.text.startswith(text) == stands
 
 
@@ -103,7 +103,7 @@ def test_what_one_question_cannot_hold_is_asked_in_several():
             lines, lambda text: asked.append(named(text)) or [ReviewedLine(of=[one]) for one in named(text)]
         )
     assert [len(one) for one in asked] == [MOST_CANDIDATES, MOST_CANDIDATES + 8]
-    assert {line.line for _, line in review.standing(lines)} == {line.line for line in lines}
+    assert {line.line for _, line in review.reviewed_lines(lines)} == {line.line for line in lines}
 
 
 @pytest.mark.parametrize("tag", ["</candidates>", "< Candidates>"])

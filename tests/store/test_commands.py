@@ -154,7 +154,7 @@ def test_what_is_old_goes_when_one_says_yes(run, filled):
     for more in (("--dry-run",), ()):
         code, out, err = run("store", "gc", "--older-than", "30d", *more, "--store", filled)
         assert (code, key in out, "1 stay" in out) == (0 if more else 2, True, True)
-        assert ("say --yes" in err) != bool(more)
+        assert ("use --yes" in err) != bool(more)
     shown = json.loads(run("store", "gc", "--older-than", "30d", "--dry-run", "--json", "--store", filled)[1])
     assert (shown["would_remove"], shown["kept"], shown["left"]) == ([key], 1, [])
     code, out, err = run("store", "gc", "--older-than", "30d", "--larger-than", "2.5 GB", "--yes", "--store", filled)

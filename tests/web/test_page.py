@@ -184,7 +184,7 @@ def test_lines_can_be_let_stay(page, plan):
     number = next(line["number"] for line in lines if line["part"] == "result" and line["text"].strip())
     wanted = {"strategy": "summarize", "lines": [number, 10**9]}
     opened = revised(page, turns={turn_id: wanted}, open=turn_id)["open"]
-    assert opened["standing"] == [[number, number]]
+    assert opened["kept"] == [[number, number]]
     assert lines[number - 1]["text"].strip() in opened["left"]
 
 

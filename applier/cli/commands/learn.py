@@ -119,9 +119,9 @@ class _Learned:
     files: LearnedFiles
     today: date
 
-    def untold(self) -> list[ProposedLine]:
+    def unwritten(self) -> list[ProposedLine]:
         """Return the lessons that no file contains."""
-        return self.files.untold(proposed_lines(self.memory.heard, self.today))
+        return self.files.unwritten(proposed_lines(self.memory.heard, self.today))
 
     def merged(self, texts: Mapping[str, str], lines: Sequence[ProposedLine]) -> dict[str, str]:
         """Return the `texts` of the files with these `lines`."""
@@ -175,7 +175,7 @@ def _read_all(
     memory, own = learned.memory, [one for one in every if isinstance(one, FinishedConversation)]
     due = [one for one in own if not memory.is_read(one, reader.name)]
     if reader.model is not None:
-        dollars = reader.estimated_cost(due, memory.review, len(memory.review.unseen(learned.untold())))
+        dollars = reader.estimated_cost(due, memory.review, len(memory.review.unseen(learned.unwritten())))
         options.check_cap(f"{len(due)} conversations, and a review of their lessons,", reader.name, dollars, cap)
         if dollars:
             what = f"{len(due)} conversations to read, and their lessons to review"
@@ -183,7 +183,7 @@ def _read_all(
     report: dict[str, Any] = {"conversations": len(own), "read_now": 0, "reader": reader.name, "dollars": 0.0}
     report |= {"problems": [], "unread": [vars(one) for one in every if isinstance(one, Unread)]}
     _read_due(due, _one_by_one(due, reader, apart=apart), memory, reader, cap, report)
-    lines = learned.untold()
+    lines = learned.unwritten()
     if reader.model is not None:
         _review_lines(lines, memory, reader, cap, report)
     return report, memory.lines(lines)

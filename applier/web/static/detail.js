@@ -124,29 +124,29 @@ export class Detail {
   }
 
   toggle(number) {
-    const lines = this.standing();
+    const lines = this.keptLines();
     if (!lines.delete(number)) lines.add(number);
     const sorted = [...lines].sort((a, b) => a - b);
     this.revision.decide([this.turn.id], sorted.length ? "summarize" : "reference", sorted);
   }
 
   /** Numbers of the lines that stay, as the guards last said. */
-  standing() {
+  keptLines() {
     const open = this.revision.checked.open;
     const numbers = new Set();
-    for (const [first, last] of open?.turn === this.turn.id ? open.standing : []) {
+    for (const [first, last] of open?.turn === this.turn.id ? open.kept : []) {
       for (let number = first; number <= last; number++) numbers.add(number);
     }
     return numbers;
   }
 
   mark() {
-    const standing = this.standing();
-    write(this.next, `${counted(standing.size)} of ${counted(this.turn.lines)} lines stay ↓`);
-    this.next.disabled = !standing.size;
+    const keptLines = this.keptLines();
+    write(this.next, `${counted(keptLines.size)} of ${counted(this.turn.lines)} lines stay ↓`);
+    this.next.disabled = !keptLines.size;
     this.lineItems.forEach(({ item, number }, at) => {
-      assign(item, "data-stays", String(standing.has(at + 1)));
-      assign(number, "aria-pressed", String(standing.has(at + 1)));
+      assign(item, "data-stays", String(keptLines.has(at + 1)));
+      assign(number, "aria-pressed", String(keptLines.has(at + 1)));
     });
   }
 
