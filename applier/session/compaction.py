@@ -14,7 +14,8 @@ from typing import Any
 from applier.session.carryover import carried_text
 from applier.session.events import EventKind
 from applier.session.frame import Edits, Frame, View, draft, first_difference
-from applier.session.planning import within
+from applier.session.persistence import within
+from applier.session.presets import Step
 from applier.session.state import State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
@@ -23,7 +24,7 @@ from planner.plan import CompactionPlan, Provenance
 from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls, switch_dollars
 from planner.validity import Violation, check_messages
 
-__all__ = ["NO_BOUNDS", "Compaction", "attempt", "may_store", "rest", "rests", "situation_of"]
+__all__ = ["Compaction", "attempt", "rest", "run_row", "situation_of"]
 
 OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""
@@ -32,13 +33,8 @@ ANY_WINDOW_TOKENS = 10**9
 Bounds = tuple[int, float]
 """What a change must be worth: the tokens it saves at least, and after how many calls it pays back at most."""
 NO_BOUNDS: Bounds = (0, math.inf)
-REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
-"""After a step has run or was rejected, the history grows by this share of the limit, or by what was missing, before
-it is tried again. Where the prompt does not fit, it is enough that so much more of it was answered."""
-MOST_UNDOABLE = 10
-"""So many compactions can be taken back: each one holds a decision for every turn of its history."""
-STORE_REST_SECONDS = 30.0
-"""After the store has failed, this long nothing is compacted."""
+LEAST_SAVINGS_SHARE = 0.4
+"""In a small window, saving this share of the limit is enough whatever a preset's constant says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,29 @@ class Compaction:
     def nothing(cls, state: State, tier: str, reason: str) -> Compaction:
         """Nothing was changed."""
         tokens = state.tokens
-        return cls(state.to_send(), False, tier, reason, tokens, tokens, None, 0, None, state.committed.frame.plan)
+        return cls(state.to_send(), False, tier, reason, tokens, tokens, None, 0, None, state.ledger.frame.plan)
+
+
+def run_row(state: State, row: Step) -> None:
+    """Run one row of the preset if its trigger fires, its tier does not rest, and the store works."""
+    measured, pressure = state.measure(), state.pressure
+    pressure.level = measured.level
+    fired = next((when for when in row.when if when.fires(measured)), None)
+    if fired is None or not state.setup.store.may_write:
+        return
+    forced = measured.level in ("critical", "exhausted")
+    is_bound = not (forced or measured.requested)
+    if is_bound and row.tier is state.setup.preset.plan_goal and state.planning.is_under_way:
+        return  # the plan that is being made comes with one of the next calls
+    least = min(row.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE))
+    bounds = (least, row.max_payback_calls) if is_bound else NO_BOUNDS
+    if not measured.requested and _rests(state, row.tier, forced):
+        return
+    trigger = measured.requested or (measured.level if forced else fired.name)
+    done = attempt(state, row.tier, trigger, bounds, forced=forced)
+    if done.applied and not any(when.name == "every turn" for when in row.when):
+        rest(state, row.tier, forced)
+        rest(state, row.tier, forced=True)
 
 
 def attempt(
@@ -86,7 +104,7 @@ def attempt(
     """Ask one tier, and do what it says if that is worth it; no hook may veto what the window has `forced`."""
     name, numbers, missing = _name_of(tier), dict[str, Any](), 0
     kind: EventKind = "tier_failed"
-    with state.log.telemetry.span("tier", session=state.session_id, tier=name, trigger=trigger):
+    with state.setup.log.telemetry.span("tier", session=state.setup.session_id, tier=name, trigger=trigger):
         try:
             edits = tier(situation_of(state, new_from, focus))
             if edits is None:
@@ -105,7 +123,7 @@ def attempt(
                 return attempt(state, tier, trigger, forced=True, new_from=new_from, focus=focus)
             if not problem:
                 return replace(change, applied=True)
-        state.log(kind, problem, trigger=trigger, tier=name, **numbers)
+        state.setup.log(kind, problem, trigger=trigger, tier=name, **numbers)
         if kind != "store_failed":  # that says nothing of the tier
             rest(state, tier, forced, missing)
         return Compaction.nothing(state, name, problem)
@@ -115,27 +133,25 @@ def _apply(
     state: State, frame: Frame, view: View, change: Compaction, trigger: str, forced: bool
 ) -> tuple[EventKind, str]:
     """Store the originals, then put the change into force; else which hook or store is against it."""
-    before = state.committed
-    agreed = state.log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
+    ledger, log, store = state.ledger, state.setup.log, state.setup.store
+    before = ledger.frame
+    agreed = log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
     if not (forced or agreed):
         return "vetoed", "vetoed by a hook"
     try:
-        state.commit(frame, view)
+        ledger.commit(frame, store, view)
     except StoreError as error:
-        state.store_failed_at = state.clock()
+        store.failed_at = state.setup.clock()
         return "store_failed", f"the originals could not be stored: {error}"
-    if state.store.opening != state.store_opening:
+    if store.opening != ledger.store_opening:
         return "store_failed", "the store was begun anew"
     if trigger != "arrival":
-        state.compactions += 1
-        # Without what its plan was made from, which is read anew for each plan, and as large as the history.
-        older = replace(before.frame, plan=before.frame.plan and before.frame.plan.unbound())
-        state.undoable = (*state.undoable, (older, None))[-MOST_UNDOABLE:]
-    if frame.plan is not before.frame.plan:
-        state.carried_tokens = 0
+        ledger.note_compaction(before)
+    if frame.plan is not before.plan:
+        state.pressure.carried_tokens = 0
     if change.first_changed_message is not None:
-        state.cached_messages = min(state.cached_messages, change.first_changed_message)
-    state.log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
+        ledger.cached_messages = min(ledger.cached_messages, change.first_changed_message)
+    log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
     return "post_compact", ""
 
 
@@ -144,28 +160,16 @@ def _numbers(change: Compaction) -> dict[str, Any]:
     return {name: getattr(change, name) for name in names}
 
 
-def may_store(state: State) -> bool:
-    """False for a while after the store has failed: a plan would be made in vain at every call."""
-    return not within(STORE_REST_SECONDS, state.store_failed_at, state.clock())
-
-
-def rests(state: State, tier: Tier, forced: bool) -> bool:
-    """True if `tier` is not to be tried again yet."""
-    history, answered = state.rests.get((_name_of(tier), forced), (0, 0))
-    if state.tracker.tokens >= history:
-        return False
-    return state.tokens <= state.limit_tokens or state.tracker.answered_tokens < answered
+def _rests(state: State, tier: Tier, forced: bool) -> bool:
+    tracker, total = state.ledger.tracker, state.ledger.view.total
+    return state.pressure.rests_now(_name_of(tier), forced, tracker.tokens, tracker.answered_tokens, total)
 
 
 def rest(state: State, tier: Tier, forced: bool, missing_tokens: int = 0, *, is_held: bool = False) -> None:
-    """Let `tier` rest until the history has grown, by `missing_tokens` at least: what a plan leaves does not shrink.
-
-    One that `is_held` waits as long where the prompt gets critical, but is tried at once where it does not fit.
-    """
-    share = FORCED_REARM_SHARE if forced and not is_held else REARM_SHARE
-    growth, tracker = state.gauge.countable(max(missing_tokens, state.limit_tokens * share)), state.tracker
-    answered = 0 if is_held else tracker.answered_tokens + growth
-    state.rests[_name_of(tier), forced] = tracker.tokens + growth, answered
+    """Let `tier` rest until the history has grown: see `Pressure.rest`."""
+    tracker = state.ledger.tracker
+    sizes = tracker.tokens, tracker.answered_tokens, missing_tokens
+    state.pressure.rest(_name_of(tier), forced, *sizes, is_held=is_held)
 
 
 def _name_of(tier: Tier) -> str:
@@ -174,36 +178,37 @@ def _name_of(tier: Tier) -> str:
 
 def situation_of(state: State, new_from: int | None = None, focus: str = "") -> Situation:
     """The session as a tier sees it; afterwards plans are made for the agent as its request says it is."""
-    tracker = state.tracker
+    tracker, pressure = state.ledger.tracker, state.pressure
     of_agent = {
-        "target_model": state.call.model,
+        "target_model": pressure.call.model,
         "window_tokens": ANY_WINDOW_TOKENS,
-        "restore_tool": state.restore_tool,
+        "restore_tool": pressure.restore_tool,
     }
-    state.planning.settings = state.settings.plan.model_copy(update=of_agent)
+    state.planning.settings = state.setup.settings.plan.model_copy(update=of_agent)
     return Situation(
         tracker=tracker,
-        frame=state.committed.frame,
-        gauge=state.gauge,
+        frame=state.ledger.frame,
+        gauge=pressure.gauge,
         tokens=state.tokens,
-        limit_tokens=state.limit_tokens,
+        limit_tokens=pressure.limit_tokens,
         new_from=len(tracker) if new_from is None else new_from,
         make_plan=state.planning.make,
         settings=state.planning.settings,
-        focus=focus or state.focus,
+        focus=focus or pressure.focus,
         carried_tokens=lambda: tracker.counter.text(_carried(state)),
     )
 
 
 def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
-    settings, files_tokens = state.settings, int(state.gauge.countable(state.goal_tokens) * state.preset.files_share)
-    return carried_text(state.tracker, settings.permissions, files_tokens, kept_turns)
+    setup = state.setup
+    files_tokens = int(state.pressure.gauge.countable(state.goal_tokens) * setup.preset.files_share)
+    return carried_text(state.ledger.tracker, setup.settings.permissions, files_tokens, kept_turns)
 
 
 def _with_carried(state: State, edits: Edits) -> Edits:
     """What survives besides the plan goes behind the newest user message, where it is read last."""
-    last = len(state.tracker) - 1
-    if edits.plan is None or state.tracker.plain[last]["role"] != "user":
+    last = len(state.ledger.tracker) - 1
+    if edits.plan is None or state.ledger.tracker.plain[last]["role"] != "user":
         return edits
     text = _carried(state, frozenset(d.turn_id for d in edits.plan.turns if d.strategy == "keep"))
     return replace(edits, additions={**edits.additions, last: text}) if text else edits
@@ -211,13 +216,14 @@ def _with_carried(state: State, edits: Edits) -> Edits:
 
 def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compaction]:
     """`edits` made on paper, and measured."""
-    gauge, tracker, committed = state.gauge, state.tracker, state.committed
+    gauge, ledger = state.pressure.gauge, state.ledger
+    tracker, committed = ledger.tracker, ledger.committed
     covered = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)
     key = (covered and committed.key) or history_key(tracker.history.digest)
-    frame = state.bound(draft(committed.frame, edits, tracker, key, state.restore_tool))
+    frame = ledger.bound(draft(committed.frame, edits, tracker, key, state.pressure.restore_tool))
     view = View.of(frame, tracker)
-    first = first_difference(state.view.messages, view.messages)
-    unchanged, cached = (sum(state.view.counted[:end]) for end in (first, state.cached_messages))
+    first = first_difference(ledger.view.messages, view.messages)
+    unchanged, cached = (sum(ledger.view.counted[:end]) for end in (first, ledger.cached_messages))
     tokens_after = gauge.prompt(view.total)
     change = Compaction(
         messages=state.to_send(frame, view),
@@ -238,9 +244,10 @@ def _price(state: State, after: int, unchanged: int, plan: CompactionPlan | None
     """When a change has paid back, and what it costs and saves."""
     made = plan.provenance if plan is not None else Provenance(planner="none")
     planning = made.usage.input_tokens + OUTPUT_PRICE * made.usage.output_tokens
-    if state.last.at is not None and not within(CACHE_LIFETIME_SECONDS, state.last.at, state.clock()):
+    at = state.ledger.last.at
+    if at is not None and not within(CACHE_LIFETIME_SECONDS, at, state.setup.clock()):
         unchanged = after  # nothing is cached any more: all of it is written again anyway
-    before, model = state.tokens, state.call.model
+    before, model = state.tokens, state.pressure.call.model
     calls = payback_calls(before, before - after, unchanged, cache_prices(model), planning)
     return {"payback_calls": calls, "dollars": switch_dollars(model, before, after, unchanged, made)}
 
@@ -259,13 +266,13 @@ def _objection(state: State, view: View, change: Compaction, bounds: Bounds) -> 
 
 def _broken_rule(state: State, view: View) -> str:
     """A rule of the API that the changed list breaks and the history does not."""
-    model, thinking = state.call.model, state.call.thinking
+    model, thinking = state.pressure.call.model, state.pressure.call.thinking
     enabled = None if thinking is None else thinking.get("type") != "disabled"
 
     def refused(messages: Sequence[object]) -> list[Violation]:
         return [v for v in check_messages(messages, model=model, thinking_enabled=enabled) if v.refused]
 
     broken = refused(view.messages)
-    known = {violation.code for violation in refused(state.tracker.originals)} if broken else set()
+    known = {violation.code for violation in refused(state.ledger.tracker.originals)} if broken else set()
     first = next((violation for violation in broken if violation.code not in known), None)
     return f"it would break a rule of the API: {first}" if first else ""

@@ -100,9 +100,17 @@ class EventLog:
         self._hooks = {_known_kind(kind): _listed(hook) for kind, hook in (hooks or {}).items()}
         self.telemetry = Telemetry()
         self._store = store
+        self.troubles: dict[EventKind, str] = {}
+        """Problems that last, by the event that reported them."""
         self._unrecorded: list[dict[str, Any]] = []
         self.records = True
         """False while nothing is to be written to the store: a dry run."""
+
+    def trouble(self, kind: EventKind, problem: str, message: str = "") -> None:
+        """Report a problem when it begins or becomes another (as `message`), not at every call; empty ends it."""
+        if problem and self.troubles.get(kind) != problem:
+            self(kind, message or problem)
+        self.troubles[kind] = problem
 
     def __call__(self, kind: EventKind, message: str, **fields: Any) -> bool:
         """Report it; False if a hook answered False."""

@@ -209,34 +209,32 @@ def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) ->
     return frame if first is None else frame.unthought(tracker.plain, max(first, since))
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class View:
-    """The list that a frame gives for the whole history, with its tokens; grows by the new messages alone."""
+    """The list of a frame for the whole history, with its tokens."""
 
     messages: list[object] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     """Tokens of each message, by the tracker's counter."""
+    total: int = 0
+    """Tokens of all messages."""
 
     @classmethod
     def of(cls, frame: Frame, tracker: HistoryTracker) -> View:
-        """The list that `frame` gives for the whole history."""
-        made = cls(list(frame.head), [tracker.counter.message(plain_message(m)) for m in frame.head])
-        made.extend(frame, tracker, frame.start)
-        return made
+        """Return the list of `frame` for the whole history."""
+        counted = [tracker.counter.message(plain_message(message)) for message in frame.head]
+        return cls(list(frame.head), counted, sum(counted)).extended(frame, tracker, frame.start)
 
-    @property
-    def total(self) -> int:
-        """Tokens of all messages."""
-        return sum(self.counted)
-
-    def extend(self, frame: Frame, tracker: HistoryTracker, start: int) -> None:
-        """Append the messages of the history from `start` on."""
+    def extended(self, frame: Frame, tracker: HistoryTracker, start: int) -> View:
+        """Return this view with the messages of the history from `start` on behind it."""
+        messages, counted, total = [*self.messages], [*self.counted], self.total
         for index in range(start, len(tracker)):
             message = message_at(frame, tracker, index)
             is_original = message is tracker.originals[index]
-            counted = tracker.counted[index] if is_original else tracker.counter.message(plain_message(message))
-            self.messages.append(message)
-            self.counted.append(counted)
+            messages.append(message)
+            counted.append(tracker.counted[index] if is_original else tracker.counter.message(plain_message(message)))
+            total += counted[-1]
+        return View(messages, counted, total)
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:

@@ -135,8 +135,7 @@ class HistoryTracker:
         """The results of that message and those behind it; work proportional to these."""
         return self.results[bisect_left(self.results, message, key=lambda result: result.message) :]
 
-    def copy(self) -> HistoryTracker:
-        """Return a tracker of the same messages that changes by itself."""
+    def _copy(self) -> HistoryTracker:
         return replace(
             self,
             originals=[*self.originals],
@@ -145,19 +144,20 @@ class HistoryTracker:
             counted=[*self.counted],
             results=[*self.results],
             _calls={**self._calls},
-            _heads=[*self._heads],
-            _replaced={index: [*sent] for index, sent in self._replaced.items()},
         )
 
-    def take(self, messages: Sequence[object]) -> Arrival:
-        """Find the new messages of the caller's list and append them to the history.
+    def taken(self, messages: Sequence[object]) -> tuple[HistoryTracker, Arrival]:
+        """Return the history with the new messages of the caller's list, and which these are.
 
         Raises:
             TranscriptError: `messages` is no list, or a new entry is no message.
         """
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
-        given = list(messages)
+        tracker = self._copy()
+        return tracker, tracker._take(list(messages))
+
+    def _take(self, given: list[object]) -> Arrival:
         head, start = self._head_of(given)
         own = [self._original(message, index) for index, message in enumerate(given[head:], start)]
         at, known = start, len(self)
@@ -176,17 +176,18 @@ class HistoryTracker:
         self._replaced = {index: sent for index, sent in self._replaced.items() if index < at}
         return Arrival(at, at < known, replaced)
 
-    def returned(self, sent: Sequence[object], head: int) -> None:
-        """Remember a list that was handed out: its first `head` messages stand for a compacted region."""
-        start = len(self) - len(sent) + head
+    def sent(self, sent: Sequence[object], head: int) -> HistoryTracker:
+        """Return this history, which recognizes `sent`; its first `head` messages replace a compacted region."""
+        start, heads, replaced = len(self) - len(sent) + head, self._heads, {**self._replaced}
         if head:
-            older = [one for one in self._heads if one[0] != sent[:head]]
-            self._heads = [(list(sent[:head]), start), *older][:MAX_HEADS]
+            older = [one for one in heads if one[0] != sent[:head]]
+            heads = [(list(sent[:head]), start), *older][:MAX_HEADS]
         for index, message in enumerate(sent[head:], start):
             if message is not self.originals[index]:
-                known = self._replaced.setdefault(index, [])
+                known = replaced.get(index, [])
                 if not any(message is one for one in known):
-                    known.append(message)
+                    replaced[index] = [*known, message]
+        return replace(self, _heads=heads, _replaced=replaced)
 
     def _head_of(self, given: Sequence[object]) -> tuple[int, int]:
         """How many messages at the front of `given` were sent in place of how many of the history's."""

@@ -23,9 +23,26 @@ from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplace
 from planner.reading.history import History
 from planner.reading.messages import plain_message
 
-__all__ = ["Committed", "SavedSession", "SessionStore", "commit", "load_session", "session_name"]
+__all__ = [
+    "Committed",
+    "SavedFrame",
+    "SavedSession",
+    "SessionStore",
+    "commit",
+    "load_session",
+    "session_name",
+    "within",
+]
 
 T = TypeVar("T")
+
+REST_SECONDS = 30.0
+"""After the store has failed, this long nothing is compacted."""
+
+
+def within(seconds: float, since: float | None, now: float) -> bool:
+    """True if less than `seconds` have passed since `since`; a clock that was set back ends every wait."""
+    return since is not None and 0 <= now - since < seconds
 
 
 class SessionStore:
@@ -52,7 +69,14 @@ class SessionStore:
         self.folder, self.clock = "", time.time
         """Where the conversation works, which is noted with each history that is saved, and when."""
         self.opening = 0
-        """How often it was begun anew because its file was gone: what was stored before is not in it."""
+        """Times it was begun anew because its file was gone: what was stored before is not in it."""
+        self.failed_at: float | None = None
+        """Time at which it last failed to store something; None if it works."""
+
+    @property
+    def may_write(self) -> bool:
+        """False for a while after it has failed: a plan would be made in vain at every call."""
+        return not within(REST_SECONDS, self.failed_at, self.clock())
 
     @property
     def is_open(self) -> bool:

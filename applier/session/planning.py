@@ -5,6 +5,7 @@ Falls back to the rules, and rests a planner that keeps failing. Plans only: app
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from applier.session.events import EventKind
+from applier.session.persistence import within
 from applier.settings import SessionSettings
 from planner.analysis import Analysis
 from planner.api import PlannerChoice, asks_model, name_of_planner, open_planner, plan_analysis, shares_client
@@ -20,7 +22,7 @@ from planner.proposal import AgentRequest
 from planner.reading.history import History
 from planner.settings import PlanSettings
 
-__all__ = ["BreakerState", "Planned", "Planning", "Worker", "first_words", "within"]
+__all__ = ["BreakerState", "Planned", "Planning", "Worker", "first_words"]
 
 BreakerState = Literal["closed", "open", "half_open"]
 
@@ -28,11 +30,6 @@ READY_SLACK = 1.2
 """A plan made beforehand may aim this much higher than what is wanted by now."""
 TASK_CHARACTERS = 4_000
 """Of the user's words that stand for an untold task."""
-
-
-def within(seconds: float, since: float | None, now: float) -> bool:
-    """True if less than `seconds` have passed since `since`; a clock that was set back ends every wait."""
-    return since is not None and 0 <= now - since < seconds
 
 
 @dataclass
@@ -127,6 +124,10 @@ class Planning:
         """Take from the settings of the session what is of plans."""
         self.settings = self.session_settings.plan
         self.worker = Worker(self.session_settings.background_debounce_seconds)
+
+    def copy(self) -> Planning:
+        """Return a planning that changes by itself; worker and record of requests are shared."""
+        return copy.copy(self)
 
     @property
     def read_tokens(self) -> int:

@@ -131,9 +131,29 @@ class Preset:
     """What a call adds, until it was measured."""
 
     @property
+    def cheap(self) -> tuple[Step, ...]:
+        """Rows before the one that plans."""
+        return self.steps[: self._planning_at]
+
+    @property
+    def planning(self) -> tuple[Step, ...]:
+        """The row that plans, if there is one."""
+        return self.steps[self._planning_at : self._planning_at + 1]
+
+    @property
+    def last_resorts(self) -> tuple[Step, ...]:
+        """Rows behind the one that plans."""
+        return self.steps[self._planning_at + 1 :]
+
+    @property
+    def _planning_at(self) -> int:
+        rows = enumerate(self.steps)
+        return next((at for at, row in rows if isinstance(row.tier, PlanTurns)), len(self.steps))
+
+    @property
     def plan_goal(self) -> PlanTurns | None:
         """The step that plans, if one does."""
-        tiers = (step.tier for step in self.steps)
+        tiers = (row.tier for row in self.planning)
         return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
 
     def tuned(self, settings: SessionSettings) -> Preset:

@@ -1,4 +1,5 @@
-"""`Session`: the one object that a host talks to. It holds the lock and the state; `call` says what happens at a call.
+"""`Session`: the one object that a host talks to. It holds the lock and the state; `chain` holds what happens
+at a call.
 
 Never raises out of `prepare`, never changes the caller's list, and never sends a list whose removed originals are not
 in the store.
@@ -18,14 +19,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from applier.session import call
+from applier.session import chain
 from applier.session.compaction import Compaction
 from applier.session.events import Event, EventLog, Hooks
+from applier.session.history_tracker import HistoryTracker
+from applier.session.ledger import Ledger
 from applier.session.persistence import SessionStore
+from applier.session.planning import Planning
 from applier.session.presets import Preset, preset_named
+from applier.session.pressure import Pressure
 from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, stop_reason_of, used_input_tokens
 from applier.session.sharing import Sharing
-from applier.session.state import SessionState, State
+from applier.session.state import SessionState, Setup, State
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.store import Restored, SearchResult, Store
@@ -36,6 +41,7 @@ from planner.prices import register_prices
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
 from planner.reading.messages import Block, compacted_start
+from planner.reading.tokens import TokenCounter
 
 __all__ = ["Session"]
 
@@ -108,24 +114,18 @@ class Session:
         self._owns_store = not isinstance(store, SessionStore)
         shared = store if isinstance(store, SessionStore) else SessionStore(store)
         shared.folder, shared.clock = settings.project, clock
-        request = AgentCall(model or settings.plan.target_model, system, tools)
+        preset = preset_named(settings.preset if preset is None else preset).tuned(settings)
+        log, call = EventLog(self.session_id, clock, hooks, shared), AgentCall(model or settings.plan.target_model)
         self._state = State(
-            session_id=self.session_id,
-            owner=session_id or "",
-            settings=settings,
-            preset=preset_named(settings.preset if preset is None else preset).tuned(settings),
-            store=shared,
-            log=EventLog(self.session_id, clock, hooks, shared),
-            clock=clock,
-            planner=planner,
-            client=client,
-            is_shared=is_shared,
-            task=task,
-            call=request,
+            Setup(self.session_id, settings, preset, shared, log, clock, is_shared),
+            Ledger(HistoryTracker(TokenCounter.for_model(call.model)), session_id or "", store_opening=shared.opening),
+            Pressure(settings, call, preset.expected_growth_tokens),
+            Planning(planner, client, settings, clock, log, task),
         )
+        self._state.take_call(replace(call, system=system, tools=tools))
         self._draft: State | None = None
-        if self._state.no_room:
-            raise SettingsError(self._state.no_room)
+        if no_room := self._state.pressure.no_room:
+            raise SettingsError(no_room)
         self._sharing = Sharing(self.session_id) if is_shared else None
         if is_shared and session_id is None:
             raise SettingsError("is_shared: a session is shared by its session_id")
@@ -163,7 +163,7 @@ class Session:
 
     def mark(self, marks: list[str]) -> None:
         """By `marks` its keeper knows the conversation again; of a shared session every process is told."""
-        self._state.marks[:] = marks
+        self._state.setup.marks[:] = marks
 
     @property
     def task(self) -> str:
@@ -185,7 +185,11 @@ class Session:
         """
         closed, messages = _split(messages)
         with self._turn() as state:
-            return [*closed, *call.prepare(state, messages)] if messages else []
+            if not messages:
+                return []
+            made, sent = chain.prepare(state, messages)
+            state.become(made)
+            return [*closed, *sent]
 
     def observe(self, response: object) -> None:
         """Take the provider's answer to the list last prepared: its ``usage`` calibrates the gauge.
@@ -194,11 +198,11 @@ class Session:
         window cut off has the next `prepare` compact.
         """
         with self._alone() as state:
-            used, last = used_input_tokens(response), state.last.counted_tokens
-            state.gauge = state.gauge.calibrated(last, used, state.limit_tokens)
-            state.is_answered = state.is_answered or used > 0
+            used, last, pressure = used_input_tokens(response), state.ledger.last, state.pressure
+            pressure.gauge = pressure.gauge.calibrated(last.counted_tokens, used, pressure.limit_tokens)
+            state.ledger.last = replace(last, is_answered=last.is_answered or used > 0)
             if stop_reason_of(response) == WINDOW_EXCEEDED:
-                state.request("window_exceeded")
+                pressure.request("window_exceeded")
             self._note(state)
 
     def note_sent(
@@ -221,7 +225,7 @@ class Session:
         check_argument("headers", headers, Mapping, "a dict")
         with self._alone() as state:
             state.planning.agent_request = AgentRequest(body, client, 0.0, path, dict(headers or {}))
-            state.planning.asked_at = state.clock()
+            state.planning.asked_at = state.setup.clock()
 
     def set_request(
         self,
@@ -252,7 +256,9 @@ class Session:
             state.planning.client_follows = client_follows
             state.planning.client = state.planning.client and (client or state.planning.client)
             state.take_call(AgentCall(model, system, tools, thinking, max_output_tokens))
-            state.trouble("fixed_parts_too_large", "no room" if state.no_room else "", state.no_room)
+            no_room = state.pressure.no_room
+            state.pressure.is_full = bool(no_room)
+            state.setup.log.trouble("fixed_parts_too_large", "no room" if no_room else "", no_room)
 
     def compact(
         self, messages: Sequence[object], focus: str = "", dry_run: bool = False, at_limit: bool = False
@@ -267,11 +273,11 @@ class Session:
         """
         closed, messages = _split(messages)
         with self._turn() if not dry_run else self._alone() as state:
-            state.log.records = not dry_run
+            state.setup.log.records = not dry_run
             try:
-                done = call.compact(state, messages, focus, dry_run=dry_run, at_limit=at_limit)
+                done = chain.compact(state, messages, focus, dry_run=dry_run, at_limit=at_limit)
             finally:
-                state.log.records = True
+                state.setup.log.records = True
         first = done.first_changed_message
         changed = None if first is None else first + len(closed)
         return replace(done, messages=[*closed, *done.messages], first_changed_message=changed) if closed else done
@@ -279,7 +285,7 @@ class Session:
     def request_compaction(self, focus: str = "") -> None:
         """Compact at the next `prepare`: what the model's own ``compact`` tool calls."""
         with self._alone() as state:
-            state.request("tool", focus)
+            state.pressure.request("tool", focus)
             self._note(state)
 
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
@@ -293,7 +299,7 @@ class Session:
             return None
         closed, messages = _split(messages)
         with self._turn() as state:
-            shorter = call.recover(state, messages, refused)
+            shorter = chain.recover(state, messages, refused)
         return None if shorter is None else [*closed, *shorter]
 
     def undo(self) -> bool:
@@ -303,7 +309,7 @@ class Session:
         Automatic compaction then waits until the list has grown further or the window forces it.
         """
         with self._turn() as state:
-            return call.undo(state)
+            return chain.undo(state)
 
     def restore(
         self,
@@ -325,19 +331,20 @@ class Session:
         if not isinstance(reference, str):
             raise ReferenceNotFound(f"{reference!r} is no reference; expected one like t12")
         with self._alone() as state:
-            name, known = reference.strip(), len(state.tracker) > 0
+            ledger, store = state.ledger, state.setup.store
+            name, known = reference.strip(), len(ledger.tracker) > 0
             if known:
-                key = state.store.save(state.tracker.history)
+                key = store.save(ledger.tracker.history)
                 state.give_up_lost()
-                state.keys[:] = [*(older for older in state.keys if older != key), key]
+                ledger.keys[:] = [*(older for older in ledger.keys if older != key), key]
                 name = name if ":" in name else f"{key}:{name}"
-            within, most = tuple(state.keys), max_characters
+            within, most = tuple(ledger.keys), max_characters
             try:
-                return state.store.use(
+                return store.use(
                     lambda store: store.restore(name, lines=lines, search=search, max_characters=most, within=within)
                 )
             except ReferenceNotFound as error:
-                if state.last.at is not None or not known:
+                if ledger.last.at is not None or not known:
                     raise
                 unknown = f"{error}; later turns are known once `prepare` was called"
                 raise ReferenceNotFound(unknown, error.elsewhere) from None
@@ -356,16 +363,16 @@ class Session:
         check_argument("tool", tool, str, "a tool's name")
         check_argument("limit", limit, int, "a number of turns")
         with self._alone() as state:
-            return find_matches(state.tracker.history, text, part=part, tool=tool, limit=limit)
+            return find_matches(state.ledger.tracker.history, text, part=part, tool=tool, limit=limit)
 
     @property
     def page_characters(self) -> int:
         """How much a tool by which the agent looks back should answer at once, so that it fits and is never cut."""
-        return min(PAGE_CHARACTERS, int(self._state.limit_tokens * PAGE_SHARE))
+        return min(PAGE_CHARACTERS, int(self._state.pressure.limit_tokens * PAGE_SHARE))
 
     def log(self) -> list[Event]:
         """Everything that happened in this session, oldest first, earlier processes included."""
-        return list(self._state.log.events)
+        return list(self._state.setup.log.events)
 
     @property
     def state(self) -> SessionState:
@@ -375,7 +382,7 @@ class Session:
     @property
     def plan(self) -> CompactionPlan | None:
         """The plan in force, with what it was made from unless that was another process; None without one."""
-        return self._state.committed.frame.plan
+        return self._state.ledger.frame.plan
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """A session for a subagent: its own history and budget, the same store, preset and planner."""
@@ -383,19 +390,19 @@ class Session:
             self._children += 1
             child = Session(
                 task,
-                preset=state.preset,
-                settings=state.settings,
-                store=state.store,
+                preset=state.setup.preset,
+                settings=state.setup.settings,
+                store=state.setup.store,
                 planner=state.planning.planner,
-                model=state.call.model,
+                model=state.pressure.call.model,
                 client=state.planning.client,
                 window_tokens=window_tokens,
-                clock=state.clock,
+                clock=state.setup.clock,
                 hooks=self._hooks,
                 session_id=f"{self.session_id}.{self._children}",
             )
-            state.keys += child._state.keys
-            child._state.keys = state.keys
+            state.ledger.keys += child._state.ledger.keys
+            child._state.ledger.keys = state.ledger.keys
             return child
 
     def close(self) -> None:
@@ -407,15 +414,16 @@ class Session:
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
             return
         state = self._state
+        store, tracker = state.setup.store, state.ledger.tracker
         state.planning.worker.is_closed = True
         try:
-            if state.store.is_open and len(state.tracker):
-                state.store.save(state.tracker.history)
+            if store.is_open and len(tracker):
+                store.save(tracker.history)
         except StoreError as error:
-            state.log("store_failed", f"the newest messages were not stored: {error}")
+            state.setup.log("store_failed", f"the newest messages were not stored: {error}")
         finally:
             if self._owns_store:
-                state.store.close()
+                store.close()
             self._lock.release()
 
     def __enter__(self) -> Self:

@@ -17,10 +17,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.session.frame import Frame
+from applier.session.ledger import LastList
 from applier.session.persistence import SavedFrame, SavedSession, session_name
 from applier.session.presets import Level
 from applier.session.request import Gauge
-from applier.session.state import LastList, State
+from applier.session.state import State
 from applier.store.store import Store
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError, TranscriptError
 from planner.reading.tokens import TokenCounter
@@ -34,19 +35,16 @@ PLAN_SECONDS = 120.0
 
 
 class Moving(BaseModel):
-    """What moves in a `State` with each call, by the names it has there."""
+    """Fields of a `Pressure` that change with each call, by their names there."""
 
     model_config = ConfigDict(from_attributes=True)
 
     level: Level
     growth_tokens: float
     carried_tokens: int
-    cached_messages: int
     maximum_tokens: int
     requested: str
     focus: str
-    newest: str
-    is_answered: bool
 
 
 class Shared(SavedSession):
@@ -57,9 +55,12 @@ class Shared(SavedSession):
     """Of the list handed out last; and what it counted, and when that was."""
     counted_tokens: int
     at: float | None
+    newest: str
+    is_answered: bool
+    cached_messages: int
     moving: Moving
     marks: list[str]
-    """See `State.marks`."""
+    """Marks of `Setup`."""
     gauge: Gauge
     rests: list[tuple[str, bool, int, int]]
     planner: str
@@ -97,7 +98,7 @@ class _Change:
 
 
 def _doubted(data: dict[str, Any], number: int) -> dict[str, Any]:
-    return {**data, "number": number, "moving": {**data["moving"], "is_answered": False}}
+    return {**data, "number": number, "is_answered": False}
 
 
 class Sharing:
@@ -112,16 +113,17 @@ class Sharing:
         """Enclose one call: alone in the session if that can be had soon, from where the last one has left it. Never
         raises by itself."""
         with ExitStack() as stack:
-            problem, is_alone = "", False
+            problem, is_alone, store = "", False, state.setup.store
             try:
                 is_alone = stack.enter_context(self._hold(state, HOLD_SECONDS))
                 self._take_up(state)
-                state.store_failed_at = None if state.standing.is_lost else state.store_failed_at
+                store.failed_at = None if state.ledger.standing.is_lost else store.failed_at
             except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
-                problem, state.store_failed_at = f"this process goes on by what it knows: {error}", state.clock()
-            state.standing = replace(state.standing, is_lost=bool(problem))
-            state.trouble("store_failed", problem)
-            is_planned = state.standing.planner != self.process and state.clock() < state.standing.planner_until
+                problem, store.failed_at = f"this process goes on by what it knows: {error}", state.setup.clock()
+            state.ledger.standing = replace(state.ledger.standing, is_lost=bool(problem))
+            state.setup.log.trouble("store_failed", problem)
+            standing = state.ledger.standing
+            is_planned = standing.planner != self.process and state.setup.clock() < standing.planner_until
             state.planning.is_elsewhere = not is_alone or is_planned
             yield
             self._save(state)
@@ -130,13 +132,13 @@ class Sharing:
         """Save what was learned between two calls, unless another process is in one."""
         try:
             with ExitStack() as stack:
-                if not state.standing.is_lost and stack.enter_context(self._hold(state, 0)):
+                if not state.ledger.standing.is_lost and stack.enter_context(self._hold(state, 0)):
                     self._save(state)
         except StoreError as error:
-            state.trouble("store_failed", f"other processes do not know of the newest answer: {error}")
+            state.setup.log.trouble("store_failed", f"other processes do not know of the newest answer: {error}")
 
     def _hold(self, state: State, seconds: float) -> AbstractContextManager[bool]:
-        return state.store.use(lambda store: store.backend.hold(self._name, seconds))
+        return state.setup.store.use(lambda store: store.backend.hold(self._name, seconds))
 
     def _take_up(self, state: State) -> None:
         """Go on where the last call has left the session, if that was in another process.
@@ -144,80 +146,86 @@ class Sharing:
         Raises:
             StoreError: the store does not say.
         """
-        data, standing = state.store.use(lambda store: store.get_state(self._name)), state.standing
+        data, standing = state.setup.store.use(lambda store: store.get_state(self._name)), state.ledger.standing
         number = _number(data)
         if number == standing.number:
             return
         if standing.number is None:
-            state.log.load(state.store.use(lambda store: store.events(state.session_id)))
-        unsaved = 0 if standing.is_saved else state.last.messages
+            state.setup.log.load(state.setup.store.use(lambda store: store.events(state.setup.session_id)))
+        unsaved = 0 if standing.is_saved else state.ledger.last.messages
         try:
             saved = None if data is None else _read(data)
             if saved is not None and not (standing.is_saved and saved.frame == standing.frame):
                 state.go_on_from(saved)
         except (StoreDamaged, ReferenceNotFound, TranscriptError):
-            state.standing = replace(standing, number=number)  # what this process knows takes its place
+            state.ledger.standing = replace(standing, number=number)  # what this process knows takes its place
             raise
         frame = saved.frame if saved else None
-        state.standing = replace(standing, number=number, frame=frame, is_saved=saved is not None)
+        state.ledger.standing = replace(standing, number=number, frame=frame, is_saved=saved is not None)
         if isinstance(saved, Shared):
             until = saved.planner_until
-            state.standing = replace(state.standing, planner=saved.planner, planner_until=until)
+            state.ledger.standing = replace(state.ledger.standing, planner=saved.planner, planner_until=until)
             _go_on(state, saved)
-            state.is_answered = state.is_answered and unsaved != saved.messages
+            is_answered = saved.is_answered and unsaved != saved.messages
+            state.ledger.last = replace(state.ledger.last, is_answered=is_answered)
 
     def _save(self, state: State) -> None:
         """Store where the session stands, if nobody else has meanwhile."""
-        state.standing = replace(state.standing, is_saved=False)
-        if state.standing.is_lost:
+        state.ledger.standing = replace(state.ledger.standing, is_saved=False)
+        if state.ledger.standing.is_lost:
             return
         try:
-            if not state.committed.key:  # with what is stored of it, it is forgotten
-                state.commit(state.committed.frame, state.view)
-            change = _Change(state.standing.number or 0, state.standing.frame, self._shared(state))
-            state.store.use(lambda store: store.change_state(self._name, change))
+            if not state.ledger.committed.key:  # with what is stored of it, it is forgotten
+                state.ledger.commit(state.ledger.frame, state.setup.store, state.ledger.view)
+            change = _Change(state.ledger.standing.number or 0, state.ledger.standing.frame, self._shared(state))
+            state.setup.store.use(lambda store: store.change_state(self._name, change))
         except StoreError as error:
-            state.trouble("store_failed", f"other processes do not know of the newest call: {error}")
+            state.setup.log.trouble("store_failed", f"other processes do not know of the newest call: {error}")
             return
         if change.is_made:
             to = change.to
-            state.standing = replace(state.standing, number=to.number, frame=to.frame, is_saved=True)
-            state.is_answered = change.to.moving.is_answered
+            state.ledger.standing = replace(state.ledger.standing, number=to.number, frame=to.frame, is_saved=True)
+            state.ledger.last = replace(state.ledger.last, is_answered=to.is_answered)
 
     def _shared(self, state: State) -> Shared:
-        last, planning = state.last, state.planning
+        last, planning = state.ledger.last, state.planning
         if planning.worker.job is not None or planning.ready is not None:
             until = (planning.worker.started_at or 0.0) + PLAN_SECONDS
-            state.standing = replace(state.standing, planner=self.process, planner_until=until)
-        elif state.standing.planner == self.process:
-            state.standing = replace(state.standing, planner_until=0.0)
+            state.ledger.standing = replace(state.ledger.standing, planner=self.process, planner_until=until)
+        elif state.ledger.standing.planner == self.process:
+            state.ledger.standing = replace(state.ledger.standing, planner_until=0.0)
         return Shared(
             **dict(state.to_save()),
-            number=(state.standing.number or 0) + 1,
+            number=(state.ledger.standing.number or 0) + 1,
             messages=last.messages,
             counted_tokens=last.counted_tokens,
             at=last.at,
-            moving=Moving.model_validate(state),
-            marks=state.marks,
-            gauge=state.gauge,
-            rests=[(*tier, *until) for tier, until in state.rests.items()],
-            planner=state.standing.planner,
-            planner_until=state.standing.planner_until,
+            newest=last.newest,
+            is_answered=last.is_answered,
+            cached_messages=state.ledger.cached_messages,
+            moving=Moving.model_validate(state.pressure),
+            marks=state.setup.marks,
+            gauge=state.pressure.gauge,
+            rests=[(*tier, *until) for tier, until in state.pressure.rests.items()],
+            planner=state.ledger.standing.planner,
+            planner_until=state.ledger.standing.planner_until,
         )
 
 
 def _go_on(state: State, saved: Shared) -> None:
     """`saved` is how the last call has left `state`, whose frame is in force already."""
+    ledger, pressure = state.ledger, state.pressure
     for name, value in saved.moving:
-        setattr(state, name, value)
+        setattr(pressure, name, value)
     state.planning.count_read(saved.read_tokens)
-    state.compactions = saved.compactions
-    state.rests = {(tier, forced): (history, answered) for tier, forced, history, answered in saved.rests}
-    scales = [TokenCounter.for_model(model).scale for model in (saved.model, state.call.model)]
+    ledger.compactions, ledger.cached_messages = saved.compactions, saved.cached_messages
+    pressure.rests = {(tier, forced): (history, answered) for tier, forced, history, answered in saved.rests}
+    scales = [TokenCounter.for_model(model).scale for model in (saved.model, pressure.call.model)]
     if scales[0] == scales[1]:
-        state.gauge = saved.gauge.with_fixed(state.gauge.fixed_tokens)
-    frame = state.committed.frame if saved.is_sent else Frame()
-    state.last = LastList(saved.messages, saved.counted_tokens, saved.at, frame, state.undoable)
+        pressure.gauge = saved.gauge.with_fixed(pressure.gauge.fixed_tokens)
+    frame = ledger.frame if saved.is_sent else Frame()
+    sent = (saved.messages, saved.counted_tokens, saved.at, frame, ledger.undoable)
+    ledger.last = LastList(*sent, saved.newest, saved.is_answered)
 
 
 def _number(data: Any) -> int:

@@ -123,7 +123,8 @@ def test_a_search_that_only_its_filter_leaves_empty_says_so_and_where_it_is(sess
 
 def test_what_matches_in_a_long_turn_is_shown_in_short_pages(session):
     messages = [{"role": "user", "content": "\n".join(f"the pump {n} must not run dry" for n in range(900))}]
-    session.prepare([*session._state.tracker.history.messages, {"role": "assistant", "content": "So."}, *messages])
+    earlier = session._state.ledger.tracker.history.messages
+    session.prepare([*earlier, {"role": "assistant", "content": "So."}, *messages])
     turn = answer_call(session, "search_context", {"text": "the pump 700 must"}).split("\n")[0]
     answer = answer_call(session, "restore_context", {"reference": turn, "search": "pump"})
     assert len(answer) < 3_200

@@ -124,7 +124,7 @@ def test_each_thread_of_a_graph_has_its_own_session(new_session):
         assert server.violations == []
     for session in sessions.values():
         assert session.state.history_messages == 2 * CALLS + 1
-        assert session._state.call.model == MODEL, "the request says it"
+        assert session._state.pressure.call.model == MODEL, "the request says it"
         assert "history_changed" not in [event.kind for event in session.log()]
 
 

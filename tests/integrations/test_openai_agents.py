@@ -105,7 +105,7 @@ def test_an_agent_stays_in_the_window_and_its_own_session_keeps_everything(run, 
     assert session.state.compactions >= 1
     assert session.state.history_messages == 2 * CALLS + 3
     assert "history_changed" not in [event.kind for event in session.log()]
-    assert session._state.call.model == "gpt-5.5"
+    assert session._state.pressure.call.model == "gpt-5.5"
 
 
 @pytest.mark.parametrize("streamed", [False, True])

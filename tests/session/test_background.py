@@ -75,7 +75,7 @@ def test_what_was_thought_since_a_plan_was_made_goes_where_the_model_binds_it(se
         if agent.messages[-1]["role"] == "user":
             agent.call()
     assert set(planner.threads) == {"compactor-plan"}, "the plan in force was made ahead"
-    plan = session._state.committed.frame.plan
+    plan = session._state.ledger.committed.frame.plan
     assert plan.history.messages < len(agent.messages)
     sent = agent.sent[-1]
     assert any(block["type"] == "thinking" for message in sent for block in blocks(message)) is left

@@ -384,10 +384,10 @@ def test_an_argument_of_the_wrong_type_is_named_when_a_session_begins(session_of
 )
 def test_a_request_of_the_wrong_form_changes_nothing(session_of, wrong):
     session, history = session_of(), make_session(40)
-    before = session._state.call
+    before = session._state.pressure.call
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         session.set_request(**wrong)
-    assert session._state.call is before
+    assert session._state.pressure.call is before
     session.set_request(thinking=None)
     for what in ({"body": 5}, {"body": {}, "headers": "x-api-key"}):
         with pytest.raises(SettingsError, match=next(reversed(what))):

@@ -15,9 +15,7 @@ MARK = {"type": "ephemeral"}
 
 
 def tracker_of(messages):
-    tracker = HistoryTracker(COUNTER)
-    tracker.take(messages)
-    return tracker
+    return HistoryTracker(COUNTER).taken(messages)[0]
 
 
 @pytest.mark.real
@@ -27,7 +25,7 @@ def test_a_growing_list_is_taken_message_by_message(messages, data):
     while taken < len(messages):
         more = data.draw(st.integers(taken + 1, len(messages)))
         given_list = messages[:more] if data.draw(st.booleans()) else deepcopy(messages[:more])
-        arrival = tracker.take(given_list)
+        tracker, arrival = tracker.taken(given_list)
         assert (arrival.start, arrival.changed) == (taken, False)
         taken = more
     assert tracker.plain == messages
@@ -44,9 +42,9 @@ def test_a_replaced_list_maps_back_to_the_history(messages, data):
     note = {"role": "user", "content": "<compacted> … </compacted>"}
     kept = data.draw(st.integers(1, len(messages) - 1))
     view = [note, *messages[kept:]]
-    tracker.returned(view, head=1)
+    tracker = tracker.sent(view, head=1)
     more = [{"role": "assistant", "content": "on it"}, {"role": "user", "content": "good"}]
-    arrival = tracker.take(deepcopy([*view, *more]) if data.draw(st.booleans()) else [*view, *more])
+    tracker, arrival = tracker.taken(deepcopy([*view, *more]) if data.draw(st.booleans()) else [*view, *more])
     assert (arrival.start, arrival.changed) == (len(messages), False)
     assert tracker.plain == [*messages, *more]
 
@@ -57,7 +55,7 @@ def test_a_changed_history_is_cut_where_it_changed(messages, data):
     tracker = tracker_of(messages)
     at = data.draw(st.integers(0, len(messages) - 1))
     changed = [*messages[:at], {"role": messages[at]["role"], "content": "something else entirely"}]
-    arrival = tracker.take(changed)
+    tracker, arrival = tracker.taken(changed)
     assert (arrival.start, arrival.changed) == (at, True)
     assert tracker.plain == changed
     assert all(result.message < len(changed) for result in tracker.results)
@@ -66,7 +64,7 @@ def test_a_changed_history_is_cut_where_it_changed(messages, data):
 def test_a_rewound_list_is_a_change_that_keeps_the_rest():
     messages = make_session(8)
     tracker = tracker_of(messages)
-    arrival = tracker.take(messages[:9])
+    tracker, arrival = tracker.taken(messages[:9])
     assert (arrival.start, arrival.changed, len(tracker)) == (9, True, 9)
 
 
@@ -74,9 +72,10 @@ def test_a_divergence_inside_the_compacted_region_starts_a_new_history():
     messages = make_session(8)
     tracker = tracker_of(messages)
     view = [{"role": "user", "content": "the note"}, *messages[10:]]
-    tracker.returned(view, head=1)
+    tracker = tracker.sent(view, head=1)
     other = [{"role": "user", "content": "another note"}, *messages[10:]]
-    assert tracker.take(other).start == 0
+    tracker, arrival = tracker.taken(other)
+    assert arrival.start == 0
     assert tracker.plain == other
 
 
@@ -86,7 +85,7 @@ def test_cache_marks_that_move_change_nothing_but_are_taken_over():
     marked[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
     tracker = tracker_of(marked)
     more = [{"role": "assistant", "content": "done"}, {"role": "user", "content": "thanks"}]
-    arrival = tracker.take([*messages, *more])
+    tracker, arrival = tracker.taken([*messages, *more])
     assert (arrival.start, arrival.changed) == (len(messages), False)
     assert arrival.replaced
     assert tracker.originals[: len(messages)] == messages
@@ -99,9 +98,9 @@ def test_marks_move_behind_a_list_that_is_a_few_calls_old():
     marked = {**messages[10], "content": [{**block, "cache_control": MARK} for block in messages[10]["content"]]}
     tracker = tracker_of(messages[:9])
     view = [{"role": "user", "content": "<compacted> … </compacted>"}, *messages[6:9]]
-    tracker.returned(view, head=1)
-    tracker.take([*messages[:10], marked])
-    arrival = tracker.take([*view, *messages[9:]])
+    tracker = tracker.sent(view, head=1)
+    tracker, _ = tracker.taken([*messages[:10], marked])
+    tracker, arrival = tracker.taken([*view, *messages[9:]])
     assert (arrival.start, arrival.changed) == (11, False)
     assert [index for index, message in enumerate(tracker.originals) if "cache_control" in str(message)] == []
 
@@ -110,7 +109,7 @@ def test_the_newest_message_changed_in_place_is_noticed():
     messages = make_session(4)
     tracker = tracker_of(messages)
     messages[-1]["content"].append({"type": "text", "text": "and hurry"})
-    arrival = tracker.take(messages)
+    tracker, arrival = tracker.taken(messages)
     assert (arrival.start, arrival.changed) == (len(messages) - 1, True)
     assert tracker.plain[-1]["content"][-1]["text"] == "and hurry"
 
@@ -120,11 +119,11 @@ def test_a_caller_who_keeps_his_list_may_edit_what_was_sent_shortened(edited):
     messages = make_session(6)
     tracker = tracker_of(messages)
     answer = {**messages[2]["content"][0], "content": "[stored: 900 lines]"}
-    tracker.returned([*messages[:2], {"role": "user", "content": [answer]}, *messages[3:]], head=0)
+    tracker = tracker.sent([*messages[:2], {"role": "user", "content": [answer]}, *messages[3:]], head=0)
     for at in edited:
         messages[at]["content"][0]["content"] = "(taken out)"
     more = [*messages, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
-    arrival = tracker.take(more)
+    tracker, arrival = tracker.taken(more)
     assert (arrival.start, arrival.changed, arrival.edited_from) == (len(messages), False, edited[0])
     assert tracker.plain == more
 
@@ -136,5 +135,5 @@ def test_sdk_objects_are_the_same_message_as_their_dicts():
     said = {"role": "assistant", "content": [TextBlock(type="text", text="hello", citations=None)]}
     tracker = tracker_of([{"role": "user", "content": "hi"}, said])
     again = {"role": "assistant", "content": [TextBlock(type="text", text="hello", citations=None)]}
-    arrival = tracker.take([{"role": "user", "content": "hi"}, again, {"role": "user", "content": "bye"}])
+    tracker, arrival = tracker.taken([{"role": "user", "content": "hi"}, again, {"role": "user", "content": "bye"}])
     assert (arrival.start, arrival.changed) == (2, False)

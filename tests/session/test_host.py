@@ -62,7 +62,7 @@ def test_what_the_model_waits_for_is_sent_as_it_came(tmp_path_factory, history, 
             if history[end - 1]["role"] == "user":
                 sent = session.prepare(history[:end])
                 newest = list(blocks(plain_message(history[end - 1])))
-                waits = sum(session._state.tracker.counted[session._state.tracker.live_start :])
+                waits = sum(session._state.ledger.tracker.counted[session._state.ledger.tracker.live_start :])
                 if waits < session.state.limit_tokens * 0.5:
                     assert all(block in blocks(plain_message(sent[-1])) for block in newest)
 
@@ -228,7 +228,7 @@ def test_large_fixed_parts_leave_the_goal_to_the_messages(session_of):
     for session in (bare, heavy):
         done = session.compact(make_session(120))
         assert done.applied
-        sizes.append(done.tokens_after - session._state.gauge.prompt(0))
+        sizes.append(done.tokens_after - session._state.pressure.gauge.prompt(0))
     assert sizes[1] > sizes[0] * 0.4, "the system prompt does not eat what messages may keep"
 
 
@@ -339,7 +339,7 @@ def test_an_untold_system_prompt_cuts_nothing(session_of):
     session.prepare(history[:3])
     session.observe({"usage": {"input_tokens": 15_000 + session.state.tokens}})
     assert session.prepare(history)[-1]["content"][0] == history[-1]["content"][0]
-    assert session._state.gauge.ratio == 1.0
+    assert session._state.pressure.gauge.ratio == 1.0
 
 
 # The request.
@@ -420,7 +420,7 @@ def marks_of(message):
 def test_the_newest_mark_survives_and_one_ends_the_compacted_part(session_of):
     session, history = session_of(window_tokens=60_000), make_session(60)
     sent = session.compact(marked(history)).messages
-    head = len(session._state.committed.frame.head)
+    head = len(session._state.ledger.committed.frame.head)
     assert marks_of(sent[-1]) == 1
     assert marks_of(sent[head - 1]) == 1
     assert marks_of(sent) == 2
@@ -499,11 +499,11 @@ def test_the_end_of_a_session_never_raises_whatever_the_store_does(store, clock,
     path = tmp_path / "own.db"
     with Session("x", store=path, clock=clock, planner="rules", window_tokens=8_000) as session:
         session.prepare(make_session(40))
-        opened = session._state.store.use(lambda store: store)
+        opened = session._state.setup.store.use(lambda store: store)
         with opened.backend.transaction(write=True):
             opened.backend.rows("DROP TABLE records")
     assert session.log()[-1].kind == "store_failed"
-    assert not session._state.store.is_open
+    assert not session._state.setup.store.is_open
 
 
 def test_what_fails_at_every_call_is_logged_once_and_again_after_it_worked(session_of):
@@ -559,7 +559,7 @@ def test_a_host_that_edits_old_messages_in_place_is_compacted_on(tmp_path_factor
             event for event in session.log() if event.kind in ("tier_failed", "prepare_failed", "history_changed")
         ]
         assert store.verify() == []
-        key = session._state.tracker.history
+        key = session._state.ledger.tracker.history
         assert list(store.load_history(store.save_history(key)).messages) == messages
 
 
@@ -786,7 +786,7 @@ def test_look_up_tools_are_known_behind_a_server_name(session_of):
         {"role": "user", "content": [back]},
     ]
     assert session.prepare(history) == history, "what was just brought back is not demoted again"
-    assert session._state.restore_tool == tools[0]["name"]
+    assert session._state.pressure.restore_tool == tools[0]["name"]
 
 
 def test_a_servers_tool_named_in_full_counts_though_the_request_does_not_list_it(session_of):

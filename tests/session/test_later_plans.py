@@ -48,7 +48,7 @@ def test_an_agent_that_is_compacted_often_pays_three_tenths_at_most(session_of, 
     Agent(session).play(HISTORY)
     assert session.state.compactions >= 4
     first = planner.usages[0].read_tokens
-    assert planner.input_tokens == read_so_far(session) <= max(first, 0.3 * session._state.tracker.tokens)
+    assert planner.input_tokens == read_so_far(session) <= max(first, 0.3 * session._state.ledger.tracker.tokens)
     events = [event.message for event in session.log() if event.kind == "post_compact"]
     assert any("tokens more; the brief of t1-" in message for message in events)
 
@@ -73,7 +73,7 @@ def test_a_planner_that_fails_leaves_its_last_brief_in_force_and_what_it_read_co
 def test_a_plan_by_place_does_not_take_the_place_of_what_a_planner_wrote(session):
     first = session.compact(HISTORY[:161]).plan
     assert session.recover(HISTORY, "prompt is too long: 90000 tokens > 2000 maximum") is not None
-    assert session._state.committed.frame.plan.provenance.planner == "retreat"
+    assert session._state.ledger.committed.frame.plan.provenance.planner == "retreat"
     assert session._state.planning.previous.provenance.read_turns == first.provenance.read_turns
 
 

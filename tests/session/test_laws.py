@@ -136,7 +136,8 @@ def test_a_compaction_stands_only_if_the_store_takes_the_thinking_of_the_answer_
 def test_thinking_left_out_of_what_a_manual_compaction_hands_out_is_stored_first(session_of, store):
     session, history = session_of(preset="off", window_tokens=60_000, model="claude-opus-5-5"), thoughtful(60)
     undone(session, history)
-    session._state.preset = replace(session._state.preset, manual=())
+    setup = session._state.setup
+    session._state.setup = replace(setup, preset=replace(setup.preset, manual=()))
     done = session.compact(history)
     assert not done.applied
     assert "Let me see 59." not in str(done.messages)

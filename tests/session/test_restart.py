@@ -140,7 +140,7 @@ def test_sessions_that_are_let_go_cost_their_conversations_nothing(tmp_path, rep
             session = newest(name)
             sent = session.prepare(lists[name])
             assert session.state.tokens <= session.state.limit_tokens
-            assert len(session._state.tracker) == end
+            assert len(session._state.ledger.tracker) == end
             lists[name] = [*(sent if replaces else lists[name]), *history[end : end + 2]]
     assert newest.cache_info().misses > 2 * len(names), "each was opened again and again"
     assert [newest(name).state.compactions > 0 for name in names] == [True] * 3
@@ -167,10 +167,10 @@ def test_a_compaction_that_was_undone_is_no_plan_in_force_after_a_restart(tmp_pa
         assert session.compact(history).plan != first
         assert session.undo()
     with opened(path) as again:
-        assert again._state.committed.frame.plan == first
+        assert again._state.ledger.committed.frame.plan == first
         assert again.undo()
     with opened(path) as again:
-        assert again._state.committed.frame.plan is None
+        assert again._state.ledger.committed.frame.plan is None
 
 
 def test_what_stood_when_the_list_went_another_way_stands_after_a_restart(tmp_path):
@@ -287,17 +287,17 @@ def test_the_calibration_that_was_stored_is_where_a_restart_begins(tmp_path):
 
     def told(session, messages):
         session.prepare(messages)
-        session.observe({"usage": {"input_tokens": 9_000 + int(session._state.last.counted_tokens * 0.6)}})
+        session.observe({"usage": {"input_tokens": 9_000 + int(session._state.ledger.last.counted_tokens * 0.6)}})
 
     with opened(path) as session:
         for end in (21, 41, 81):
             told(session, history[:end])
         assert session.compact(history[:81]).applied
-        ratio = session._state.gauge.ratio
+        ratio = session._state.pressure.gauge.ratio
         assert ratio == pytest.approx(0.6, abs=0.01)
     with opened(path) as again:
         told(again, history[:83])
-        assert again._state.gauge.ratio == ratio
+        assert again._state.pressure.gauge.ratio == ratio
 
 
 def test_a_restart_knows_the_model_and_the_thinking_of_the_last_request(tmp_path):

@@ -25,7 +25,7 @@ def by_rules(analysis, target_tokens, focus, *, rules_only=False):
 
 def situation_of(messages, *, new_from=0, limit_tokens=10_000, frame=None, **more):
     tracker = HistoryTracker(COUNTER)
-    tracker.take(messages)
+    tracker, _ = tracker.taken(messages)
     shown = (tracker, frame or Frame(), Gauge(), tracker.tokens, limit_tokens, new_from, by_rules)
     return Situation(*shown, PlanSettings(), **more)
 

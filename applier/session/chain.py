@@ -1,0 +1,288 @@
+"""The chain of a call, top to bottom: a list arrives, tiers shorten it, originals are stored, a list goes out.
+
+`CHAIN` lists the links in order. Each link takes a state and changes only the copy that it works on: one that fails is
+left out, and the log reports it. Nothing here may break the agent. Not safe for threads: `Session` holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from applier.learning.learned_files import lines_for, opening_text
+from applier.learning.memory import Memory
+from applier.session.compaction import Compaction, attempt, rest, run_row, situation_of
+from applier.session.frame import Edits, draft
+from applier.session.persistence import session_name
+from applier.session.planning import first_words
+from applier.session.presets import level_after
+from applier.session.request import TooLong
+from applier.session.state import State
+from applier.session.tiers import PlanTurns
+from planner.analysis import analyze_history
+from planner.errors import StoreError
+from planner.reading.messages import blocks
+
+__all__ = ["CHAIN", "compact", "prepare", "recover", "undo"]
+
+CLEARLY_SHORTER = 0.75
+"""Share of the limit that a reactive retry aims at."""
+AHEAD_CALLS = 4
+"""A plan is made beforehand when so many more calls of average growth would fire a step that plans."""
+LONG_HISTORY_TOKENS = 200_000
+"""Planning by rules takes about a second for each 100,000 tokens."""
+
+
+def note_requests(state: State) -> None:
+    """Note whether the model asked for a compaction in its newest messages."""
+    tracker, tool = state.ledger.tracker, state.setup.settings.compact_tool
+    newest = tracker.plain[max(state.ledger.unsent_from, len(tracker) - 2) :]
+    for block in (block for message in newest for block in blocks(message)):
+        if block["type"] == "tool_use" and block.get("name") == tool:
+            asked = block.get("input")
+            state.pressure.request("tool", str(asked.get("focus", "")) if isinstance(asked, dict) else "")
+
+
+def find_store(state: State) -> None:
+    """Notice a store whose file was taken away, and try one that failed again where the prompt does not fit."""
+    state.give_up_lost()
+    store = state.setup.store
+    if not store.may_write and state.is_too_long:  # at every call, rather than plan in vain
+        with suppress(StoreError):
+            store.save(state.ledger.tracker.history)
+            store.failed_at = None
+
+
+def begin_with_lessons(state: State) -> None:
+    """Add to a new conversation, behind its last message, the approved lines that matter to its task."""
+    setup, ledger, tracker = state.setup, state.ledger, state.ledger.tracker
+    project, most = setup.settings.project, setup.settings.learned_tokens
+    is_new = ledger.arrival.start == 0 and ledger.last.at is None and ledger.frame.is_empty
+    if not (project and most and is_new and tracker.plain[-1]["role"] == "user" and setup.store.may_write):
+        return
+    try:
+        approved = setup.store.use(lambda store: Memory(store, project).approved)
+        today = datetime.fromtimestamp(setup.clock(), UTC).date()
+        task = state.planning.task or first_words(tracker.history)
+        lines = lines_for(task, Path(project), set(approved.values()), today)
+        text, count = opening_text(lines, tracker.counter, most)
+        if text:
+            edits = Edits("learned", additions={len(tracker) - 1: text})
+            ledger.commit(draft(ledger.frame, edits, tracker, ledger.committed.key), setup.store)
+            sources = "; ".join(line.rpartition(" (")[2].rstrip(")") for line in lines[:count])
+            setup.log("learned", f"begins with approved lines of {project}: {sources}")
+    except StoreError as error:
+        setup.log("store_failed", f"nothing was added from earlier conversations: {error}")
+
+
+def shorten_arrivals(state: State) -> None:
+    """Run the tiers for what has just arrived: nothing behind it is cached yet."""
+    new_from = state.ledger.unsent_from
+    for tier in state.setup.preset.arrival if state.setup.store.may_write else ():
+        attempt(state, tier, "arrival", forced=True, new_from=new_from)
+
+
+def run_cheap_tiers(state: State) -> None:
+    """Run the preset's rows before the one that plans."""
+    for row in state.setup.preset.cheap:
+        run_row(state, row)
+
+
+def plan(state: State) -> None:
+    """Run the preset's row that plans, with a plan that was made beforehand if there is one."""
+    state.ledger.tracker.know(state.planning.take_up())
+    for row in state.setup.preset.planning:
+        run_row(state, row)
+
+
+def run_last_resorts(state: State) -> None:
+    """Run the preset's rows behind the one that plans, for a prompt that would not fit."""
+    for row in state.setup.preset.last_resorts:
+        run_row(state, row)
+    state.pressure.requested = state.pressure.focus = ""
+
+
+def report_size(state: State) -> None:
+    """Report once that even the last resort was not enough: the provider will refuse the prompt."""
+    problem = "over the limit" if state.is_too_long and state.setup.preset.steps else ""
+    message = f"{state.tokens} tokens of at most {state.pressure.limit_tokens}: no step could make it smaller"
+    state.setup.log.trouble("still_too_large", problem, message)
+
+
+def plan_ahead(state: State) -> None:
+    """Have the worker plan on a snapshot while the agent waits for its answer."""
+    planning, tracker, settings = state.planning, state.ledger.tracker, state.setup.settings
+    is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
+    if not (is_slow if settings.background is None else settings.background):
+        return
+    if planning.is_under_way or not _is_due(state):
+        return
+    history, counter, known = tracker.history, tracker.counter, tracker.known_analysis
+    planned = planning.ready.history.turns if planning.ready is not None else 0
+    if len(history.turns) - planned >= settings.background_new_turns:
+        target = (state.setup.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
+        job = planning.copy()
+        planning.worker.start(lambda: job.ask(analyze_history(history, counter, known), target), state.setup.clock())
+
+
+def _is_due(state: State) -> bool:
+    """True if a step that plans will fire in a few calls."""
+    measured = state.measure()
+    tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
+    level = level_after(measured.level, tokens, measured.limit_tokens)
+    grown = max(0, tokens - measured.beside_tokens - measured.goal_tokens)
+    ahead = replace(measured, tokens=tokens, level=level, carried_tokens=measured.carried_tokens + AHEAD_CALLS * grown)
+    return any(when.fires(ahead) for row in state.setup.preset.planning for when in row.when if not when.requested)
+
+
+Link = Callable[[State], None]
+"""One part of a call: changes the state that it is given, a copy."""
+
+CHAIN: tuple[Link, ...] = (
+    note_requests,
+    find_store,
+    begin_with_lessons,
+    shorten_arrivals,
+    run_cheap_tiers,
+    plan,
+    run_last_resorts,
+    report_size,
+    plan_ahead,
+)
+"""Links of a call between the arrival of a list (`State.receive`) and its sending (`_send`), in order."""
+
+
+def prepare(state: State, messages: Sequence[object]) -> tuple[State, list[Any]]:
+    """Return the state after the call and the list to send: whatever fails, a list that is valid if the caller's is."""
+    log, problems = state.setup.log, list[str]()
+    received = _linked(state, lambda draft: draft.receive(messages), problems)
+    if problems:
+        log.trouble("prepare_failed", problems[0])
+        return state, list(messages) if isinstance(messages, Iterable) else []
+    state = received
+    for link in () if state.pressure.is_full else CHAIN:
+        state = _linked(state, link, problems)
+    log.trouble("prepare_failed", "; ".join(problems))
+    state.pressure.is_recovering = False
+    return state, _send(state)
+
+
+def _linked(state: State, link: Link, problems: list[str]) -> State:
+    """Return the state after `link`; `state` itself, and one more of the `problems`, where it fails."""
+    draft = state.copy()
+    try:
+        link(draft)
+    except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
+        problems.append(f"{type(error).__name__}: {error}")
+        return state
+    return draft
+
+
+def _send(state: State) -> list[Any]:
+    """Return the list to send, once the store has what it leaves out."""
+    state.store_left_out()
+    state.pressure.level = state.measure().level
+    sent = state.hand_out()
+    _save(state)
+    state.ledger.note_use(state.setup.store)
+    return sent
+
+
+def compact(
+    state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
+) -> Compaction:
+    """Compact by hand; `at_limit` where a client asks that has a window of its own."""
+    state.receive(messages)
+    most = state.pressure.maximum_tokens
+    state.pressure.maximum_tokens = min(most, state.tokens) if at_limit else most
+    try:
+        return _compacted(state, focus, dry_run=dry_run)
+    finally:
+        state.pressure.maximum_tokens = most
+
+
+def _compacted(state: State, focus: str, *, dry_run: bool) -> Compaction:
+    if not dry_run:
+        state.store_left_out()
+    if not focus and _is_fresh(state):
+        return replace(Compaction.nothing(state, "", "nothing was answered since the last compaction"), stands=True)
+    done = Compaction.nothing(state, "", "nothing to do")
+    for tier in state.setup.preset.manual:
+        done = attempt(state, tier, "manual", focus=focus, dry_run=dry_run)
+        if done.applied or (dry_run and done.tier):
+            break
+    if done.applied:
+        state.ledger.tracker = state.ledger.tracker.sent(done.messages, len(state.ledger.frame.head))
+        _save(state)
+    return done
+
+
+def _is_fresh(state: State) -> bool:
+    """True if the compaction in force was asked for and nothing was answered since: another one would be planned and
+    billed anew for next to nothing."""
+    made, tracker = state.ledger.frame.plan, state.ledger.tracker
+    changes = (event for event in reversed(state.setup.log.events) if event.kind in ("post_compact", "undone"))
+    last = next((event.trigger for event in changes if event.trigger != "arrival"), "")
+    if made is None or last != "manual" or state.is_too_long:
+        return False
+    since = tracker.plain[made.history.messages :]
+    return made.history.begins(tracker.history) and all(message["role"] != "assistant" for message in since)
+
+
+def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[Any] | None:
+    """Return something clearly shorter, once for each list prepared; None if there is nothing."""
+    pressure, limit = state.pressure, state.pressure.limit_tokens
+    if pressure.is_recovering:
+        return None
+    try:
+        state.receive(messages)
+    except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
+        state.setup.log.trouble("prepare_failed", f"{type(error).__name__}: {error}")
+        return None
+    pressure.is_recovering = True
+    pressure.refuse(refused, state.ledger.view.total)
+    before, limit = state.tokens, pressure.limit_tokens
+    for tier in state.setup.preset.recovery:
+        if state.tokens > limit * CLEARLY_SHORTER or state.tokens == before:
+            attempt(state, tier, "prompt_too_long", forced=True)
+    if state.tokens == before:
+        return None
+    pressure.requested = pressure.focus = ""
+    state.setup.log("recovered", "a shorter list goes out", tokens_before=before, tokens_after=state.tokens)
+    return _send(state)
+
+
+def undo(state: State) -> bool:
+    """Go back to the frame before the last compaction; False if there is none."""
+    before = state.tokens
+    if not state.ledger.undo():
+        return False
+    for row in state.setup.preset.steps:
+        rest(state, row.tier, forced=False, is_held=True)
+        rest(state, row.tier, forced=True, is_held=True)
+    text = "the last compaction was taken back"
+    state.setup.log("undone", text, tokens_before=before, tokens_after=state.tokens)
+    _save(state)
+    return True
+
+
+def _save(state: State) -> None:
+    """Store what a restart goes on with, if that has changed; a shared session is saved with the call."""
+    setup, ledger = state.setup, state.ledger
+    committed, standing = ledger.committed, (state.planning.read_tokens, ledger.is_sent)
+    if setup.is_shared or (committed, *standing) == ledger.saved:
+        return
+    problem = ""
+    try:
+        if not (committed.key or committed.frame.is_empty):  # nothing stored holds the way it went
+            ledger.commit(committed.frame, setup.store, ledger.view)
+        name, saved = session_name(setup.session_id), state.to_save().model_dump(mode="json")
+        setup.store.use(lambda store: store.set_state(name, saved))
+        ledger.saved = ledger.committed, *standing
+    except StoreError as error:
+        problem = f"a restart would not continue from here: {error}"
+    setup.log.trouble("store_failed", problem)

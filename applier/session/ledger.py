@@ -1,0 +1,237 @@
+"""The ledger of a session: its history, the list in force, the list that was sent last, and what can be undone.
+
+Decides which list is valid for the messages that have come, and keeps account of what was sent. Knows no tokens of a
+prompt and no trigger. Values in a ledger are replaced, never changed in place, so that a copy is a ledger of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from applier.session.frame import Frame, View, bound, first_disagreement
+from applier.session.history_tracker import Arrival, HistoryTracker
+from applier.session.persistence import Committed, SavedFrame, SessionStore, commit
+from applier.store.records import NOTED_SECONDS
+from applier.store.views import remember_view
+from planner.errors import StoreError
+
+__all__ = ["LastList", "Ledger", "Standing", "Undoable"]
+
+MOST_UNDOABLE = 10
+"""Compactions that can be taken back at most: each one holds a decision for every turn of its history."""
+
+Undoable = tuple[tuple[Frame, int | None], ...]
+"""Frames to go back to, newest last, each with the first message that was answered behind the frame after it; None
+before a list of that frame was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastList:
+    """The list that was sent last: its messages of the history, its token count, its time."""
+
+    messages: int = 0
+    counted_tokens: int = 0
+    at: float | None = None
+    """None before the first list."""
+    frame: Frame = field(default_factory=Frame)
+    """Frame behind whose list the newest answers were thought."""
+    undoable: Undoable = ()
+    newest: str = ""
+    """Digest of the last message."""
+    is_answered: bool = False
+    """True once an answer to it was reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Newest stored state of a shared session, as far as this process knows: see `applier.session.sharing`."""
+
+    number: int | None = None
+    """Number of the state that was taken up or saved last; 0: the store had none; None: not asked yet."""
+    is_saved: bool = False
+    """True if everything that happened in this process is in that state."""
+    is_lost: bool = False
+    """True if the store could not be asked at the last call."""
+    frame: SavedFrame | None = None
+    """Frame in force there."""
+    planner: str = ""
+    """Process that makes a plan beforehand or has made one."""
+    planner_until: float = 0.0
+    """Time until which the others wait for it."""
+
+
+@dataclass
+class Ledger:
+    """History, list in force, list sent last, and undo of one session."""
+
+    tracker: HistoryTracker
+    owner: str = ""
+    """Owner of the views that the session makes and recognizes; empty without a session id."""
+    keys: list[str] = field(default_factory=list)
+    """Histories that this session and its family have stored, which `restore` may show; one list for the family."""
+    committed: Committed = field(default_factory=Committed)
+    view: View = field(default_factory=View)
+    """List of `committed` for the whole history."""
+    last: LastList = field(default_factory=LastList)
+    undoable: Undoable = ()
+    thought_since: int = 0
+    """First message that was answered behind a compaction which was taken back, until the next list is sent."""
+    cached_messages: int = 0
+    """Messages of `view` that the provider has seen and may have cached."""
+    compactions: int = 0
+    arrival: Arrival = field(default_factory=lambda: Arrival(0, changed=False))
+    """Difference between the newest list and the one before."""
+    unsent_from: int = 0
+    """First message that was not sent yet."""
+    strangers: frozenset[int] = frozenset()
+    """Answers to lists that this process does not know, whose thinking is not in the store."""
+    strips_thinking: bool = False
+    """True if the model refuses thinking behind a changed list."""
+    store_opening: int = 0
+    """Opening of the store that holds everything that was left out."""
+    noted_at: float = float("-inf")
+    """Time at which the store last noted that the conversation goes on."""
+    saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
+    """State that a restart would go on with: frame, tokens read by planners, and whether it was sent."""
+    standing: Standing = field(default_factory=Standing)
+
+    def copy(self) -> Ledger:
+        """Return a ledger that changes by itself."""
+        return copy.copy(self)
+
+    @property
+    def frame(self) -> Frame:
+        """Frame in force."""
+        return self.committed.frame
+
+    @property
+    def is_sent(self) -> bool:
+        """True if the list in force was sent."""
+        return first_disagreement(self.last.frame, self.frame) is None
+
+    def take(self, messages: Sequence[object], *, is_shared: bool) -> Arrival:
+        """Add the new messages of the caller's list; afterwards `view` is a valid list for it.
+
+        Raises:
+            TranscriptError: it is no list of messages; nothing has changed.
+        """
+        tracker, arrival = self.tracker.taken(messages)
+        self.tracker, self.arrival = tracker, arrival
+        is_new = not is_shared or arrival.changed  # what another process has sent is new here, but was sent
+        self.unsent_from = min(arrival.start if is_new else len(tracker), self.last.messages)
+        committed, frame = self.committed, self.frame
+        if arrival.changed:  # what replaces the messages before the change stays
+            self.undoable, self.thought_since = (), 0
+            frame = frame.before(arrival.start)
+            committed = replace(committed, key="", messages=min(committed.messages, arrival.start))
+        elif arrival.edited_from is not None:  # behind it the history differs from what was stored
+            committed = replace(committed, messages=min(committed.messages, arrival.edited_from))
+        frame = self.bound(frame, self.thought_since)
+        if is_shared and self.strips_thinking:
+            frame = self._without_strangers(frame, arrival)
+        if arrival.changed or arrival.replaced or frame is not committed.frame:
+            is_whole = arrival.changed and frame.is_empty
+            self.take_into_force(Committed() if is_whole else replace(committed, frame=frame))
+        else:
+            self.view = self.view.extended(frame, tracker, arrival.start)
+        return arrival
+
+    def _without_strangers(self, frame: Frame, arrival: Arrival) -> Frame:
+        """Return `frame` without the thinking of answers to unknown lists, which may be bound to those.
+
+        Known are all messages up to the list that was sent last, and of a session that begins the first answer.
+        """
+        plain, last = self.tracker.plain, self.last
+        start = arrival.start
+        if last.at is None:
+            start = 1 + next((at for at, message in enumerate(plain) if message["role"] == "assistant"), len(plain))
+        elif 0 < last.messages <= len(plain) and self.tracker.digests[last.messages - 1] == last.newest:
+            start = last.messages + last.is_answered
+        known = frame.unthought(plain, start)
+        self.strangers |= known.unthinking - frame.unthinking
+        return known
+
+    def bound(self, frame: Frame, since: int = 0) -> Frame:
+        """Return `frame` without thinking from message `since` on that would be refused behind its list."""
+        return bound(frame, self.last.frame, self.tracker, since) if self.strips_thinking else frame
+
+    def go_on(self, committed: Committed, messages: int) -> None:
+        """Go on from `committed`, which was in force elsewhere when `messages` messages were sent."""
+        self.take_into_force(committed)
+        self.tracker = self.tracker.sent(self.view.messages, len(self.frame.head))
+        self.last = LastList(messages, frame=self.frame, undoable=self.undoable)
+
+    def take_into_force(self, committed: Committed, view: View | None = None) -> None:
+        """Make `committed`, whose list is `view`, the list that is sent."""
+        self.committed, self.view = committed, view or View.of(committed.frame, self.tracker)
+        self.cached_messages = min(self.cached_messages, len(self.view.messages))
+        if committed.key and committed.key not in self.keys:
+            self.keys.append(committed.key)
+
+    def commit(self, frame: Frame, store: SessionStore, view: View | None = None) -> None:
+        """Store what `frame` leaves out, then make it the list that is sent.
+
+        Raises:
+            StoreError: nothing has changed.
+        """
+        tracker, view = self.tracker, view or View.of(frame, self.tracker)
+        committed = commit(frame, tracker, store, self.committed)
+        if frame.head:
+            known = {"owner": self.owner, "key": committed.key, "plan_id": committed.frame.plan_id}
+            store.use(lambda opened: remember_view(opened, view.messages, tracker.history, frame.start, **known))
+        self.strangers = frozenset()
+        self.take_into_force(committed, view)
+
+    def fall_back(self) -> None:
+        """Leave out less, because the store does not take more: what the list sent last left out, and of that only
+        what is stored. Answers were thought behind that list, so it is valid."""
+        length = len(self.tracker)
+        before, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
+        if not before.holds(before.frame, length):
+            before = replace(before, frame=before.frame.before(before.messages))
+        if self.strangers:  # with it the list would be refused; the caller has it
+            unthinking = before.frame.unthinking | self.strangers
+            before = replace(before, frame=replace(before.frame, unthinking=unthinking))
+        self.take_into_force(before)
+        self.cached_messages = 0
+
+    def forget_stored(self, opening: int) -> None:
+        """Send the whole list: nothing is stored any more, because the store's file was taken away."""
+        self.store_opening, self.undoable, self.keys[:] = opening, (), []
+        self.take_into_force(Committed(self.bound(Frame())))
+
+    def note_compaction(self, before: Frame) -> None:
+        """Count a compaction that replaced `before`, for `undo`."""
+        self.compactions += 1
+        # Without what its plan was made from, which is read anew for each plan, and as large as the history.
+        older = replace(before, plan=before.plan and before.plan.unbound())
+        self.undoable = (*self.undoable, (older, None))[-MOST_UNDOABLE:]
+
+    def undo(self) -> bool:
+        """Go back to the frame before the last compaction; False if there is none."""
+        if not self.undoable:
+            return False
+        (older, since), self.undoable = self.undoable[-1], self.undoable[:-1]
+        self.thought_since, self.cached_messages = since or 0, 0
+        self.take_into_force(replace(self.committed, frame=older))
+        return True
+
+    def note_use(self, store: SessionStore) -> None:
+        """Have the store keep what the list that goes out refers to, see `collect_garbage`."""
+        key, now = self.committed.key, store.clock()
+        if key and now - self.noted_at >= NOTED_SECONDS:
+            self.noted_at = now
+            with suppress(StoreError):
+                store.use(lambda opened: opened.note_use(key))
+
+    def note_sent(self, sent: Sequence[object], at: float) -> None:
+        """Note that `sent` goes out: the answer to come is thought behind it."""
+        length = len(self.tracker)
+        self.tracker = self.tracker.sent(sent, len(self.frame.head))
+        self.cached_messages, self.thought_since = len(sent), 0
+        self.undoable = tuple((older, length if since is None else since) for older, since in self.undoable)
+        newest = self.tracker.digests[-1] if length else ""
+        self.last = LastList(length, self.view.total, at, self.frame, self.undoable, newest)

@@ -1,0 +1,170 @@
+"""The pressure on a session: how large its prompt is, how large it may be, what it costs, and which tiers rest.
+
+Measures and decides nothing else; knows no message. Values in it are replaced, never changed in place.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from dataclasses import dataclass, field, replace
+
+from applier.session.presets import Level, Measurement, Preset, level_after
+from applier.session.request import AgentCall, Gauge, TooLong, prompt_limit_tokens
+from applier.settings import SessionSettings
+from planner.prices import cache_prices
+from planner.reading.tokens import TokenCounter
+from planner.settings import RESTORE_TOOL, bare_tool_name, restore_tool_of
+
+__all__ = ["Pressure"]
+
+GROWTH_WEIGHT = 0.1
+"""Weight of the newest call in the average growth."""
+REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
+"""After a step has run or was rejected, the history grows by this share of the limit, or by what was missing, before
+it is tried again. Where the prompt does not fit, it is enough that so much more of it was answered."""
+
+
+@dataclass
+class Pressure:
+    """Sizes, limits and prices of one session's prompts."""
+
+    settings: SessionSettings
+    call: AgentCall
+    """The agent's next request without its messages; model and output length as they were last set."""
+    growth_tokens: float
+    """Tokens that a call adds on average."""
+    gauge: Gauge = field(default_factory=Gauge)
+    maximum_tokens: int = sys.maxsize
+    """Longest prompt that the provider accepts, by its own errors."""
+    level: Level = "normal"
+    carried_tokens: int = 0
+    """Tokens that all calls since the last compaction have read beyond what another one would have left."""
+    rests: dict[tuple[str, bool], tuple[int, int]] = field(default_factory=dict)
+    """Tokens of the history, or where the prompt does not fit, answered tokens, below which a tier is not tried again;
+    by its name and whether the window forces it."""
+    requested: str = ""
+    """Trigger (``manual``, ``tool``, …) of a compaction that somebody asked for at the next call."""
+    focus: str = ""
+    is_full: bool = False
+    """True if system and tools of the newest request alone fill the window: nothing automatic is done."""
+    is_recovering: bool = False
+    """True once the reactive retry for the list last prepared was made."""
+
+    def copy(self) -> Pressure:
+        """Return a pressure that changes by itself."""
+        return copy.copy(self)
+
+    @property
+    def window_tokens(self) -> int:
+        """Context window of the model."""
+        return self.settings.window_of(self.call.model)
+
+    @property
+    def limit_tokens(self) -> int:
+        """Tokens that a prompt may have."""
+        most = self.call.max_output_tokens or self.settings.max_output_tokens
+        return min(prompt_limit_tokens(self.window_tokens, most), self.maximum_tokens)
+
+    @property
+    def room_tokens(self) -> int:
+        """Tokens that the messages may have beside system and tools."""
+        return self.gauge.room_tokens(self.limit_tokens)
+
+    @property
+    def no_room(self) -> str:
+        """Problem and cure where system and tools alone fill the window; empty if they do not."""
+        fixed = min(self.gauge.of_messages(self.gauge.fixed_tokens), self.gauge.prompt(0))
+        if fixed < self.limit_tokens:
+            return ""
+        return (
+            f"system and tools take {fixed} of the {self.limit_tokens} tokens a prompt may have: "
+            "send fewer tools, or raise window_tokens"
+        )
+
+    @property
+    def restore_tool(self) -> str:
+        """Name of the agent's tool that restores a turn; empty if it has none.
+
+        A server's tool that the settings name in full counts even if the request does not list it: Codex lists none.
+        """
+        tools, named = self.call.tools, self.settings.plan.restore_tool
+        called = named or RESTORE_TOOL
+        in_full = named if bare_tool_name(named) != named else ""
+        return called if tools is None else restore_tool_of(tools, called) or restore_tool_of(tools) or in_full
+
+    def take_call(self, call: AgentCall, counter: TokenCounter) -> None:
+        """Take over the next request's model, system and tools; another model's tokens are measured anew.
+
+        `counter` is the history's.
+        """
+        before, model = self.call, call.model or self.call.model
+        scales = [TokenCounter.for_model(name).scale for name in (before.model, model)]
+        if scales[0] != scales[1]:
+            self.gauge = Gauge(ratio=scales[1] / counter.scale, is_resumed=True)
+        most = call.max_output_tokens or before.max_output_tokens
+        self.call = replace(call, model=model, max_output_tokens=most)
+        self.gauge = self.gauge.with_fixed(counter.request((), self.call.system, self.call.tools))
+
+    def goal_tokens(self, preset: Preset, view_tokens: int, history_tokens: int) -> int:
+        """Return the tokens of messages that the next plan would leave."""
+        goal, room = preset.plan_goal, self.room_tokens
+        sizes = map(self.gauge.of_messages, (view_tokens, history_tokens))
+        return goal.goal_tokens(room, *sizes) if goal is not None else room
+
+    def measure(self, view_tokens: int, goal_tokens: int, idle_seconds: float) -> Measurement:
+        """Return what the triggers see of a prompt whose messages count `view_tokens`."""
+        tokens = self.gauge.prompt(view_tokens)
+        return Measurement(
+            tokens=tokens,
+            limit_tokens=self.limit_tokens,
+            level=level_after(self.level, tokens, self.limit_tokens),
+            beside_tokens=self.gauge.prompt(0),
+            goal_tokens=goal_tokens,
+            carried_tokens=self.carried_tokens,
+            growth_tokens_per_call=self.growth_tokens,
+            idle_seconds=idle_seconds,
+            requested=self.requested,
+            prices=cache_prices(self.call.model),
+        )
+
+    def request(self, trigger: str, focus: str = "") -> None:
+        """Ask for a compaction at the next call."""
+        self.requested, self.focus = trigger, focus or self.focus
+
+    def note_sent(self, view_tokens: int, added_tokens: int | None, goal_tokens: int) -> None:
+        """Note a list that goes out: its size, and how much it grew; None where the last one is not known."""
+        if added_tokens is not None:
+            self.growth_tokens += GROWTH_WEIGHT * (self.gauge.of_messages(added_tokens) - self.growth_tokens)
+        self.carried_tokens += max(0, self.gauge.of_messages(view_tokens) - goal_tokens)
+
+    def refuse(self, refused: TooLong, view_tokens: int) -> None:
+        """Note that the provider refused a prompt for its length."""
+        self.maximum_tokens = refused.maximum_tokens or self.maximum_tokens
+        self.gauge = self.gauge.refused(view_tokens, refused.actual_tokens, self.limit_tokens)
+
+    def rests_now(self, tier: str, forced: bool, history_tokens: int, answered_tokens: int, view_tokens: int) -> bool:
+        """True if `tier` is not to be tried again yet."""
+        history, answered = self.rests.get((tier, forced), (0, 0))
+        if history_tokens >= history:
+            return False
+        return self.gauge.prompt(view_tokens) <= self.limit_tokens or answered_tokens < answered
+
+    def rest(
+        self,
+        tier: str,
+        forced: bool,
+        history_tokens: int,
+        answered_tokens: int,
+        missing_tokens: int,
+        *,
+        is_held: bool = False,
+    ) -> None:
+        """Let `tier` rest until the history has grown, by `missing_tokens` at least: what a plan leaves never shrinks.
+
+        One that `is_held` waits as long where the prompt gets critical, but is tried at once where it does not fit.
+        """
+        share = FORCED_REARM_SHARE if forced and not is_held else REARM_SHARE
+        growth = self.gauge.countable(max(missing_tokens, self.limit_tokens * share))
+        answered = 0 if is_held else answered_tokens + growth
+        self.rests = {**self.rests, (tier, forced): (history_tokens + growth, answered)}
