@@ -173,13 +173,7 @@ FOLDERS = {
         "applier.serving",
     ),
     "applier.view": ("planner", "applier.store"),
-    "applier.learning": (
-        "planner",
-        "applier.processes",
-        "applier.settings",
-        "applier.store",
-        "applier.adapters.transcripts",
-    ),
+    "applier.learning": ("planner", "applier.settings", "applier.store"),
     "applier.session": ("planner", "applier.settings", "applier.store", "applier.view", "applier.learning"),
     "applier.adapters": (
         "planner",

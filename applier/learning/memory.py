@@ -7,10 +7,10 @@ stored; the lines are in the person's files.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from applier.learning.learned_files import digest_of
 from applier.learning.lesson import Lesson
@@ -18,12 +18,28 @@ from applier.learning.propose import Heard, ProposedLine, Review
 from applier.store.store import Store
 from planner.evidence import Evidence
 from planner.evidence.state import commits
+from planner.reading.history import History
 from planner.reading.lazy_property import lazy_property
 
-if TYPE_CHECKING:
-    from applier.learning.finished_conversations import FinishedConversation
+__all__ = ["FinishedConversation", "Memory"]
 
-__all__ = ["Memory"]
+
+@dataclass(frozen=True)
+class FinishedConversation:
+    """Finished conversation of the project."""
+
+    name: str
+    """Key of a stored history, or name of a log without its suffix."""
+    digests: tuple[str, ...]
+    """Digests of its messages; a continuation begins with the same."""
+    digest: str
+    tokens: int
+    """Approximate number of tokens, rather too many."""
+    time: float
+    """Time of the last words in seconds since the epoch; 0 if unknown."""
+    day: str
+    """Day of the last words; empty if unknown."""
+    load: Callable[[], History]
 
 
 @dataclass

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning.agent_calls import check_commands, failures, passes_again, reasons
-from applier.learning.finished_conversations import FinishedConversation
 from applier.learning.lesson import (
     Kind,
     Lesson,
@@ -27,6 +26,7 @@ from applier.learning.lesson import (
     stated,
     stems,
 )
+from applier.learning.memory import FinishedConversation
 from applier.learning.propose import MOST_CANDIDATES, ProposedLine, Review
 from applier.learning.wishes import choices, is_lasting, is_question, wishes
 from applier.settings import load_settings

@@ -3,7 +3,8 @@
 import pytest
 
 from applier.adapters.transcripts import transcript_files
-from applier.learning.finished_conversations import MANY, FinishedConversation, conversations_in
+from applier.cli.finished_conversations import MANY, conversations_in
+from applier.learning.memory import FinishedConversation
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from applier.adapters.transcripts import Transcript, read_transcript, transcript_files
+from applier.learning.memory import FinishedConversation
 from applier.processes import all_cores, in_processes
 from applier.store.listing import is_within
 from applier.store.store import Store
@@ -22,7 +23,7 @@ from planner.analysis import analyze
 from planner.errors import CompactorError
 from planner.reading.history import History, read_history
 
-__all__ = ["MANY", "FinishedConversation", "Unread", "conversations_in", "stored_conversations"]
+__all__ = ["MANY", "Unread", "conversations_in", "stored_conversations"]
 
 OPEN_SECONDS = 3_600.0
 """Age below which a conversation counts as unfinished."""
@@ -30,24 +31,6 @@ MANY = 32
 """Number of files from which several processes pay."""
 TOKENS_A_CHARACTER = 0.3
 """Tokens a character, for the cost before counting."""
-
-
-@dataclass(frozen=True)
-class FinishedConversation:
-    """Finished conversation of the project."""
-
-    name: str
-    """Key of a stored history, or name of a log without its suffix."""
-    digests: tuple[str, ...]
-    """Digests of its messages; a continuation begins with the same."""
-    digest: str
-    tokens: int
-    """Approximate number of tokens, rather too many."""
-    time: float
-    """Time of the last words in seconds since the epoch; 0 if unknown."""
-    day: str
-    """Day of the last words; empty if unknown."""
-    load: Callable[[], History]
 
 
 @dataclass(frozen=True)
