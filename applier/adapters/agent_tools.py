@@ -120,7 +120,7 @@ def _restored(record: _Record, asked: RestoreContext) -> Answer:
             raise
         return "\n".join((str(error), *error.elsewhere))
     (first, last), total = restored.lines, restored.total_lines
-    head = restored.reference + (
+    head = asked.reference.strip() + (
         f" lines {first} to {last} of {total}" if total and (first, last) != (1, total) else ""
     )
     more = "" if restored.next_line is None else f"\n… goes on: ask again with first_line={restored.next_line}"
@@ -187,7 +187,7 @@ class Facts(_ToolInput):
 def _facts(record: Visible, asked: Facts) -> Answer:
     since = 0.0 if asked.days is None else time.time() - 86_400 * asked.days
     known = record.facts(kind=asked.type, since=since, words=asked.words)
-    text = "\n".join(f"{one.fact.type} ({one.reference}): {one.fact.content}" for one in known)
+    text = "\n".join(f"{one.fact.type} ({record.short(one.reference)}): {one.fact.content}" for one in known)
     if len(text) > record.page_characters:
         text = text[: record.page_characters].rpartition("\n")[0] + "\n… cut here; ask for less"
     return text or "No facts yet."

@@ -1,18 +1,20 @@
-"""The part of a store that whoever asks from inside a client may see: one session and those below it, or one history.
+"""The part of a store that a caller inside a client may see: a session and those below it, or one history.
 
-Decided when it is made, never by who calls. A store that is not there yet holds nothing. Reads only.
+It is fixed when it is made, whoever calls. A store that does not exist yet holds nothing. Reads only.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from applier.session.persistence import load_session
 from applier.store.listing import KnownFact, facts_about, known_facts, stored_facts
+from applier.store.reference import parse_reference, shortest_names
 from applier.store.store import Restored, SearchResult, Store
 from planner.errors import ReferenceNotFound
 from planner.reading.lazy_property import lazy_property
@@ -20,29 +22,34 @@ from planner.reading.lines import Part
 
 __all__ = ["NOTHING_YET", "Conversation", "Visible"]
 
-NOTHING_YET = "nothing was compacted in this conversation yet: all of it still stands in the context"
+NOTHING_YET = "nothing was compacted in this conversation yet: all of it is still in the context"
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """One stored conversation; `session` is empty for a history that was named itself."""
+    """One stored conversation."""
 
     session: str
+    """Id of its session; empty for a history that was named by its key."""
     history_key: str
     plan_id: str
 
 
 _NOBODYS = "no conversation is named here: run the client by `compactor wrap`, or set up this server with --session"
-_BELOW = r"(?:\.[0-9a-f]{16})?(?:\.[0-9]+)*"
-"""What stands behind a session's name in the ids below it: of a proxy's conversations, and of subagents. Another's
-session that begins alike (``alice`` and ``alice.work``) is not below it."""
+_BELOW = r"(?:\.[0-9a-f]{32})?(?:\.[0-9]{1,20})*"
+"""End of the ids below a session: the number of a proxy's conversation, then of subagents. Neither another session
+that begins alike (``alice.work``) nor a name that a proxy's client chose (``alice.OWNER.…``) is below ``alice``."""
+_OF_OWNER = r"\.[0-9a-f]{32}\.[0-9a-f]{32}"
+"""End of the ids of a proxy's conversations whose clients chose a name: the owner, then the conversation."""
+_SHOWN = 3
+"""Most names in an error."""
 
 
 class Visible:
-    """The part of a store that belongs to one session and those below it, or to one history."""
+    """The conversations of some sessions and those below them, or of one history."""
 
     page_characters = 20_000
-    """What one answer may have: about 5,000 to 10,000 tokens, so that looking back never fills the window."""
+    """Size of one answer, 5,000 to 10,000 tokens: looking back never fills the window."""
 
     def __init__(
         self,
@@ -52,10 +59,10 @@ class Visible:
         history: str = "",
         project: str = "",
     ) -> None:
-        """`session`: one or more ids, or names that a proxy's client gave; `history`: a key. Without one it shows
-        nothing but, with a `project`, the facts of the conversations that worked in that folder.
+        """Show the sessions with one or more ids, or the history with a key; with neither, nothing.
 
-        `open_store` may raise `StoreError` while there is none; it is asked again then.
+        With a `project`, the facts of all conversations that worked in that folder are shown, too. `open_store` may
+        raise `StoreError` while there is no store; it is called again then.
         """
         sessions = (session,) if isinstance(session, str) else session
         self._open, self._history, self._project = open_store, history, project
@@ -63,16 +70,16 @@ class Visible:
 
     @lazy_property
     def store(self) -> Store:
-        """The store, opened when first needed; while there is none, that is an error, and it is tried again."""
+        """The store, opened at first use; an error if there is none, and tried again at the next use."""
         return self._open()
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         if "store" in self.__dict__:
             self.store.close()
 
     def conversations(self) -> list[Conversation]:
-        """All that may be seen, the one that was compacted last at the end."""
+        """Return all visible conversations, the one that was compacted last at the end."""
         if self._history:
             plans = self.store.plans(self._history)
             return [Conversation("", self._history, plans[-1] if plans else "")]
@@ -80,52 +87,98 @@ class Visible:
         return [Conversation(name, frame.key, frame.plan_id) for name, frame in frames.items() if frame.key]
 
     def current(self) -> Conversation:
-        """The one that was compacted last.
+        """Return the conversation of the session itself, or else the one that was compacted last.
 
         Raises:
-            ReferenceNotFound: none was.
+            ReferenceNotFound: nothing was compacted.
         """
-        return self._newest_first()[0]
+        known = self._newest_first()
+        return next((one for one in known if one.session in self._sessions), known[0])
 
     def _newest_first(self) -> list[Conversation]:
         known = self.conversations()
         if not known:
-            raise ReferenceNotFound(NOTHING_YET if self._sessions or self._history else _NOBODYS)
+            raise ReferenceNotFound(self._owners() or NOTHING_YET if self._sessions or self._history else _NOBODYS)
         return known[::-1]
+
+    def _owners(self) -> str:
+        """Return how to name an owner where clients of a proxy chose the session's name; else nothing."""
+        names = {name.rpartition(".")[0] for name in self._ending(_OF_OWNER)} if self._sessions else set()
+        whose = ", ".join(sorted(names)[:_SHOWN])
+        return (
+            f"this name was chosen by clients of a proxy; use --session with name and owner: {whose}" if names else ""
+        )
 
     def restore(
         self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
     ) -> Restored:
-        """What stands behind `reference`, at most so many characters."""
-        within = [conversation.history_key for conversation in self._newest_first()]
+        """Return the turn behind `reference`, or `max_characters` of it.
+
+        Raises:
+            ReferenceNotFound: no visible conversation has it, or several have different turns of that number.
+        """
+        known = self._newest_first()
+        if not parse_reference(reference)[0]:
+            reference = self._whose(reference.strip(), known)
+        within = [conversation.history_key for conversation in known]
         return self.store.restore(reference, lines=lines, search=search, max_characters=max_characters, within=within)
 
+    def _whose(self, turn: str, known: Sequence[Conversation]) -> str:
+        """Return the reference that a bare `turn` means: the session's own, or the one turn that all mean."""
+        own = self.current()
+        if own.session in self._sessions or len(known) == 1:
+            return f"{own.history_key}:{turn}"
+        turns = {}
+        for conversation in known:
+            with suppress(ReferenceNotFound):
+                name, messages = self.store.load_turn(f"{conversation.history_key}:{turn}")
+                turns[name] = messages
+        if any(messages != next(iter(turns.values())) for messages in turns.values()):
+            names = ", ".join(map(self.short, list(turns)[:_SHOWN]))
+            raise ReferenceNotFound(
+                f"several conversations have a {turn}: write it with the key that your <compacted history=…> shows, "
+                f"such as {names}"
+            )
+        return next(iter(turns), f"{own.history_key}:{turn}")
+
+    def short(self, reference: str) -> str:
+        """Return `reference` with the shortest key that names one visible conversation; another's as it is."""
+        key, _, turn = reference.rpartition(":")
+        digits = {conversation.history_key.removeprefix("h") for conversation in self.conversations()}
+        return f"{shortest_names(sorted(digits)).get(key.removeprefix('h'), key)}:{turn}"
+
     def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
-        """The turns that match `text` by their full references, the newest conversation's first."""
+        """Return the turns that match `text`, with short references, those of the newest conversation first."""
         keys = [conversation.history_key for conversation in self._newest_first()]
+        names = shortest_names([key.removeprefix("h") for key in keys])
         results = {key: self.store.search(text, key, part=part, tool=tool, limit=limit) for key in keys}
-        matches = (replace(m, turn_id=f"{key}:{m.turn_id}") for key, result in results.items() for m in result.matches)
+        matches = (
+            replace(match, turn_id=f"{names[key.removeprefix('h')]}:{match.turn_id}")
+            for key, result in results.items()
+            for match in result.matches
+        )
         return SearchResult(tuple(islice(matches, limit)), sum(result.turns for result in results.values()))
 
     def facts(self, *, kind: str | None = None, since: float = 0.0, words: str = "") -> list[KnownFact]:
-        """Those of all that may be seen, and of the project, as `facts_about` chooses them."""
+        """Return the facts of all that is visible, and of the project, as `facts_about` chooses them."""
         own = stored_facts(self.store, [conversation.history_key for conversation in self.conversations()])
         asked: dict[str, Any] = {"kind": kind, "since": since, "words": words}
         others = known_facts(self.store, project=self._project, **asked) if self._project else []
         return facts_about({(one.fact.content, one.fact.source): one for one in (*others, *own)}.values(), **asked)
 
     def events(self) -> list[dict[str, Any]]:
-        """What happened, oldest first."""
+        """Return the events of what is visible, oldest first."""
         names = self._names()
         return [event for event in self.store.events() if _session_of(event) in names] if names else []
 
     def _names(self) -> list[str]:
         """Return the sessions and those below them, in the order of their first event."""
-        if not self._sessions:
-            return []
-        below = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){_BELOW}")
-        names = [name for event in self.store.events() if below.fullmatch(name := _session_of(event))]
-        return list(dict.fromkeys([*self._sessions, *names]))
+        return list(dict.fromkeys([*self._sessions, *self._ending(_BELOW)])) if self._sessions else []
+
+    def _ending(self, end: str) -> list[str]:
+        """Return the names of sessions with events that are one of these and an `end`."""
+        whole = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){end}")
+        return [name for event in self.store.events() if whole.fullmatch(name := _session_of(event))]
 
 
 def _session_of(event: dict[str, Any]) -> str:

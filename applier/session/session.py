@@ -14,7 +14,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -331,13 +331,15 @@ class Session:
         if not isinstance(reference, str):
             raise ReferenceNotFound(f"{reference!r} is no reference; expected one like t12")
         with self._alone() as state:
-            ledger, store = state.ledger, state.setup.store
+            ledger, store, own = state.ledger, state.setup.store, state.ledger.committed.key
             name, known = reference.strip(), len(ledger.tracker) > 0
             if known:
-                key = store.save(ledger.tracker.history)
-                state.give_up_lost()
-                ledger.keys[:] = [*(older for older in ledger.keys if older != key), key]
-                name = name if ":" in name else f"{key}:{name}"
+                with suppress(StoreError):  # a full disk can still be read
+                    own = store.save(ledger.tracker.history)
+                    state.give_up_lost()
+                    ledger.keys[:] = [*(older for older in ledger.keys if older != own), own]
+            if own and ":" not in name:
+                name = f"{own}:{name}"
             within, most = tuple(ledger.keys), max_characters
             try:
                 return store.use(

@@ -6,7 +6,8 @@ import os
 import sqlite3
 import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from applier.store.backend import VERSION_TABLE, SqlBackend
@@ -31,6 +32,7 @@ _CURES = {
     "SQLITE_IOERR": "the disk failed or is full",
 }
 _NO_MEMORY = "it asks for more memory than there is; if that stays, it is damaged: restore it from a backup"
+_NO_ROOM = "SQLITE_FULL", "SQLITE_IOERR"
 _RETRY_SECONDS = 0.01
 _BESIDE = "-wal", "-shm", "-journal"
 """Endings of the files that SQLite makes beside a database, and writes to without looking."""
@@ -59,12 +61,27 @@ class SqliteBackend(SqlBackend):
         self._identity = _prepared(path)
         self._path = path.resolve()
         self._timeout = busy_timeout_seconds
+        self._is_alone = False
         super().__init__(str(self._path))
 
     def connect(self) -> sqlite3.Connection:
-        """See `SqlBackend.connect`."""
+        """See `SqlBackend.connect`. On a full disk there is no room for the memory that connections share: one alone
+        can still read, for the length of a transaction.
+        """
+        self._is_alone = False
+        try:
+            return self._opened()
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith(_NO_ROOM):
+                raise
+        self._is_alone = True
+        return self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
         try:
+            if self._is_alone:
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             tables = {name for (name,) in connection.execute(self.tables_sql)}
             if not tables or VERSION_TABLE in tables:  # else foreign: refused by `open_store`, and not touched
                 self._configure(connection)
@@ -72,6 +89,15 @@ class SqliteBackend(SqlBackend):
             connection.close()
             raise
         return connection
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        with super()._connected():
+            try:
+                yield
+            finally:
+                if self._is_alone:
+                    self.disconnect()
 
     def check(self) -> None:
         """Raise a StoreReplaced if the file was removed: what is written to it then is lost."""

@@ -42,7 +42,7 @@ def test_a_turn_comes_back_whole_by_either_form_of_its_id(session, conversation)
         assert result["tool_use_id"] == "toolu_7"
         assert "is_error" not in result
         reference_line, text = result["content"].split("\n", 1)
-        assert reference_line == f"{key}:t2"
+        assert reference_line == reference
         assert text == text_of(history, "t2")
 
 

@@ -12,6 +12,7 @@ from applier.adapters.mcp import mcp_server
 from applier.adapters.visible import Visible
 from applier.session import Session
 from applier.store import open_store
+from planner.errors import ReferenceNotFound
 from tests.strategies import image
 
 NO_KEY = f"h{0:032}"
@@ -34,12 +35,12 @@ def conversation(secret: str, rounds: int = 40) -> list[dict]:
 SESSIONS = {
     "wrap-1": "ours-4711",
     "wrap-1.1": "below-4712",
-    "wrap-1.0123456789abcdef.2": "below-4714",
+    f"wrap-1.{5:032x}.2": "below-4714",
     "wrap-1.work": "strange-4715",
     "wrap-1.1.work": "strange-4716",
     "wrap-12": "strange-4713",
 }
-"""By session what its conversation holds: a proxy names conversations by sixteen digits, a session its subagents by
+"""By session what its conversation holds: a proxy names conversations by 32 digits, a session its subagents by
 number; the others belong to somebody else."""
 
 
@@ -190,3 +191,48 @@ def test_the_command_speaks_on_standard_output(store_path):
     tools, brief = anyio.run(run)
     assert tools == TOOLS
     assert "Never delete rows" in brief
+
+
+class TestWhoseTurn:
+    """Which conversation a bare id means where several are visible."""
+
+    @pytest.fixture
+    def shown(self, tmp_path):
+        """Show the sessions of a name after conversations were compacted, by session what each holds."""
+        opened = open_store(tmp_path / "store.db")
+
+        def show(session, conversations):
+            for name, messages in conversations.items():
+                with Session(planner="rules", store=opened, session_id=name, window_tokens=24_000) as own:
+                    assert own.compact(messages).applied
+            return Visible(lambda: opened, session=session)
+
+        yield show
+        opened.close()
+
+    def restored(self, visible, reference):
+        return str(visible.restore(reference, lines=None, search=None, max_characters=None).messages)
+
+    def test_the_session_itself_answers_before_a_subagent_that_was_compacted_later(self, shown):
+        visible = shown("ann", {"ann": conversation("own-1"), "ann.1": conversation("below-1")})
+        assert "own-1" in self.restored(visible, "t5")
+        assert "below-1" not in str(visible.current())
+
+    def test_of_several_without_an_own_one_none_is_guessed(self, shown):
+        names = [f"ann.{number:032x}" for number in (1, 2)]
+        visible = shown("ann", {name: conversation(f"secret-{name[-1]}") for name in names})
+        with pytest.raises(ReferenceNotFound, match="several conversations have a t5: write it with the key") as raised:
+            self.restored(visible, "t5")
+        references = str(raised.value).split("such as ")[1].split(", ")
+        texts = [self.restored(visible, reference) for reference in references]
+        assert [("secret-1" in text, "secret-2" in text) for text in texts] == [(False, True), (True, False)]
+        assert self.restored(visible, "t1") == self.restored(visible, references[0].replace("t5", "t1"))
+
+    def test_a_name_that_clients_of_a_proxy_chose_shows_nothing_without_its_owner(self, shown):
+        owner, call = f"{7:032x}", f"{8:032x}"
+        visible = shown("ann", {f"ann.{owner}.{call}": conversation("strange-1")})
+        for reference in ("t5", f"{visible.store.histories()[0].key}:t5"):
+            with pytest.raises(ReferenceNotFound, match=f"use --session with name and owner: ann.{owner}"):
+                self.restored(visible, reference)
+        assert (visible.facts(), visible.events()) == ([], [])
+        assert "strange-1" in self.restored(shown(f"ann.{owner}", {}), "t5")

@@ -12,6 +12,8 @@ import httpx
 import pytest
 
 from applier.adapters.proxy import bodies
+from applier.adapters.visible import Visible
+from applier.store import open_store
 from applier.testing import Answer, MessagesServer, Request, say, use
 from applier.testing.prompt_cache import request_tokens
 from planner.reading.messages import plain_message
@@ -140,7 +142,7 @@ def test_clients_that_say_who_they_are_are_told_apart_by_that(proxied):
                 conversation(client, "Hello", 3, metadata={"user_id": user})
             conversation(client, "Hello", 3, extra_headers={"x-compactor-session": "mine"})
         ids = [session.session_id for session in proxy.gateway.conversations.sessions()]
-        assert sorted(re.sub(r"[0-9a-f]{16}$", "", name) for name in ids) == ["mine.", "proxy-", "proxy-"]
+        assert sorted(re.sub(r"[0-9a-f]{32}", "", name) for name in ids) == ["mine..", "proxy-", "proxy-"]
         assert all("x-compactor-session" not in exchange.request.headers for exchange in server.exchanges)
 
 
@@ -393,3 +395,21 @@ def test_a_request_that_compacts_takes_the_clients_own_history_and_its_block_com
         spent = sum(exchange.usage.prompt_tokens for exchange in (server.exchanges[0], server.exchanges[2]))
         counted = sum(proxy.metrics.value("prompt_tokens", kind=kind) for kind in ("uncached", "read", "written"))
         assert counted == spent + 20_007
+
+
+def test_a_name_that_two_keys_use_shows_a_look_up_the_conversation_of_one_owner(proxied, tmp_path):
+    """Without the owner it shows neither, whoever came first."""
+    tools = Tools(tmp_path)
+    with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
+        proxy = proxied(server)
+        for key in ("key-of-ann", "key-of-bob"):
+            with client_of(proxy, default_headers={"x-api-key": key, "x-compactor-session": "run-7"}) as client:
+                work(send_with(client), tools, turns=1, model=MODEL)
+        names = [session.session_id for session in proxy.gateway.conversations.sessions()]
+    owners = {name.rpartition(".")[0] for name in names}
+    with open_store(tmp_path / "store.db") as store:
+        assert len(owners) == len(names) == 2
+        assert Visible(lambda: store, session="run-7").conversations() == []
+        for owner in owners:
+            (one,) = Visible(lambda store=store: store, session=owner).conversations()
+            assert one.session.rpartition(".")[0] == owner

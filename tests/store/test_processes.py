@@ -50,6 +50,10 @@ def test_a_full_disk_leaves_what_was_there(sqlite_path):
     run(sqlite_path, "full")
 
 
+def test_a_store_on_a_full_disk_is_opened_and_read(sqlite_path):
+    run(sqlite_path, "full_and_opened_anew")
+
+
 def test_what_may_not_be_written_is_told():
     with TemporaryDirectory() as all_may_enter:
         Path(all_may_enter).chmod(0o755)

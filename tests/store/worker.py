@@ -300,6 +300,21 @@ def full(name):
         assert store.load_history(store.save_history(noise)).digest == noise.digest
 
 
+def full_and_opened_anew(name):
+    """The disk was full before the store is opened: what is stored is read, by two at once, too."""
+    with open_store(name) as store:
+        key = store.save_history(read_history([user("first")]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    with open_store(name) as store, open_store(name) as other:
+        for each in (store, other, store):
+            assert each.load_history(key).messages == (user("first"),)
+        with pytest.raises(StoreError, match="the disk"):
+            store.save_history(read_history([user("second")]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert store.load_history(store.save_history(read_history([user("second")]))).messages == (user("second"),)
+        assert len(other.histories()) == 2
+
+
 def read_only(name):
     """A folder, and then a file, that may not be written."""
     folder = Path(name).parent
@@ -336,6 +351,7 @@ if __name__ == "__main__":
         killed_in_upkeep,
         backed_up_meanwhile,
         full,
+        full_and_opened_anew,
         read_only,
     )
     actions = {action.__name__: action for action in known}

@@ -141,7 +141,7 @@ def conversation_id(call: _Call) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def read_call(kind: type[Call], data: object) -> Call:
@@ -306,7 +306,7 @@ def shorten(data: object, store: Store) -> dict[str, str]:
     result = {"type": "tool_result", "tool_use_id": call.tool_use_id, "content": call.content}
     messages = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
     arrival = Preset("shorten", arrival=(DemoteLarge(settings.shorten_over_tokens),))
-    below = f"{conversation_id(call)}.{int(_digest(call.tool_use_id), 16)}"
+    below = f"{conversation_id(call)}.{int(_digest(call.tool_use_id)[:16], 16)}"
     with Session(store=store, preset=arrival, settings=settings, planner="rules", session_id=below) as session:
         (block,) = session.prepare(messages)[-1]["content"]
     return {} if block == result else {"content": block["content"]}

@@ -128,7 +128,7 @@ class Conversations:
         if not answers:
             return None
         scope, model = self.scope(body, headers), str(body.get("model") or "")
-        of = f"{name}." if (name := self._name(headers)) else "proxy-"
+        of = self._family(headers)
         ids = {call: f"{of}{short_digest(scope + call)}" for call in (*(whole for whole, _ in answers), called) if call}
         marks, here = self._marks(list(ids.values())), {digest for pair in answers for digest in pair if digest}
         with self._lock:
@@ -210,9 +210,15 @@ class Conversations:
         if name and name == self._own[1]:
             return name
         user = field_of(body.get("metadata"), "user_id")
-        shows = (PERSON_HEADER,) if headers.get(PERSON_HEADER) else CREDENTIALS
-        shown = json.dumps([headers.get(header, "") for header in shows])
-        return f"{short_digest(shown)}/{name}/{user or body.get('user') or ''}"
+        return f"{_owner(headers)}/{name}/{user or body.get('user') or ''}"
+
+    def _family(self, headers: Mapping[str, str]) -> str:
+        """Return how the ids of a client's conversations begin. A name that it chose is followed by the owner: others
+        may choose the same."""
+        name = self._name(headers)
+        if name and name != self._own[1]:
+            return f"{name}.{_owner(headers)}."
+        return f"{name}." if name else "proxy-"
 
     def _find(self, scope: str, answers: list[tuple[str, str]], elsewhere: Container[str] = ()) -> str | None:
         """The conversation whose newest answer stands in the list: with all before it as it was, else by itself."""
@@ -251,6 +257,12 @@ def _answers(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
             yield whole.hexdigest(), alone.hexdigest() if is_unique else ""
 
 
+def _owner(headers: Mapping[str, str]) -> str:
+    """Return the digest of what a request shows the provider, or of the person where people have tokens."""
+    shows = (PERSON_HEADER,) if headers.get(PERSON_HEADER) else CREDENTIALS
+    return short_digest(json.dumps([headers.get(header, "") for header in shows]))
+
+
 def short_digest(text: str) -> str:
-    """By which something is told from what else there is."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Return 32 hex digits that name `text`."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
