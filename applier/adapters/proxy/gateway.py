@@ -129,12 +129,11 @@ class Gateway:
 
     def _read(self, passing: Passage) -> tuple[dict[str, Any], Passage]:
         """Return the body of `passing` as a session reads it, and `passing` as a provider does."""
-        body = passing.body
-        if passing.wire is MESSAGES and body.get("thread"):
-            return body, _without_thread(passing)
         if passing.wire is RESPONSES:
             return self._opened(passing)
-        return body, passing
+        if passing.wire is MESSAGES and passing.body.get("thread"):
+            passing = _without_thread(passing)
+        return passing.body, passing
 
     def _opened(self, passing: Passage) -> tuple[dict[str, Any], Passage]:
         """Put the view in place of a compaction of ours, which nobody else can read."""
