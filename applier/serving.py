@@ -6,7 +6,6 @@ import logging
 import signal
 import socket
 import threading
-from types import FrameType
 from typing import Any, Self
 
 import uvicorn
@@ -33,8 +32,9 @@ class AppServer:
         )
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it reports each answer that a client broke off
         self._socket = listening
-        self._server = _Server(config)
-        self._thread = threading.Thread(target=self.run, daemon=True)
+        self._server = uvicorn.Server(config)
+        # threads that it starts are daemons, too: none that waits for a planner keeps a process from its end
+        self._thread = threading.Thread(target=self._server.run, args=([listening],), daemon=True)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -47,9 +47,31 @@ class AppServer:
         """True once it takes no more connections."""
         return self._server.should_exit
 
+    @property
+    def grace_seconds(self) -> int:
+        """Time that answers under way have after the end."""
+        return self._server.config.timeout_graceful_shutdown or 0
+
     def run(self) -> None:
-        """Answer until stopped: by `stop`, or in the main thread by SIGINT or SIGTERM."""
-        self._server.run(sockets=[self._socket])
+        """Answer until SIGINT or SIGTERM comes, in the main thread; then raise it."""
+        received = list[int]()
+
+        def end(number: int, _frame: object) -> None:
+            received.append(number)
+            if number == signal.SIGINT:
+                self._server.config.timeout_graceful_shutdown = min(self.grace_seconds, _INTERRUPTED_SECONDS)
+            self._server.force_exit = len(received) > 1
+            self.stop()
+
+        before = {int(number): signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self._thread.start()
+            self._thread.join()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        for number in received[:1]:
+            signal.raise_signal(number)
 
     def stop(self) -> None:
         """Take no more requests, and end once answers under way are out."""
@@ -64,12 +86,3 @@ class AppServer:
         """Stop, and wait for the end."""
         self.stop()
         self._thread.join()
-
-
-class _Server(uvicorn.Server):
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; after Ctrl-C at once, or nearly."""
-        if sig == signal.SIGINT:
-            most = self.config.timeout_graceful_shutdown or _INTERRUPTED_SECONDS
-            self.config.timeout_graceful_shutdown = min(most, _INTERRUPTED_SECONDS)
-        super().handle_exit(sig, frame)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -250,3 +250,31 @@ def test_the_container_file_s_steps_name_what_is_there():
     (run_by,) = (json.loads(text) for kind, text in steps if kind == "ENTRYPOINT")
     (options,) = (json.loads(text) for kind, text in steps if kind == "CMD")
     assert run_by[1:] + options == ["proxy", "--config", "/etc/compactor/proxy.toml"]
+
+
+@pytest.mark.parametrize("held", ["answer", "planner"])
+def test_ctrl_c_ends_it_at_once_whatever_it_waits_for(held, tmp_path):
+    """By SIGTERM this one would wait an hour for the answers under way."""
+    asked, gate = threading.Event(), threading.Event()
+
+    def answering(request):
+        if held == "answer" or "system" in request.body:  # as a planner's question
+            asked.set()
+            gate.wait()
+        return "ok"
+
+    body = {**HELLO, "messages": conversation("ada", 30)}
+    with ResponsesServer(answering, window_tokens=10**6) as server:
+        config = written(tmp_path, server, "grace_seconds = 3600\n")
+        config.write_text(config.read_text().replace('planner = "rules"', 'planner = "model"'))
+        token = {"x-compactor-token": token_of("ada", config)}
+        with Process(config, tmp_path) as proxy:
+
+            def ask():
+                with suppress(httpx.HTTPError):
+                    httpx.post(f"{proxy.url}/v1/messages", json=body, headers=token, timeout=None)
+
+            threading.Thread(target=ask, daemon=True).start()
+            assert asked.wait(60)
+            assert proxy.end(signal.SIGINT) != 0
+        gate.set()

@@ -49,6 +49,8 @@ __all__ = ["ProxyServer", "load"]
 
 _STOP_SECONDS = 10
 """Time that answers under way have after SIGTERM, where no team's file sets it."""
+_CLOSE_SECONDS = 1
+"""Time that closing the sessions may take beyond that: a session that waits for its planner holds the others up."""
 _PATIENCE_SECONDS = 5.0
 """Time after which a request goes on without a database that does not answer."""
 _SWITCH_SECONDS = 0.000_5
@@ -165,7 +167,8 @@ class ProxyServer(AppServer):
                 yield
                 await endpoints.client.aclose()
                 beside.cancel_scope.cancel()
-            await anyio.to_thread.run_sync(self.gateway.close)
+            with anyio.move_on_after(self.grace_seconds + _CLOSE_SECONDS):
+                await anyio.to_thread.run_sync(self.gateway.close, abandon_on_cancel=True)
             sys.setswitchinterval(before)
 
         return Starlette(
