@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from functools import cache
 from typing import Any
 
@@ -12,11 +13,13 @@ __all__ = ["carried_by", "opaque_block"]
 
 logger = logging.getLogger("applier.session")
 _CARRIED = "carried"
+_NAME = re.compile(r"[\w.-]{1,40}")
+"""``shell_call``; a longer text may quote the conversation."""
 
 
 def opaque_block(kind: str, carried: Any) -> Block:
     """Return a block that carries JSON data of an unknown `kind`; the log names each kind once."""
-    _warn_once(kind)
+    _warn_once(kind if _NAME.fullmatch(kind) else "item")
     return {"type": OPAQUE, _CARRIED: carried}
 
 
@@ -27,4 +30,4 @@ def carried_by(block: Block) -> Any:
 
 @cache
 def _warn_once(kind: str) -> None:
-    logger.warning("%.60r is of no kind that can be compacted: it stays as it is, all around it is compacted", kind)
+    logger.warning("each %s stays as it is: its kind is unknown; all around it is compacted", kind)

@@ -45,7 +45,7 @@ _STREAM_NAME, _SEALED_NAME = re.compile(r"audio|video"), re.compile(r"encrypted|
 _TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
 _HINT_CHARACTERS = 100
 """Longer texts beside a medium are content, and do not name its type."""
-_SHORT = {"image": "image", "document": "document", "container_upload": "file"}
+_SHORT = {"container_upload": "file", "input_file": "file"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +146,13 @@ def media_mark(block: Block) -> str:
     if kind == "image":
         size = image_size(block)
         name = f"{size[0]}x{size[1]}" if size else ""
-    elif kind == "container_upload":
-        name = block.get("file_id")
+    elif kind in ("container_upload", "file", "input_file"):
+        held = block.get("file") if isinstance(block.get("file"), dict) else block
+        name = field_of(held, "filename") or field_of(held, "file_id")
     elif stream is None and kind != "document":
         return ""
     short = " ".join(name.split())[:60] if isinstance(name, str) else ""
-    shown = stream[0] if stream else _SHORT[kind]
+    shown = stream[0] if stream else _SHORT.get(kind, kind)
     return f"[{shown} {short}]" if short else f"[{shown}]"
 
 

@@ -76,4 +76,5 @@ def test_each_medium_has_a_mark():
     assert media_mark({**SHEET, "title": "contract.pdf"}) == "[document contract.pdf]"
     assert media_mark({"type": "input_audio", "input_audio": {"data": SOUND}}) == "[audio]"
     assert media_mark({"type": "video_url", "video_url": {"url": "https://x.org/a"}}) == "[video]"
+    assert media_mark({"type": "file", "file": {"file_id": "f1"}}) == "[file f1]"
     assert media_mark({"type": "text", "text": "a video"}) == ""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, cast
 
 import anyio.to_thread
@@ -26,22 +26,27 @@ from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
+    HumanMessage,
     SystemMessage,
     ToolMessage,
     convert_to_messages,
     convert_to_openai_messages,
+    message_to_dict,
+    messages_from_dict,
 )
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
+from pydantic_core import to_jsonable_python
 
 from applier.adapters.agent_tools import AGENT_TOOLS, Answer, answer_call
 from applier.adapters.frameworks.bridge import OPEN_SESSIONS, OpenSessions, SessionOf, grouped, opener, through
+from applier.adapters.opaque import carried_by, opaque_block
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
 from applier.session import Session
 from applier.session.request import fields_of_body
-from planner.errors import CompactorError
-from planner.reading.messages import Message
+from planner.errors import CompactorError, TranscriptError
+from planner.reading.messages import OPAQUE, ROLES, Block, Message, blocks
 
 __all__ = ["LangChainCompaction", "ThreadSessions", "context_tools", "pre_model_hook"]
 
@@ -275,15 +280,106 @@ def _through(
     return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
 
 
+_NO_SUCH_FORM = (ValueError, TypeError, KeyError, TranscriptError)
+"""Errors that LangChain's conversion and ours raise for a block or a message of an unknown type."""
+
+
 def _plain(group: list[AnyMessage]) -> Message:
     if isinstance(group[0], SystemMessage):
         return {"role": "system", "content": group[0].text}
-    plain = strip_openai(from_openai(convert_to_openai_messages(group)))[0]
+    try:
+        plain = strip_openai(from_openai(convert_to_openai_messages(group)))[0]
+    except _NO_SUCH_FORM:
+        plain = _by_block(group)
+    if plain["role"] not in ROLES or not all(map(_is_known, blocks(plain))):
+        plain = _by_block(group)
     for message, block in zip(group, plain["content"], strict=False):
         if isinstance(message, ToolMessage) and message.status == "error":
             block["is_error"] = True
     return plain
 
 
+_KNOWN = frozenset(
+    {"text", "image", "document", "image_url", "input_audio", "audio", "file", "search_result", "container_upload"}
+    | {"thinking", "redacted_thinking", "refusal", "compaction", "tool_reference"}
+)
+_KNOWN_FORMS = ("reasoning", "server_tool", "_call", "_use", "_result", "_output")
+"""Parts of the types of calls that a provider ran itself, of their results, and of reasoning."""
+
+
+def _is_known(block: Block) -> bool:
+    inner = block.get("content") if block["type"] == "tool_result" else None
+    is_own = block["type"] in _KNOWN or any(form in block["type"] for form in _KNOWN_FORMS)
+    return is_own and (not isinstance(inner, list) or all(map(_is_known, inner)))
+
+
+def _by_block(group: list[AnyMessage]) -> Message:
+    """Return `group` as one message, converted block by block; what has no plain form becomes opaque blocks."""
+    first = group[0]
+    if isinstance(first, ToolMessage):
+        results = [one for one in group if isinstance(one, ToolMessage)]
+        return {"role": "user", "content": list(map(_result, results))}
+    if isinstance(first, AIMessage):
+        bare = first.model_copy(update={"content": ""})
+        calls = blocks(from_openai(convert_to_openai_messages([bare]))[0])
+        content = [*_blocks(first.content), *(block for block in calls if block["type"] == "tool_use")]
+        return {"role": "assistant", "content": content}
+    if isinstance(first, HumanMessage):
+        return {"role": "user", "content": _blocks(first.content)}
+    return {"role": "user", "content": [opaque_block(type(first).__name__, {_MESSAGE: message_to_dict(first)})]}
+
+
+_MESSAGE = "langchain"
+"""Key in an opaque block that carries a complete message."""
+
+
+def _result(message: ToolMessage) -> Block:
+    return {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": _blocks(message.content)}
+
+
+def _blocks(content: str | list[Any]) -> list[Block]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return [block for item in content for block in _block(item)]
+
+
+def _block(item: Any) -> Sequence[Block]:
+    try:
+        made = blocks(strip_openai(from_openai(convert_to_openai_messages([HumanMessage([item])])))[0])
+    except _NO_SUCH_FORM:
+        made = ()
+    if made and all(map(_is_known, made)):
+        return made
+    kind = item.get("type") or next(iter(item), "") if isinstance(item, dict) else type(item).__name__
+    return [opaque_block(str(kind), to_jsonable_python(item))]
+
+
 def _built(message: Message) -> list[AnyMessage]:
-    return cast(list[AnyMessage], convert_to_messages(to_openai([message])))
+    """Return a message of the view; opaque blocks in it become what they carry again."""
+    if isinstance(message["content"], str):
+        return cast(list[AnyMessage], convert_to_messages(to_openai([message])))
+    built = list[Any]()
+    for is_whole, run in groupby(message["content"], _carries_message):
+        held = list(run)
+        if is_whole:
+            built += messages_from_dict([carried_by(block)[_MESSAGE] for block in held])
+        else:
+            built += map(_restored, convert_to_messages(to_openai([{**message, "content": held}])))
+    return built
+
+
+def _restored(message: Any) -> Any:
+    """Return `message` with the carried blocks in place of the opaque ones."""
+    content = message.content
+    return (
+        message.model_copy(update={"content": list(map(_unwrapped, content))}) if isinstance(content, list) else message
+    )
+
+
+def _unwrapped(block: Any) -> Any:
+    return carried_by(block) if isinstance(block, dict) and block.get("type") == OPAQUE else block
+
+
+def _carries_message(block: Block) -> bool:
+    carried = carried_by(block) if block["type"] == OPAQUE else None
+    return isinstance(carried, dict) and _MESSAGE in carried
