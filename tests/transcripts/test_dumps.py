@@ -9,6 +9,10 @@ import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+pytest.importorskip("langsmith", reason="needs the extra bench")
+pytest.importorskip("pydantic_ai", reason="needs the extra bench")
+
 from langchain_core.language_models.fake_chat_models import FakeMessagesListChatModel
 from langchain_core.load import dumpd
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage, messages_to_dict
