@@ -41,7 +41,7 @@ export class Brief {
       byId("statements").querySelector("[data-state=struck], [data-state=mended]")?.scrollIntoView({ block: "nearest" });
     }
     const count = (state) => statements.filter((statement) => statement.state === state).length;
-    const parts = [`${count("holds")} hold`, count("mended") && `${count("mended")} mended`, count("struck") && `${count("struck")} struck`];
+    const parts = [`${count("holds")} hold`, count("mended") && `${count("mended")} corrected`, count("struck") && `${count("struck")} removed`];
     write(byId("brief-verdict"), statements.length ? parts.filter(Boolean).join(", ") : "The brief is empty.");
     return statements.length;
   }
@@ -59,7 +59,7 @@ export function showFailures({ failed }) {
 
 export function showWords(words) {
   byId("panel-words").replaceChildren(
-    ...(words.length ? [] : [empty("The user said nothing.")]),
+    ...(words.length ? [] : [empty("No words of the user.")]),
     ...words.map(({ turn, lines, more }) =>
       element("article", {},
         element("h3", {}, turnLink(turn)),
@@ -96,7 +96,7 @@ const fact = ({ content, quote, source }) =>
 
 export function showFindings({ findings }) {
   byId("panel-findings").replaceChildren(
-    ...(findings.length ? [] : [empty("The guards have nothing to say.")]),
+    ...(findings.length ? [] : [empty("No findings.")]),
     ...findings.map(({ code, turn_id, problem, repair, new: isNew }) =>
       element("article", { "data-new": isNew },
         element("h3", {}, turn_id ? turnLink(turn_id) : null, " ", code.replaceAll("_", " "),

@@ -49,7 +49,7 @@ class Page {
     this.listen();
     if (this.revision.isStale) this.revision.ask();
     if (page.turns.length) this.select(0, { isShown: false });
-    if (!page.saved) say("This plan was made anew; it is not saved yet.");
+    if (!page.saved) say("This is a new plan; it is not saved yet.");
   }
 
   listen() {
@@ -261,7 +261,7 @@ class Page {
 
   /** The page is loaded again over the new plan; what was changed by hand stands in the tab and goes on over it. */
   async replan() {
-    say("Planning anew…", { stays: true });
+    say("Planning again…", { stays: true });
     document.body.setAttribute("aria-busy", "true");
     try {
       await this.server.replan({ target_tokens: Number(byId("replan-target").value), planner: byId("replan-planner").value });
@@ -276,7 +276,7 @@ class Page {
   askToApply() {
     const { tokens_before: before, tokens_after: after } = this.revision.checked.totals;
     const { view } = this.page.files;
-    write(byId("apply-text"), `${counted(before)} tokens become ${counted(after)}. Every original goes to the store first; the compacted transcript is written to ${view}, and the transcript itself stays as it is.`);
+    write(byId("apply-text"), `${counted(before)} tokens become ${counted(after)}. The originals are stored first; the compacted transcript is written to ${view}, and the transcript itself stays as it is.`);
     byId("apply-dialog").returnValue = "";
     byId("apply-dialog").showModal();
   }
@@ -292,7 +292,7 @@ class Page {
 
   async finish() {
     byId("help-dialog").close();
-    if (this.revision.isDirty && !confirm("Changes are not saved. Finish all the same?")) return;
+    if (this.revision.isDirty && !confirm("Your changes are not saved. Finish anyway?")) return;
     try {
       await this.server.finish();
       this.isFinished = true;

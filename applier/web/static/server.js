@@ -15,7 +15,7 @@ async function request(path, body, key) {
       credentials: "omit",
     });
   } catch {
-    throw new Error("The command does not answer: was it ended? Run it again; saved changes are in the plan.");
+    throw new Error("The command does not answer; it may have ended. Run it again; saved changes are in the plan.");
   }
   const data = await response.json();
   if (!response.ok) throw new Error(data.problem ?? `status ${response.status}`);
