@@ -1,8 +1,9 @@
-"""Plans of the shared transcripts, before and after: ``python -m tests.compare_plans save FILE``, then ``diff``.
+"""Compares plans of the shared transcripts before and after a change: ``python -m tests.compare_plans save FILE``, then
+``diff``.
 
-``save`` plans each transcript by rules at three ratios and keeps what became of every turn; ``diff OLD NEW`` lists what
-is not the same, by class, with counts, and exits with 0 if nothing is; ``--show CLASS`` prints examples. A FILE holds
-the transcripts' text, so it is refused inside the tree.
+``save`` plans each transcript by rules at three ratios and stores the result for every turn. ``diff OLD NEW`` lists the
+differences by class, with counts, and exits with 0 if there are none; ``--show CLASS`` prints examples. A FILE contains
+the transcripts' text, so it must be outside the tree.
 """
 
 import json
@@ -40,18 +41,18 @@ CLASSES = {
 
 
 class Difference(NamedTuple):
-    """One thing that is not the same."""
+    """Difference between two plans."""
 
     kind: str
     what: str
-    """Differences of one kind that are alike count together: ``summarize to drop``, ``added``."""
+    """Kind of the difference; equal kinds are counted together: ``summarize to drop``, ``added``."""
     place: str
     before: str
     after: str
 
 
 def planned(path: Path) -> tuple[str, dict[str, Any]]:
-    """What becomes of the transcript in `path`, by ratio."""
+    """Return the plans of the transcript in `path`, by ratio."""
     whole = json.loads(path.read_text("utf-8"))
     made = {}
     for ratio in RATIOS:
@@ -62,7 +63,7 @@ def planned(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def as_data(plan: CompactionPlan) -> dict[str, Any]:
-    """All of a plan that a reader of its view meets, as JSON."""
+    """Return all parts of a plan that a reader of its view sees, as JSON."""
     shown = preview(plan)
     data = json.loads(shown.plan.to_json())
     entries = shown.plan.bound.layout.entries
@@ -78,7 +79,7 @@ def as_data(plan: CompactionPlan) -> dict[str, Any]:
 
 
 def statements(brief: str) -> list[str]:
-    """Each statement of a brief behind its heading."""
+    """Return each statement of a brief with its heading."""
     heading, found = "", []
     for line in brief.splitlines():
         if line.startswith("- "):
@@ -89,7 +90,7 @@ def statements(brief: str) -> list[str]:
 
 
 def compared(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Difference]:
-    """What differs between two files of `save`."""
+    """Yield the differences between two files of `save`."""
     plans = [{f"{name} @{ratio}": plan for name in side for ratio, plan in side[name].items()} for side in (old, new)]
     for place in sorted({*plans[0], *plans[1]}):
         before, after = (side.get(place) for side in plans)
@@ -138,13 +139,13 @@ def _compared_turns(place: str, before: dict[str, Any], after: dict[str, Any]) -
 
 
 def _said(turn: dict[str, Any]) -> str:
-    """What stands for a turn, and what it was made from."""
+    """Return the text left for a turn, and its source."""
     lines = ", ".join(f"{first}-{last}" for first, last in turn["excerpts"])
     return "\n".join(filter(None, (turn["entry"], turn["summary"] and f"summary: {turn['summary']}", lines)))
 
 
 def _line(item: Any) -> str:
-    """A statement, a fact or a finding as one line; of a finding not the numbers that its words hold."""
+    """Return a statement, a fact or a finding as one line; of a finding without numbers."""
     if isinstance(item, dict):
         return f"{item['code']} {item['turn_id']}".strip()
     return item if isinstance(item, str) else " ".join(filter(None, item))
@@ -166,7 +167,7 @@ def command() -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=SHARED, help="Of transcripts.")
 def save(file: Path, folder: Path) -> None:
-    """Plan every transcript and write what became of it to FILE."""
+    """Plan every transcript and write the results to FILE."""
     if file.resolve().is_relative_to(ROOT):
         raise click.UsageError(f"{file} is in the tree; it would hold the transcripts' text: name a place elsewhere")
     paths = sorted(folder.glob("*.json"), key=lambda path: -path.stat().st_size)
@@ -190,7 +191,7 @@ def save(file: Path, folder: Path) -> None:
 @click.option("--show", type=click.Choice(list(CLASSES)), multiple=True, help="Print examples of these classes.")
 @click.option("--most", default=10, show_default=True, help="So many examples of a class.")
 def diff(old: Path, new: Path, show: tuple[str, ...], most: int) -> None:
-    """List what differs between OLD and NEW; exit 0 if nothing does."""
+    """List the differences between OLD and NEW; exit 0 if there are none."""
     before, after = (json.loads(path.read_text("utf-8")) for path in (old, new))
     found = list(compared(before, after))
     for kind in CLASSES:

@@ -1,4 +1,4 @@
-"""What every test gets: no network but loopback, no key and no settings of whoever runs it, real transcripts."""
+"""Setup of every test: no network but loopback, no key and no settings of the machine, real transcripts."""
 
 import gc
 import json
@@ -26,13 +26,13 @@ settings.register_profile(
 )
 settings.register_profile("random", parent=settings.get_profile("same"), derandomize=False, print_blob=True)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "same")
-"""``same``: every run draws what the last one drew. ``random``: explores, under a seed that the header prints and
-``--hypothesis-seed`` repeats."""
+"""Profile of Hypothesis. ``same``: every run draws the same examples. ``random``: explores, under a seed that the
+header prints and ``--hypothesis-seed`` repeats."""
 settings.load_profile(PROFILE)
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4_000_000_000
-"""More than a run of everything leaves there."""
+"""Free memory that a run of all tests needs there."""
 if os.access(MEMORY, os.W_OK):
     _system = os.statvfs(MEMORY)
     if not _system.f_flag & os.ST_NOEXEC and _system.f_bavail * _system.f_frsize > MEMORY_BYTES:
@@ -41,7 +41,7 @@ if os.access(MEMORY, os.W_OK):
 
 
 def pytest_addoption(parser):
-    """`--real`; CI runs everything."""
+    """Add the option `--real`; CI runs everything."""
     parser.addoption("--real", action="store_true", default=bool(os.environ.get("CI")), help=REAL)
 
 
@@ -52,7 +52,7 @@ REASON = "real: pytest --real runs it"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Nothing that is loaded here is garbage: to look for some takes an eighth of the time, in each worker."""
+    """Turn garbage collection off while tests are loaded; it takes an eighth of the time in each worker."""
     gc.disable()
     try:
         return (yield)
@@ -61,8 +61,8 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(config, items):
-    """What is marked `real` is skipped unless asked for, by the flag or by its own name; a file of it is begun before
-    those of quick tests, which no worker waits for at the end."""
+    """Skip tests marked `real` unless the flag or their own name asks for them; run their files first, so that no
+    worker waits for them at the end."""
     slow = {item.path for item in items if item.get_closest_marker("real")}
     items.sort(key=lambda item: item.path not in slow)
     named = {argument.split("[")[0].rpartition("::")[2] for argument in config.args if "::" in argument}
@@ -79,14 +79,14 @@ def pytest_configure(config):
 
 
 def pytest_report_header(config):
-    """Say how laws are explored, so that a find can be had again."""
+    """Print the profile and seed, so that a failure can be repeated."""
     seed = config.option.hypothesis_seed
     laws = f"laws: profile {PROFILE}" + (f", --hypothesis-seed={seed}" if seed is not None else "")
     return [laws] if config.option.real else [laws, f"skipped: what is marked real; --real: {REAL}"]
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Say what a green line does not stand for."""
+    """Print how many tests were skipped."""
     if not config.option.real:
         skipped = sum(REASON in str(report.longrepr) for report in terminalreporter.stats.get("skipped", ()))
         terminalreporter.write_line(f"{skipped} tests marked real were skipped; --real: {REAL}")
@@ -119,8 +119,8 @@ def only_loopback():
 
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment(tmp_path_factory):
-    """No key, no setting and no store of whoever runs the tests, and no certificates: nothing here leaves the machine,
-    and every client of HTTP would read them all again, for a tenth of a second."""
+    """Remove keys, settings, stores and certificates of the machine; reading certificates would cost each HTTP client a
+    tenth of a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("SSL_CERT_FILE", raising=False)
         patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("certificates")))
@@ -135,7 +135,7 @@ def clean_environment(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def postgres():
-    """A server of its own; who stops it starts it again."""
+    """Start a server; a test that stops it starts it again."""
     pytest.importorskip("psycopg", reason="PostgreSQL tests need psycopg")
     if not initdb_program():
         pytest.skip("PostgreSQL tests need its server binaries: apt-get install postgresql")
@@ -145,13 +145,13 @@ def postgres():
 
 @pytest.fixture
 def postgres_url(postgres):
-    """Its address."""
+    """Return the server's address."""
     return postgres.url
 
 
 @pytest.fixture(scope="session")
 def shared_transcripts():
-    """The real transcripts beside this repository as (name, transcript) pairs; skips where there are none."""
+    """Return the real transcripts beside this repository as (name, transcript) pairs; skip without them."""
     files = sorted(SHARED.glob("*.json"))
     if not files:
         pytest.skip("no shared transcripts beside this repository")

@@ -1,7 +1,7 @@
-"""Forms of credentials to hold redaction against; their values are made at run time, from a seed, and none is kept.
+"""Forms of credentials for tests of redaction; values are made at run time from a seed, and none is stored.
 
 In a form ``a40`` is forty letters and digits, ``x32`` hexadecimal digits, ``d9`` digits, ``u16`` upper-case letters and
-digits, each in angle brackets. What stands outside the brackets is the vendor's own, as its documentation shows it.
+digits, each in angle brackets. The text outside the brackets is the vendor's own, from its documentation.
 """
 
 import base64
@@ -63,7 +63,7 @@ FORMS = [*ALONE, *BEHIND]
 
 
 def made(form: str, seed: int) -> tuple[str, list[str]]:
-    """A text of that form, and the parts of it that nobody may read."""
+    """Return a text of that form, and its secret parts."""
     chance, secret = Random(f"{form} {seed}"), []
 
     def drawn(match: re.Match[str]) -> str:

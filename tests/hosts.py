@@ -1,6 +1,6 @@
-"""Hosts that stand for providers: each records what reaches it, with every header, whatever it is asked.
+"""Fake providers that record every request with its headers.
 
-For laws of who may be told what: a secret is looked for in everything that a host has read.
+For laws about secrets: a secret is looked for in everything that a host has read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Arrival:
 
     @property
     def is_planner(self) -> bool:
-        """A planner's question; the agents here send no system prompt."""
+        """True for a planner's question; the agents here send no system prompt."""
         return '"system"' in self.body
 
 
@@ -39,7 +39,7 @@ class Host:
 
     answer: Callable[[Body], Body] = lambda body: message("ok", body)
     redirects_to: str = ""
-    """Sends planners on to another host, as one that was taken over might."""
+    """Another host to which planners are redirected, as by a host that was taken over."""
     arrivals: list[Arrival] = field(default_factory=list)
 
     def __enter__(self) -> Host:
@@ -54,24 +54,24 @@ class Host:
 
     @property
     def read(self) -> str:
-        """All that it has read."""
+        """Return everything that the host has read."""
         return "\n".join(f"{one.path}\n{one.headers}\n{one.body}" for one in self.arrivals)
 
     @property
     def questions(self) -> list[Arrival]:
-        """What planners have asked it."""
+        """Return the planners' questions."""
         return [one for one in self.arrivals if one.is_planner]
 
 
 @contextmanager
 def hosts(count: int) -> Iterator[list[Host]]:
-    """So many of them."""
+    """Open `count` hosts."""
     with ExitStack() as stack:
         yield [stack.enter_context(Host()) for _ in range(count)]
 
 
 def message(text: str, body: Body, **usage: int) -> Body:
-    """An answer of the Messages API."""
+    """Return an answer of the Messages API."""
     return {
         "id": "msg_1",
         "type": "message",
@@ -85,7 +85,7 @@ def message(text: str, body: Body, **usage: int) -> Body:
 
 
 def talk(marker: str, rounds: int = 40) -> list[Body]:
-    """A conversation of about 12,000 tokens, `marker` in each of its messages."""
+    """Return a conversation of about 12,000 tokens, with `marker` in each message."""
     messages = [{"role": "user", "content": f"{marker}: check the modules, one by one."}]
     for number in range(rounds):
         lines = "\n".join(f"module_{number}_{at}.py: {at * number} rows read" for at in range(24))

@@ -1,4 +1,4 @@
-"""The test server with clients of the real SDK, closed with it; and what tests answer most."""
+"""The test server with clients of the real SDK, and the most common answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["HANG_UP", "HANG_UP_HALFWAY", "KEY", "STALL", "Loopback", "billed"]
 
 KEY = "sk-ant-loopback-0123456789abcdef"
-"""The key its clients use; no error text and no log may ever hold it."""
+"""Key of its clients; no error and no log may contain it."""
 STALL = Answer(fault="stalls")
 HANG_UP = Answer(fault="hangs_up_at_once")
 HANG_UP_HALFWAY = Answer([say("half of it")], fault="hangs_up")

@@ -14,13 +14,13 @@ __all__ = ["PostgresServer", "initdb_program"]
 
 
 def initdb_program() -> str:
-    """Where the server's programs are; empty if there are none."""
+    """Return the path of the server's programs, or nothing."""
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     return shutil.which("initdb") or (str(installed[-1]) if installed else "")
 
 
 def _user() -> dict[str, Any]:
-    """Whom the server runs as: it refuses root."""
+    """Return the user that runs the server, which refuses root."""
     if os.geteuid() != 0:
         return {}
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -29,7 +29,7 @@ def _user() -> dict[str, Any]:
 
 
 class PostgresServer:
-    """The server; a context manager that has it running from its start."""
+    """Server as a context manager, running from its start."""
 
     def __init__(self) -> None:
         """Make its files."""
@@ -41,16 +41,16 @@ class PostgresServer:
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """Path of its socket."""
         return self.folder / ".s.PGSQL.5432"
 
     def start(self) -> None:
-        """Wait until it answers."""
+        """Start it and wait until it answers."""
         options = f"-k {self.folder} -c listen_addresses='' -c fsync=off"
         self._run("pg_ctl", "start", "-w", "-l", str(self.folder / "log"), "-o", options)
 
     def stop(self) -> None:
-        """End it as a crash does: without a word to who is connected."""
+        """Stop it as in a crash, without closing connections."""
         self._run("pg_ctl", "stop", "-m", "immediate")
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -58,7 +58,7 @@ class PostgresServer:
         subprocess.run(command, check=True, capture_output=True, cwd=self.folder, **_user())
 
     def __enter__(self) -> PostgresServer:
-        """It runs."""
+        """Start it."""
         self.start()
         return self
 

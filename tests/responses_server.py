@@ -1,8 +1,8 @@
-"""The test server with OpenAI's Responses API beside the others: what that refuses, and the forms in which it answers.
+"""The test server with OpenAI's Responses API: its refusals and its forms of answers.
 
-Written from the API's documentation and from what Codex 0.169 sends and takes: a call has one output and an output its
-call, no item stands twice, reasoning leads to something of the same answer and comes back as it was issued, so does a
-compaction, and nothing is sent that the API has no name for.
+Written from the API's documentation and from the requests of Codex 0.169. A call has one output and an output its call,
+no item occurs twice, reasoning leads to something of the same answer and comes back as issued, and so does a
+compaction.
 """
 
 from __future__ import annotations
@@ -32,51 +32,51 @@ _TYPES = frozenset(
 )
 _MADE_BY_THE_MODEL = frozenset({*_CALLS, "reasoning", "web_search_call", "file_search_call", "mcp_call", "compaction"})
 _SEAL = "gAAAA"
-"""How what is encrypted begins."""
+"""Prefix of encrypted content."""
 _PIECE = 40
 _UNREAD = ("id", "status", "internal_chat_message_metadata_passthrough")
 _MOST_CACHED = 8
 
 
 class ResponsesServer(MessagesServer):
-    """Answers that API, too, by the same script."""
+    """Server that answers this API, too, from the same script."""
 
     def __init__(self, *script: Any, **options: Any) -> None:
-        """As of `MessagesServer`."""
+        """Take the arguments of `MessagesServer`."""
         super().__init__(*script, **options)
         self._items = ItemCache()
 
     def endpoint(self, path: str) -> Callable[[Request], tuple[Block, Answer | Failure]] | None:
-        """What answers at `path`."""
+        """Return the endpoint at `path`."""
         return self.respond if path.endswith("/responses") else super().endpoint(path)
 
     def respond(self, request: Request) -> tuple[Block, Answer | Failure]:
-        """Answer by the rules of that API, billed by the beginning that is known."""
+        """Answer by the rules of that API, with the cost of the uncached part."""
         violations = judge_items(request, self.window_tokens)
         return self.answered(request, violations, response, lambda output: self._items.charge(request, output))
 
     def streamed(self, answer: Block) -> list[str]:
-        """The lines that stream `answer`."""
+        """Return the lines that stream `answer`."""
         if answer.get("object") != "response":
             return super().streamed(answer)
         return list(map(event_line, response_events(answer)))
 
 
 def items_of(request: Request) -> list[Block]:
-    """The items of the request's ``input``; words alone are a message of the user's."""
+    """Return the items of the request's ``input``; text alone is a message of the user."""
     given = request.body.get("input")
     return [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else list(given or ())
 
 
 class ItemCache:
-    """What prompts cost where the longest beginning that an earlier one had, too, is read from a cache, unmarked."""
+    """Cost of prompts if the longest beginning shared with an earlier one is read from a cache."""
 
     def __init__(self) -> None:
-        """Nothing is cached."""
+        """Begin with an empty cache."""
         self._known: list[list[str]] = []
 
     def charge(self, request: Request, output_tokens: int) -> Usage:
-        """What `request` costs; it is cached now."""
+        """Return the cost of `request` and cache it."""
         parts = _parts(request)
         same = max((sum(1 for _ in takewhile(_are_equal, zip(parts, k, strict=False))) for k in self._known), default=0)
         self._known = [*self._known[-_MOST_CACHED:], parts]
@@ -85,12 +85,12 @@ class ItemCache:
 
 
 def prompt_tokens(request: Request) -> int:
-    """What the prompt of `request` counts."""
+    """Return the tokens of the prompt of `request`."""
     return sum(map(text_tokens, _parts(request)))
 
 
 def _parts(request: Request) -> list[str]:
-    """What the model reads of the request, in order."""
+    """Return the parts of the request that the model reads, in order."""
     beside = [request.body.get(name) or "" for name in ("tools", "instructions")]
     items = ({key: value for key, value in item.items() if key not in _UNREAD} for item in items_of(request))
     return [json.dumps(part, sort_keys=True) for part in (*beside, *items)]
@@ -101,7 +101,7 @@ def _are_equal(pair: tuple[str, str]) -> bool:
 
 
 def judge_items(request: Request, window_tokens: int | None = None) -> tuple[Violation, ...]:
-    """What the API would answer 400 to, the first one first; nothing for a request it takes."""
+    """Return the violations for which the API would answer 400, the first one first."""
     items = items_of(request)
     if not items or not all(isinstance(item, dict) for item in items):
         return (Violation(0, "Invalid type for 'input': expected a string or a list of items"),)
@@ -160,8 +160,8 @@ def _unpaired(items: Sequence[Block], kinds: Sequence[str]) -> Iterator[tuple[in
 
 
 def response(message: Block, request: Request) -> Block:
-    """`message`, an answer in the Messages API's form, as a response; a compaction where the request ends in asking
-    for one."""
+    """Return `message`, an answer of the Messages API, as a response; a compaction if the request ends by asking for
+    one."""
     items, number = items_of(request), message["id"].removeprefix("msg_")
     if items[-1].get("type") == "compaction_trigger":
         sealed = hashlib.sha256(json.dumps(items).encode()).hexdigest()
@@ -208,7 +208,7 @@ def _output(content: Sequence[Block], number: str, request: Request) -> Iterator
 
 
 def response_events(answer: Block) -> Iterator[Block]:
-    """The events that stream a response."""
+    """Yield the events that stream a response."""
     events = enumerate(_events(answer))
     yield from ({"sequence_number": number, **event} for number, event in events)
 

@@ -19,7 +19,7 @@ RATIOS = (0.5, 0.25, 0.1)
 
 @dataclass
 class Swept:
-    """What came of one transcript."""
+    """Results of one transcript."""
 
     name: str
     tokens: int = 0
@@ -35,7 +35,7 @@ class Swept:
 
 
 def sweep_file(path, store):
-    """`path` at all ratios."""
+    """Plan `path` at all ratios."""
     held = json.loads(path.read_text(encoding="utf-8"))
     swept = Swept(path.stem)
     for ratio in RATIOS:
@@ -48,7 +48,7 @@ def sweep_file(path, store):
 
 
 def sweep(messages, task, ratio, store, swept):
-    """One plan of one transcript, held against every law; what is broken is added to `swept`."""
+    """Check one plan of one transcript against every law; broken laws are added to `swept`."""
     plan = plan_compaction(messages, task, target_ratio=ratio, planner="rules", now=0.0)
     shown = preview(plan)
     swept.tokens = shown.tokens_before
@@ -69,7 +69,7 @@ def sweep(messages, task, ratio, store, swept):
 
 
 def restores(plan, messages, store, swept):
-    """True if every turn that the view names comes back exactly."""
+    """Return True if every turn named in the view can be restored exactly."""
     apply(plan, messages, store=store)
     history = plan.bound_analysis.history
     key = "h" + history.digest.removeprefix("sha256:")[:8]
@@ -82,7 +82,7 @@ def restores(plan, messages, store, swept):
 
 
 def main(folder):
-    """Sweep `folder`; the exit code."""
+    """Sweep `folder` and return the exit code."""
     broken = 0
     with tempfile.TemporaryDirectory() as kept, open_store(Path(kept) / "store.db") as store:
         for path in sorted(Path(folder).glob("*.json")):

@@ -1,4 +1,4 @@
-"""The comparison of plans finds what differs, and nothing else."""
+"""The comparison of plans reports all differences, and nothing else."""
 
 import json
 from pathlib import Path

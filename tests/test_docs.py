@@ -40,7 +40,7 @@ VARIABLE = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d)?|[\d,]+(?= bytes)")
 CONSOLES = re.compile(r"```console\n(.*?)```", re.S)
 COMMAND_LINE = re.compile(r"^(?:\$ )?compactor .*$", re.M)
 HOSTS = {"agents": ["/v1/responses"], "deepagents": ["/v1/messages"]}
-"""What the examples of agents that are not installed everywhere ask for; each is run where it is."""
+"""Requests of the examples of agents that are not installed everywhere."""
 EXTRAS = {"anthropic", "langchain", "pydantic_ai", "openai", "starlette"}
 """Packages of extras that the pages' Python imports."""
 MACHINE = re.compile(r"/(?:home|root|work|tmp|Users)/|https?://(?:10\.|192\.168\.)")
@@ -57,7 +57,7 @@ def hosts_of(block: str) -> set[str]:
 
 
 def commands(block: str) -> list[tuple[str, str]]:
-    """Each command of a console block with the output shown under it."""
+    """Return each command of a console block with the output below it."""
     parts = re.split(r"^\$ (.*)\n", block, flags=re.M)[1:]
     return list(zip(parts[::2], parts[1::2], strict=True))
 
@@ -73,7 +73,7 @@ whole = json.loads(files("applier.eval").joinpath("transcript.json").read_text("
 messages, task = whole["messages"][:41], whole["task"]
 """
 GO_ON = 'messages.append({"role": "user", "content": "Go on."})\n'
-"""What is asked again ends with the user's words, or the API refuses it."""
+"""Message that lets a list be sent again: the API refuses one that ends with the assistant."""
 CHECKED = """
 assert plan.estimated_tokens < plan.history.tokens
 assert messages[-2]["content"][0].text == "Done."
@@ -88,7 +88,7 @@ assert plan.estimated_tokens < plan.history.tokens == TokenCounter.for_model("my
 @pytest.mark.real
 @pytest.mark.skipif(not all(map(importlib.util.find_spec, EXTRAS)), reason="needs the extras it shows")
 def test_python_runs(tmp_path):
-    """In an interpreter of its own: frameworks leave their clients open to its end."""
+    """Run in an interpreter of its own, since frameworks leave their clients open."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
     ours = {"COMPACTOR_STORE": str(tmp_path / "store.db"), "COMPACTOR_PLANNER": "rules", "OPENAI_API_KEY": "sk-none"}
     python = [block for page in WITH_PYTHON for block in blocks("python", page.read_text("utf-8"))]

@@ -1,4 +1,4 @@
-"""Who may import whom: one direction, no circles, and clients only where they are used."""
+"""Allowed imports: one direction, no circles, and clients only where they are used."""
 
 import ast
 import importlib.util
@@ -37,11 +37,11 @@ ONLY_IN = {
     "ray": ("applier.fleet",),
     "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
 }
-"""Libraries that only these modules (or those below, or beginning so) may import."""
+"""Libraries that only these modules (or those below them) may import."""
 
 
 def found_modules():
-    """Every module of both packages with its file, as installed."""
+    """Return every module of both packages with its file."""
     found = {}
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
@@ -61,7 +61,7 @@ def tree(name):
 
 @cache
 def imported(name):
-    """What `name` imports, as full dotted names, inside functions, too, and for types alone."""
+    """Return the imports of `name` as full dotted names, also inside functions and for types alone."""
     found = set()
     for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
@@ -73,12 +73,12 @@ def imported(name):
 
 
 def submodule_or_self(module, name):
-    """``from a.b import c`` imports the module ``a.b.c`` if there is one, else ``a.b``."""
+    """Return the module of ``from a.b import c``: ``a.b.c`` if there is one, else ``a.b``."""
     return f"{module}.{name}" if f"{module}.{name}" in MODULES else module
 
 
 def at_import(node):
-    """The nodes that run when the module is imported: not those in functions, nor what only types need."""
+    """Yield the nodes that run on import: not those in functions, nor those for types alone."""
     for child in ast.iter_child_nodes(node):
         later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or is_for_checkers(child)
         if not later:
@@ -91,7 +91,7 @@ def is_for_checkers(node):
 
 
 def for_checkers(node):
-    """The nodes that only type checkers read."""
+    """Yield the nodes that only type checkers read."""
     for child in ast.iter_child_nodes(node):
         if is_for_checkers(child):
             yield from child.body
@@ -186,9 +186,9 @@ FOLDERS = {
         "applier.session",
     ),
 }
-"""What each folder or module may import of this project besides itself; eval and cli stand above all of these.
+"""Modules that each folder or module may import besides itself; eval and cli are above all of these.
 
-The test server judges what the others make, so it shares nothing with them.
+The test server judges the others' work, so it shares nothing with them.
 """
 
 
@@ -262,7 +262,7 @@ def test_the_command_loads_nothing_before_it_has_left_the_folder():
 
 
 def named(node):
-    """The modules that an import statement names; none for other statements."""
+    """Return the modules that an import statement names."""
     if isinstance(node, ast.Import):
         return {alias.name for alias in node.names}
     return {node.module} if isinstance(node, ast.ImportFrom) else set()
@@ -324,7 +324,7 @@ def test_every_module_lists_what_it_offers():
 
 
 def listed(name):
-    """The names in ``__all__`` of a module; None without one."""
+    """Return the names in ``__all__`` of a module; None without one."""
     for node in tree(name).body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
             return ast.literal_eval(node.value)
@@ -363,7 +363,7 @@ def test_every_listed_name_is_defined():
 
 
 def defined(name):
-    """Names that the top level of a module binds, or, where they are loaded late, tells type checkers of."""
+    """Return the names that the top level of a module binds, also those loaded late."""
     found = set()
     for node in (*at_import(tree(name)), *for_checkers(tree(name))):
         if isinstance(node, ast.ClassDef):

@@ -1,4 +1,4 @@
-"""What is installed is what was meant: light to import, complete, and nothing more than the two packages."""
+"""The package is light to import, complete, and contains only the two packages."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def installed_files(tmp_path: Path) -> set[str]:
-    """The files of the wheel: built from the sources where they are, else as installed."""
+    """Return the files of the wheel, built from the sources if they are here."""
     if not (ROOT / "planner").is_dir():
         return {str(file) for file in metadata.files("relevance-compactor") or ()}
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]

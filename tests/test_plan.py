@@ -1,4 +1,4 @@
-"""A plan is data: it survives JSON as it is, and whatever is not a plan is refused by name."""
+"""A plan is data: it survives JSON unchanged, and anything else is refused with the name of the field."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The receipt says what went, in order of worth, and never of what still stands or is told that it is gone."""
+"""The receipt lists the removed content in order of worth, and never content that is still in the view."""
 
 import re
 
@@ -20,7 +20,7 @@ SEEN = re.compile(r"(\d+) of (\d+) (demands|failures|decisions|names)")
 
 
 def counts(text):
-    """What is still in sight, and how much there was, by kind."""
+    """Return the kept and all numbers by kind."""
     return {kind: (int(left), int(all_of)) for left, all_of, kind in SEEN.findall(text)}
 
 

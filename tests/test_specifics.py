@@ -1,4 +1,4 @@
-"""Specifics: what an agent cannot guess again, and what stands wherever it stands."""
+"""Specifics: names that an agent cannot guess again."""
 
 import pytest
 from hypothesis import given

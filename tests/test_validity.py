@@ -58,12 +58,12 @@ TWO_CALLS, BOTH = [HI, assistant(call("a"), call("b"))], user(result("a"), resul
 
 
 def said(*content):
-    """The user, then an assistant message of `content`, then the user again."""
+    """Return the user, an assistant message of `content`, then the user again."""
     return [HI, assistant(*content), HI]
 
 
 def run(*calls, results):
-    """The user, a message of `calls`, a message of `results`."""
+    """Return the user, a message of `calls`, a message of `results`."""
     return [HI, assistant(*calls), user(*results)]
 
 
@@ -149,7 +149,7 @@ CONTENT = TypeAdapter(list[anthropic.types.ContentBlock])
 
 
 def as_sdk_objects(messages):
-    """As people append them: the assistant's content is the list that the SDK gave back."""
+    """Return messages as people append them, with the list that the SDK gave back as content."""
     return [
         {**message, "content": CONTENT.validate_python(message["content"])}
         if message["role"] == "assistant" and isinstance(message["content"], list)
@@ -160,7 +160,7 @@ def as_sdk_objects(messages):
 
 @pytest.fixture(params=SHAPES)
 def malformed(request):
-    """One of the eight malformed shapes with the codes it must give."""
+    """Return one of the eight malformed shapes with its codes."""
     return SHAPES[request.param]
 
 
@@ -200,7 +200,7 @@ def test_a_violation_is_one_line_with_place_problem_and_cure():
         ([HI, assistant(searched()[0])], {}),  # pause_turn: sent back to be continued
         ([HI, assistant(searched()[0]), assistant(searched()[1], text("ok")), HI], {}),
         ([*run(searched()[0], call(), results=[result()]), assistant(searched()[1]), HI], {}),  # code that calls a tool
-        ([*ASKED, user(result(content=""))], {}),  # a tool may say nothing
+        ([*ASKED, user(result(content=""))], {}),  # a tool may return nothing
         ([HI, OK, HI, assistant(thought(), call("a")), user(result("a")), assistant(call("b")), user(result("b"))],
          {"model": OLD, "thinking_enabled": True}),  # one loop, thinking at its start
         ([HI, assistant(thought(), text("ok")), HI, assistant(text("so")), HI], {"thinking_enabled": False}),

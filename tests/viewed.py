@@ -1,4 +1,4 @@
-"""What a view says, for tests: its text, what is not in it, and what the API would answer to it."""
+"""Text of a view, its missing content, and the API's answer to it, for tests."""
 
 from itertools import pairwise
 
@@ -11,28 +11,28 @@ MODELS = ("", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5-mini")
 
 
 def said(messages):
-    """All text of a list, results included, one part a line."""
+    """Return all text of a list, results included, one part a line."""
     return "\n".join(readable_text([block]) for message in messages for block in blocks(plain_message(message)))
 
 
 def refused(messages, model="", before=None):
-    """What the product says that the API refuses of `messages`, and the judge of their edit from `before`."""
+    """Return the violations of `messages` by the product, and by the judge of their edit from `before`."""
     found = [violation for violation in check_messages(messages, model=model) if violation.refused]
     return [*found, *(judge_edit(asked(before, model), asked(messages, model)) if before else ())]
 
 
 def asked(messages, model=""):
-    """A request of `messages`; only Claude's models bind thinking."""
+    """Return a request of `messages`; only Claude's models bind thinking."""
     name = model if model.startswith("claude") or not model else "claude-opus-4-8"
     body = {"model": name, "max_tokens": 2_000, "thinking": {"type": "adaptive"}}
     return Request({**body, "messages": [plain_message(message) for message in messages]}, {})
 
 
 def refusals(messages):
-    """What the judge, which shares no code with the product, says of a list wherever it goes.
+    """Return the violations of a list by the independent judge.
 
-    Thinking is sealed by nobody here, a list may end with the assistant (without a trailing space, for models that go
-    on from it), and neighbours of one role, which the API joins, are one message too many.
+    Thinking is unsealed here, a list may end with the assistant (without a trailing space, for models that continue
+    it), and neighbours of one role, which the API joins, count as one message too many.
     """
     older = judge(Request({"model": "claude-sonnet-4-5", "max_tokens": 1, "messages": messages}, {}))
     return [
@@ -47,12 +47,12 @@ def refusals(messages):
 
 
 def removed(plan):
-    """Ids of the turns that are not in the view of `plan` as they were; its notes and previews name them."""
+    """Return the ids of the turns that the view of `plan` changed."""
     return [turn_id for turn_id, decision in plan.decisions.items() if decision.strategy != "keep"]
 
 
 def plan_of(history, strategies, *, target_tokens=0, model="", facts=(), **fields):
-    """A plan of `history`, not yet guarded: of each turn what `strategies` says, a strategy or fields of a decision."""
+    """Return an unguarded plan of `history` with the `strategies`, or fields of decisions, by turn id."""
     turns = tuple(
         TurnDecision(
             **{"turn_id": turn_id, "relevance_score": 0.5, **(what if isinstance(what, dict) else {"strategy": what})}

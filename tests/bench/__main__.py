@@ -48,9 +48,9 @@ from tests.bench.statements import rule_statements, sampled
 __all__ = ["main"]
 
 NAME_CHARACTERS = 20
-"""Of a transcript's name, its end: parts of one session differ there."""
+"""Characters of a transcript's name, from its end, where parts of one session differ."""
 PIPE_WIDTH = 160
-"""Columns where there is no terminal: the widest table fits."""
+"""Columns without a terminal, enough for the widest table."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -211,14 +211,14 @@ def _statements(console: Console, options: argparse.Namespace) -> None:
 
 
 def _speed(console: Console, options: argparse.Namespace) -> None:
-    """A line a row, as it is measured: the longest take minutes."""
+    """Print each row as it is measured, since the longest take minutes."""
     for timing in measure_speed(options.tokens):
         limit = "" if timing.limit is None else f"  (at most {timing.limit:g})"
         console.print(f"{timing.value:>9.3g} {timing.unit:<12} {timing.what}{limit}", highlight=False, soft_wrap=True)
 
 
 def _growth(console: Console, options: argparse.Namespace) -> None:
-    """A line an input: megabytes, seconds, their ratios to the first, and the peak beside the input."""
+    """Print a line for each input: megabytes, seconds, their ratios to the first, and the peak."""
     names = [name for name in INPUTS if options.only in name]
     for growth in measure_growth(names):
         sizes = " ".join(f"{size / 1e6:.2f}" for size in growth.sizes)

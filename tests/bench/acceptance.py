@@ -1,7 +1,7 @@
-"""What `continuing` asks for and holds against the tree: requests at cuts of the long example, hidden tests, demands.
+"""The requests and checks of `continuing`: requests at cuts of the long example, hidden tests, demands.
 
-Each check is Python that runs in the tree, in a time zone that is not UTC; it fails by an exception. It reads the
-sample log by itself and asks nothing of the agent's own tests but that they pass.
+Each check is Python that runs in the tree, in a time zone that is not UTC, and fails by an exception. It reads the
+sample log itself.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class Task:
     """One request at one cut."""
 
     cut: int
-    """So many messages of the example came before it."""
+    """Number of messages of the example before it."""
     request: str
     checks: Mapping[str, str]
-    """Code by what it checks."""
+    """Code by the name of the check."""
 
 
 END = 384
-"""All of the example."""
+"""Number of messages of the whole example."""
 
 PRELUDE = r"""
 import ast, bz2, gzip, importlib, inspect, json, pathlib, re, subprocess, sys, tempfile, tracemalloc
@@ -45,7 +45,7 @@ def size(text):
 def ids(records):
     return [record["rid"] for record in records]
 """
-"""What every check may use."""
+"""Code in front of every check."""
 
 _WITH_TESTS = """
 names = [path.stem for path in pathlib.Path("tests").glob("test_*.py") if {word!r} in path.read_text("utf-8")]
@@ -255,7 +255,7 @@ assert len(json.loads(run(SAMPLE, "--group", "host", "--format", "json")[1])) ==
         },
     ),
 }
-"""The requests at 140 and 270 are the example's own; those behind its end are new."""
+"""Requests: those at 140 and 270 are the example's own, those after its end are new."""
 
 DEMANDS = {
     "data/ is as it was": (0, """
@@ -317,4 +317,4 @@ assert run(SAMPLE, "--group", "host", "--format", "json")[1].count("\\n") == 1
 """),
     "all tests pass": (0, _ALL_PASS),
 }  # fmt: skip
-"""What stands from a message of the example on, by the place since when: broken by no later request."""
+"""Demands of the example by the index of their message; no later request breaks them."""

@@ -1,8 +1,8 @@
-"""Closed-book readings of exam views, done by hand or by models, and their blind grades: what is written and read.
+"""Closed-book readings of exam views by people or models, and their blind grades.
 
-A round lies in one folder: ``views/ID.txt`` for a reader, who writes ``answers/ID.json``; ``grading/NAME.txt`` for
-another, who knows no method and writes ``grades/NAME.json``; ``sheets/ID.json`` is the record of both. A reader with
-the restore and search tools (`tests.bench.looking_up`, which counts what they take) writes ``answers/ID.lookups.json``.
+A round is a folder: ``views/ID.txt`` for a reader, who writes ``answers/ID.json``; ``grading/NAME.txt`` for another,
+who knows no method and writes ``grades/NAME.json``; ``sheets/ID.json`` records both. A reader with the restore and
+search tools (`tests.bench.looking_up` counts their calls) writes ``answers/ID.lookups.json``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ def _one_of_the_grades(grade: float) -> float:
 
 
 Grade = Annotated[float, AfterValidator(_one_of_the_grades)]
-"""1: right; .5: half of it, or right but not enough to act on; 0: wrong or unknown; -.5: wrong in a way that
-would mislead."""
+"""Grade: 1 right; .5 half of it, or not enough to act on; 0 wrong or unknown; -.5 wrong in a misleading way."""
 
 Value = TypeVar("Value")
 
@@ -54,27 +53,26 @@ Write grades/{name}.json: {{"{example}": 1, …}}, every id once.
 
 
 class AnswerSheet(BaseModel):
-    """What a reader answered from one view, and how it was graded."""
+    """Answers of a reader from one view, with their grades."""
 
     model_config = ConfigDict(extra="forbid")
 
     transcript: str
     method: str
     ratio: float
-    """The target as a share of the history's tokens."""
+    """Target as a share of the history's tokens."""
     view_sha: str
-    """SHA-256 of the view's text: grades count for that text only."""
+    """SHA-256 of the view's text; grades count for that text only."""
     answers: dict[int, str] = {}
     grades: dict[int, Grade] = {}
     lookup_calls: int | None = None
-    """How often the reader called the restore and search tools; None where it had none."""
+    """Calls of the restore and search tools; None for a reader without them."""
     lookup_tokens: int | None = None
-    """Tokens that these calls gave back."""
+    """Tokens that these calls returned."""
 
 
 class LookedUpAnswers(BaseModel):
-    """What a reader with the restore and search tools writes: ``answers/ID.lookups.json``; without numbers where the
-    round counted."""
+    """Answers of a reader with tools, ``answers/ID.lookups.json``; without numbers if the round counted."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -85,17 +83,17 @@ class LookedUpAnswers(BaseModel):
 
 @dataclass(frozen=True)
 class Round:
-    """How far a round is."""
+    """Progress of a round."""
 
     views: int
     to_answer: tuple[Path, ...]
-    """Views that nobody has answered yet."""
+    """Views without answers."""
     to_grade: tuple[Path, ...]
-    """Grading sheets with answers that nobody has graded yet."""
+    """Grading sheets without grades."""
 
 
 def read_sheets(folder: Path) -> list[AnswerSheet]:
-    """The answer sheets in `folder`, or in the round that it is.
+    """Return the answer sheets in `folder`, or in the round that it is.
 
     Raises:
         TranscriptError: a file is no answer sheet; the text names the file and the field.
@@ -105,7 +103,7 @@ def read_sheets(folder: Path) -> list[AnswerSheet]:
 
 
 def graded_views(views: Sequence[ExamView], sheets: Iterable[AnswerSheet]) -> list[tuple[ExamView, AnswerSheet]]:
-    """Each graded sheet with the view that was read; sheets of other views are left out."""
+    """Return each graded sheet with its view; skip sheets of other views."""
     by_view: dict[tuple[str, str], list[AnswerSheet]] = {}
     for sheet in sheets:
         if sheet.grades:
@@ -114,11 +112,11 @@ def graded_views(views: Sequence[ExamView], sheets: Iterable[AnswerSheet]) -> li
 
 
 def advance_round(folder: Path, views: Sequence[ExamView], *, look_ups: bool = False) -> Round:
-    """Take up what readers and graders wrote into `folder`, and write what they need next; with `look_ups` also what
-    readers get who may look something up.
+    """Read new answers and grades in `folder`, and write the next files for readers and graders; with `look_ups` also
+    those for readers with tools.
 
     Raises:
-        TranscriptError: answers or grades are not in the form asked for; the text names the file.
+        TranscriptError: answers or grades have another form; the text names the file.
     """
     for name in ("views", "answers", "grading", "grades", "sheets"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -138,7 +136,7 @@ def advance_round(folder: Path, views: Sequence[ExamView], *, look_ups: bool = F
 
 
 def view_id(view: ExamView) -> str:
-    """What names a view to its reader: nothing of the method."""
+    """Return the id of a view for its reader, without the method."""
     return _short(f"{view.exam.transcript} {view.sha}")
 
 
@@ -147,13 +145,13 @@ def _short(text: str) -> str:
 
 
 def _answer_id(sheet: AnswerSheet, number: int) -> str:
-    """Another one for another answer: a grade is for what was really said."""
+    """Return an id that changes with the answer, since a grade belongs to one answer."""
     book = "closed book" if sheet.lookup_calls is None else "look-ups"
     return _short(f"{sheet.transcript} {sheet.view_sha} {number} {book} {sheet.answers[number]}")
 
 
 def _closed_book(folder: Path, view: ExamView, grades: Mapping[str, Grade]) -> AnswerSheet:
-    """The view's sheet with what its reader and grader wrote since; view and sheet are written."""
+    """Update and write the view and its sheet with new answers and grades."""
     name = view_id(view)
     answers = folder / "answers" / f"{name}.json"
     (folder / "views" / f"{name}.txt").write_text(_reader_text(view, name), "utf-8")
@@ -162,7 +160,7 @@ def _closed_book(folder: Path, view: ExamView, grades: Mapping[str, Grade]) -> A
 
 
 def _looked_up(folder: Path, view: ExamView, grades: Mapping[str, Grade]) -> Iterator[AnswerSheet]:
-    """Likewise of a reader who had the restore and search tools; nothing if there was none."""
+    """Update and write the sheet of a reader with tools, if there is one."""
     name = f"{view_id(view)}.lookups.json"
     if (folder / "answers" / name).is_file():
         reading = _checked(folder / "answers" / name, TypeAdapter(LookedUpAnswers))
@@ -178,7 +176,7 @@ def _blank(view: ExamView) -> AnswerSheet:
 
 
 def _updated(path: Path, blank: AnswerSheet, new: Mapping[int, str], grades: Mapping[str, Grade]) -> AnswerSheet:
-    """The sheet at `path`, or else `blank`, with `new` answers and the grades there are; written."""
+    """Update and write the sheet at `path` with `new` answers and the grades."""
     sheet = _checked(path, TypeAdapter(AnswerSheet)) if path.is_file() else blank
     if new:
         sheet.grades = {n: grade for n, grade in sheet.grades.items() if sheet.answers.get(n) == new.get(n)}
@@ -196,7 +194,7 @@ def _reader_text(view: ExamView, name: str) -> str:
 
 
 def _write_grading(folder: Path, exam: Exam, sheets: Sequence[AnswerSheet]) -> Path | None:
-    """The grading sheet of the answers that have no grade yet; None if there are none."""
+    """Write and return the sheet of answers without a grade; None if there are none."""
     open_answers = {
         (number, _answer_id(sheet, number)): answer
         for sheet in sheets
@@ -209,7 +207,7 @@ def _write_grading(folder: Path, exam: Exam, sheets: Sequence[AnswerSheet]) -> P
         return None
     parts = [_GRADE.format(name=exam.transcript, example=min(answer_id for _, answer_id in open_answers))]
     for question in exam.questions:
-        # Sorted by id, which is a hash: no method stands at the same place everywhere.
+        # sorted by id, a hash, so that no method has a fixed place
         own = sorted((key[1], answer) for key, answer in open_answers.items() if key[0] == question.number)
         lines = [f"{answer_id}: {' '.join(answer.split())}" for answer_id, answer in own]
         if lines:

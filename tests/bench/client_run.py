@@ -38,7 +38,7 @@ _QUIET = {
     "CODEX_API_KEY": "sk-loopback",
     "OPENAI_API_KEY": "sk-loopback",
 }
-"""No account, nothing outside this machine, and no compaction of the client's own."""
+"""Settings without account, network and the client's own compaction."""
 _PROMPT = "Build the numbered modules one after the other, test each, and never delete a file. Say when you are done."
 _WINDOW_WITHOUT = 10_000_000
 _MODULE = '''"""Module {n}."""
@@ -53,7 +53,7 @@ def handle_{n}(rows):
 
 
 class _Developer:
-    """The scripted model: writes a module, reads it, tests it, mends it, tests again, looks around."""
+    """Scripted model: writes a module, reads it, tests it, repairs it, tests again, looks around."""
 
     def __init__(self, rounds: int, folder: Path) -> None:
         self.rounds, self.folder, self.done = rounds, folder, 0
@@ -90,7 +90,7 @@ class _Developer:
 
 
 def _in_codex(call: dict[str, object]) -> dict[str, object]:
-    """`call` as a current Codex has it: a script that runs a command."""
+    """Return `call` in the form of a current Codex: a script that runs a command."""
     given = cast(dict[str, str], call["input"])
     path, text = given.get("file_path", ""), json.dumps(given.get("content", ""))
     command = {
@@ -104,7 +104,7 @@ def _in_codex(call: dict[str, object]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class ClientRun:
-    """What a run of the client was like, as the provider saw it."""
+    """Numbers of a run, as the provider saw it."""
 
     exit_code: int
     seconds: float
@@ -113,9 +113,9 @@ class ClientRun:
     violations: tuple[str, ...]
     bill: Usage
     report: str
-    """What `compactor wrap` says at the end."""
+    """Last output of `compactor wrap`."""
     paths: Counter[str]
-    """What arrived at the provider."""
+    """Requests at the provider by path."""
 
 
 def run_client(
@@ -128,9 +128,11 @@ def run_client(
     planner: str = "rules",
     timeout_seconds: float = 3600.0,
 ) -> ClientRun:
-    """Let `client` work for so many rounds: behind the proxy in a window, or (None) without both. Codex asks for a
-    compaction itself once its prompt has `asks_at` tokens, by an item, or `in_words` of a provider that is not OpenAI;
-    the provider's window is unbounded then."""
+    """Let `client` work for `rounds` rounds: behind the proxy in a window, or without both (None).
+
+    Codex asks for a compaction itself once its prompt has `asks_at` tokens, by an item, or `in_words` of another
+    provider; the provider's window is unbounded then.
+    """
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home, "work")
         folder.mkdir()
@@ -162,7 +164,7 @@ def run_client(
 
 
 def _codex(client: str, home: Path, url: str, asks_at: int | None, is_alone: bool, in_words: bool) -> list[str]:
-    """Codex, which compacts when its prompt has so many tokens, or never."""
+    """Return the command of a Codex that compacts at this size, or never."""
     settings = Path(home, ".codex", "config.toml")
     settings.parent.mkdir()
     if in_words:

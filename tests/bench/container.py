@@ -31,7 +31,7 @@ anthropic = "http://127.0.0.1:9"
 
 
 def steps_of(text: str) -> list[tuple[str, str]]:
-    """The steps of a container file, each with what stands behind its word."""
+    """Return the steps of a container file, each with its arguments."""
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     return [(found[1], found[2]) for found in map(_STEP.match, lines) if found]
 

@@ -53,24 +53,24 @@ exact names that matter.
 
 @dataclass(frozen=True)
 class Judged:
-    """What came of one check."""
+    """Result of one check."""
 
     kind: str
-    """``accepted``: what the request asked for; ``demand``: what stood before it."""
+    """``accepted`` for the request itself, ``demand`` for an earlier one."""
     name: str
     holds: bool
     said: str
 
 
 def messages_of(task: Task) -> list[Message]:
-    """The long example up to the cut of `task`, and its request."""
+    """Return the long example up to the cut of `task`, and its request."""
     document = json.loads(files("applier.eval").joinpath("transcript.json").read_text("utf-8"))
     messages: list[Message] = document["messages"][: task.cut]
     return [*messages, {"role": "user", "content": task.request}]
 
 
 def make_tree(messages: Sequence[Message], folder: Path) -> Workspace:
-    """The tree that the calls in `messages` left, by running them again in `folder`; refused ones are left out."""
+    """Build the tree of `messages` in `folder` by running their calls again, without refused ones."""
     folder.mkdir(parents=True)
     workspace = seeded(load_screenplay(HERE / "story")[0], folder)
     results = {b["tool_use_id"]: b for m in messages for b in blocks(m) if b["type"] == "tool_result"}
@@ -86,7 +86,7 @@ def _was_run(result: Mapping[str, Any]) -> bool:
 
 
 def render(name: str, out: Path, view: str, ratio: float, answer: Path | None = None) -> str:
-    """Write prompt and tree of the task called `name` into `out`, and say what is to be done next."""
+    """Write prompt and tree of the task `name` into `out`, and return the next instruction."""
     task = TASKS[name]
     messages = messages_of(task)
     out.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def _shown(messages: Sequence[Message], out: Path, view: str, ratio: float, answ
 
 
 def as_text(messages: Sequence[Message]) -> str:
-    """`messages` as a reader gets them: who speaks, words, calls as JSON, results."""
+    """Return `messages` as text: sender, words, calls as JSON, results."""
     return "\n\n".join(f"[{message['role']}]\n{_body(message)}" for message in messages)
 
 
@@ -143,12 +143,12 @@ def _block_text(block: Mapping[str, Any]) -> str:
 
 
 def demands_on(task: Task) -> dict[str, str]:
-    """The checks of what was demanded before the cut of `task`."""
+    """Return the checks of demands before the cut of `task`."""
     return {name: code for name, (since, code) in DEMANDS.items() if since <= task.cut}
 
 
 def judge(out: Path) -> list[Judged]:
-    """What holds of the tree in `out`: what the task asked for, and of what was demanded what held at the cut."""
+    """Check the tree in `out` against the task, and against the demands that held at the cut."""
     task = TASKS[json.loads((out / "task.json").read_text("utf-8"))["task"]]
     demands, standing = demands_on(task), json.loads((out / "demands.json").read_text("utf-8"))
     judged = [("accepted", name, code) for name, code in task.checks.items()]
@@ -157,7 +157,7 @@ def judge(out: Path) -> list[Judged]:
 
 
 def _holds(code: str, tree: Path) -> tuple[bool, str]:
-    """Whether `code` runs in `tree` without an exception, and the last line that it printed if not."""
+    """Return whether `code` runs in `tree` without an exception, and else its last line."""
     command = [sys.executable, "-B", "-c", f"{PRELUDE}\n{code}"]
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "TZ": "America/New_York", "LC_ALL": "C.UTF-8"}
     try:
@@ -170,7 +170,7 @@ def _holds(code: str, tree: Path) -> tuple[bool, str]:
 
 
 def show_turn(out: Path, turn_id: str) -> str:
-    """A turn of the record, whole; that it was looked up is noted in ``OUT/look_ups.txt``."""
+    """Return a whole turn of the record, and note the look-up in ``OUT/look_ups.txt``."""
     with open_store(out / "store.db") as store:
         key = store.histories()[0].key
         text = as_text(list(store.restore(f"{key}:{turn_id}").messages))
@@ -180,7 +180,7 @@ def show_turn(out: Path, turn_id: str) -> str:
 
 
 def add_command(commands: Any) -> None:
-    """The command ``continue``."""
+    """Add the command ``continue``."""
     steps = commands.add_parser("continue", help="the task goes on behind a view").add_subparsers(required=True)
     rendered = steps.add_parser("render", help="write a prompt and the working tree")
     rendered.add_argument("task", choices=list(TASKS))

@@ -27,7 +27,7 @@ FOREIGN = 5
 
 
 def changed_copies(sources: Sequence[Path], folder: Path, count: int) -> None:
-    """So many transcripts in `folder`, each one of `sources` with another end, and a few files that are none."""
+    """Write `count` transcripts into `folder`, each one of `sources` with another end, and a few other files."""
     folder.mkdir()
     for number in range(count - FOREIGN):
         transcript = json.loads(sources[number % len(sources)].read_text("utf-8"))
@@ -55,7 +55,7 @@ def _plan(folder: Path, output: Path, cores: int) -> tuple[float, str]:
 
 
 def _kill_halfway(folder: Path, output: Path, cores: int, count: int) -> int:
-    """Rows that stood when the run was killed."""
+    """Return the number of rows when the run was killed."""
     run = _begin(folder, output, cores)
     while run.poll() is None and (not output.exists() or output.read_bytes().count(b"\n") < count // 2):
         time.sleep(0.1)

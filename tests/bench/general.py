@@ -29,12 +29,12 @@ PLAIN: dict[str, Method] = {"newest text": newest_text, "equal cut": equal_cut}
 """The methods to beat, by column."""
 RATIOS = (0.25, 0.1, 0.05)
 SIZE_SLACK = 1.1
-"""A view may be so many times as large as its target."""
+"""Allowed size of a view, as a multiple of its target."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One session at one target."""
+    """Session at one target."""
 
     transcript: str
     ratio: float

@@ -46,15 +46,15 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One input at its sizes."""
+    """Input at its sizes."""
 
     name: str
     sizes: tuple[int, ...]
-    """Of the input as JSON, in bytes."""
+    """Sizes of the input as JSON, in bytes."""
     seconds: tuple[float, ...]
-    """Of the processor, children included, without what starting takes."""
+    """Processor seconds, children included, without starting."""
     peaks: tuple[int, ...]
-    """Bytes the process grew by at most."""
+    """Most bytes by which the process grew."""
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -63,7 +63,7 @@ class Growth:
 
 
 def measure_growth(names: Sequence[str] = ()) -> Iterator[Growth]:
-    """The inputs of these names, all if there are none, as they are done."""
+    """Yield the inputs of these names, or all."""
     _ready()
     for name in names or INPUTS:
         runs = [_run(INPUTS[name], factor) for factor in FACTORS]
@@ -78,7 +78,7 @@ def _ready() -> None:
 
 
 def _run(make: Callable[[int], tuple[int, Work]], factor: int) -> tuple[int, float, int]:
-    """Size, seconds and growth of one input in a forked process."""
+    """Return size, seconds and growth of one input in a forked process."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -106,7 +106,7 @@ def _measured(work: Work) -> tuple[float, int]:
 
 
 def _used() -> tuple[float, int]:
-    """Processor seconds so far, and the most memory so far, with those of children that ended."""
+    """Return the processor seconds and the most memory so far, ended children included."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     unit = 1 if sys.platform == "darwin" else 1_024
     seconds = sum(usage.ru_utime + usage.ru_stime for usage in (own, children))
@@ -126,7 +126,7 @@ def _said(text: str, focus: str | None = None) -> tuple[int, Work]:
 
 
 def _session(texts: Iterable[str]) -> list[Message]:
-    """`texts`, together, as what a tool returned in the middle of a session."""
+    """Return `texts` as results in the middle of a session."""
     call = {"type": "tool_use", "id": "toolu_long", "name": "bash", "input": {"command": "cat job.log"}}
     result = {"type": "tool_result", "tool_use_id": "toolu_long", "content": "".join(texts)}
     return [
@@ -151,7 +151,7 @@ def _failed(call: Block) -> Block:
 
 
 def calls_in_one_message(count: int) -> list[Message]:
-    """So many calls side by side, all of which failed."""
+    """Return `count` failed calls side by side."""
     calls = [_call(number) for number in range(count)]
     return [
         {"role": "user", "content": TASK},
@@ -163,21 +163,21 @@ def calls_in_one_message(count: int) -> list[Message]:
 
 
 def calls_in_turns(count: int) -> list[Message]:
-    """So many calls, one behind the other's result."""
+    """Return `count` calls, one after the other's result."""
     calls = [_call(number) for number in range(count)]
     rounds = [[{"role": "assistant", "content": [c]}, {"role": "user", "content": [_failed(c)]}] for c in calls]
     return [{"role": "user", "content": TASK}, *chain.from_iterable(rounds)]
 
 
 def unanswered_calls(count: int) -> list[Message]:
-    """A list that no API takes: every second message calls, and nothing answers."""
+    """Return a list that no API accepts: every second message calls, and nothing answers."""
     steps = [{"role": "user", "content": f"Step {number}."} for number in range(count)]
     calls = [{"role": "assistant", "content": [_call(number)]} for number in range(count)]
     return [*chain.from_iterable(zip(steps, calls, strict=True))]
 
 
 def long_result(count: int) -> list[Message]:
-    """One result of so many lines, in the middle of a session."""
+    """Return one result of `count` lines in the middle of a session."""
     return _session(ROW.format(number) for number in range(count))
 
 
@@ -203,7 +203,7 @@ def _redacted(shape: str) -> Callable[[int], tuple[int, Work]]:
 
 
 def _file(factor: int) -> tuple[int, Work]:
-    """What the command line takes for a transcript of results of 100 KB."""
+    """Return a transcript of results of 100 KB, as the command line reads it."""
     messages = made_session(20_000)
     filler = "\n".join(f"{number}\tvalue_{number} = load_row({number * 7})" for number in range(3_000))
     while len(messages) * len(filler) < 2 * 15.5 * MEGABYTE * factor:
@@ -245,4 +245,4 @@ INPUTS: dict[str, Callable[[int], tuple[int, Work]]] = {
     "250,000 tokens": _tokens,
     "a file of 15.5 MB read by the command line": _file,
 }
-"""Each at its least size; at eight times it is as large as what once took minutes, or larger."""
+"""Inputs at their smallest size; at eight times as large as one that once took minutes, or larger."""

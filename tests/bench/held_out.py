@@ -21,37 +21,37 @@ __all__ = ["draw", "held_out", "is_held_out", "session_of"]
 LIST = Path(__file__).with_name("held_out.txt")
 SEED = "held out"
 SHARE = 0.5
-"""Of the sessions without an exam so many are held out."""
+"""Share of the sessions without an exam that is held out."""
 LEAST_BYTES = 60_000
-"""A smaller file holds some 15,000 tokens or less, which need no compaction."""
+"""Smallest file; a smaller one needs no compaction."""
 DIGEST_CHARACTERS = 16
 _PIECE = re.compile(r"-s\d+$")
-"""What tells the pieces of one session apart: ``NAME-s0``, ``NAME-s1``."""
+"""Suffix of one piece of a session: ``NAME-s0``, ``NAME-s1``."""
 
 
 def session_of(name: str) -> str:
-    """The digest that stands for the session of the transcript called `name`."""
+    """Return the digest of the session of the transcript `name`."""
     return hashlib.sha256(_PIECE.sub("", name).encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
 def is_held_out(name: str) -> bool:
-    """True if nothing may be tuned on the transcript called `name`."""
+    """Return True if the transcript `name` is held out."""
     return session_of(name) in LIST.read_text("utf-8").split()
 
 
 def held_out(paths: Iterable[Path]) -> list[Path]:
-    """Those of `paths` that are held out."""
+    """Return the held-out ones of `paths`."""
     return [path for path in paths if is_held_out(path.stem)]
 
 
 def draw(names: Iterable[str], examined: Iterable[str]) -> list[str]:
-    """The digests to hold out of the sessions of `names`: always the same for the same names, in any order."""
+    """Return the digests to hold out, always the same for the same names."""
     known = sorted({session_of(name) for name in names} - {session_of(name) for name in examined})
     return sorted(random.Random(SEED).sample(known, round(SHARE * len(known))))
 
 
 def main() -> None:
-    """Print the transcripts of a folder that are held out, or what a draw from them would be."""
+    """Print the held-out transcripts of a folder, or the result of a draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("places", nargs="+", type=Path)
     parser.add_argument("--draw", type=Path, help="a folder of exams: print the digests that are drawn without them")

@@ -1,4 +1,4 @@
-"""Labels that a person made by reading a transcript, and what of them is found literally in a compacted list."""
+"""Labels that a person made by reading a transcript, and their literal survival in a compacted list."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class _Label(BaseModel):
 
 
 class FailedApproach(_Label):
-    """Something that was tried and did not work."""
+    """Attempt that failed."""
 
     what: str = ""
     tried: str
     """Literal words of the attempt."""
     outcome: str
-    """Literal words of how it ended."""
+    """Literal words of its end."""
 
 
 class LabelledQuestion(_Label):
-    """What somebody continuing the work would ask."""
+    """Question of somebody who continues the work."""
 
     question: str
     answers: tuple[str, ...]
@@ -55,46 +55,46 @@ class Labels(BaseModel):
     transcript: str
     """Name of the transcript's file, without its suffix."""
     cut: int
-    """Index of the message to cut before."""
+    """Index of the message after the cut."""
     failed: tuple[FailedApproach, ...] = ()
     constraints: tuple[str, ...] = ()
     """The user's words."""
     questions: tuple[LabelledQuestion, ...] = ()
     failing_messages: tuple[int, ...] | None = None
-    """Indices of all messages before the cut with a result that failed; None where nobody has looked for all."""
+    """Indices of all messages before the cut with a failed result; None if not all were labelled."""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """What stands: one truth value per label, in order."""
+    """Labels in a list: one truth value for each, in order."""
 
     failed: tuple[bool, ...]
     constraints: tuple[bool, ...]
     answers: tuple[bool, ...]
     lost: tuple[str, ...]
-    """What does not."""
+    """Labels that are missing."""
 
 
 @dataclass(frozen=True)
 class FailureFlags:
-    """Which turns the planner's evidence takes for failed, beside those that a reader says are."""
+    """Agreement of the planner's evidence with a reader about failed turns."""
 
     right: tuple[str, ...]
     """Ids of turns that both name."""
     false: tuple[str, ...]
-    """That only the evidence names."""
+    """Ids that only the evidence names."""
     missed: tuple[str, ...]
-    """That only the reader names."""
+    """Ids that only the reader names."""
 
     @property
     def precision(self) -> float:
-        """The share of flagged turns that are labelled; 1 when none is flagged."""
+        """Share of flagged turns that are labelled; 1 when none is flagged."""
         flagged = len(self.right) + len(self.false)
         return len(self.right) / flagged if flagged else 1.0
 
     @property
     def recall(self) -> float:
-        """The share of labelled turns that are flagged; 1 when none is labelled."""
+        """Share of labelled turns that are flagged; 1 when none is labelled."""
         labelled = len(self.right) + len(self.missed)
         return len(self.right) / labelled if labelled else 1.0
 
@@ -119,7 +119,7 @@ def _labels(path: Path) -> Labels:
 
 
 def failure_flags(labels: Labels, messages: Sequence[Message]) -> FailureFlags | None:
-    """How the evidence of the `messages` before the cut agrees with the labels; None where not all were labelled."""
+    """Return the agreement of the evidence before the cut with the labels; None if not all were labelled."""
     if labels.failing_messages is None:
         return None
     analysis = analyze(messages[: labels.cut])
@@ -134,7 +134,7 @@ def failure_flags(labels: Labels, messages: Sequence[Message]) -> FailureFlags |
 
 
 def measure_labels(labels: Labels, result: Sequence[Message]) -> Labelled:
-    """Which labels are found in `result`, whatever its white space; an answer needs all of its strings."""
+    """Return the labels found in `result`, white space folded; an answer needs all of its strings."""
     text = one_space(plain_text(result))
 
     def stands(*strings: str) -> bool:

@@ -33,13 +33,13 @@ from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
 
 MOST_TOKENS = 500
-"""As `learned_tokens` may be at most."""
+"""Largest value of `learned_tokens`."""
 
 __all__ = ["add_command", "lines_of_projects", "prompt_of"]
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``learned``."""
+    """Add the command ``learned``."""
     parser = commands.add_parser("learned", help="what conversations teach, for a reader to judge")
     parser.add_argument("places", nargs="+", type=Path, help="transcripts, or folders of them")
     parser.add_argument("--prompts", type=Path, help="write there what a model would be asked, and read nothing")
@@ -86,7 +86,7 @@ def _run(console: Console, options: argparse.Namespace) -> None:
 
 
 def prompt_of(analysis: Analysis) -> str:
-    """What a model reads of a conversation, the system prompt first."""
+    """Return the text that a model reads of a conversation, the system prompt first."""
     prompts, question = load_prompts(), lessons_question(analysis, PlanSettings())
     return f"{question.system(prompts)}\n\n{question.text(prompts)}"
 
@@ -94,7 +94,7 @@ def prompt_of(analysis: Analysis) -> str:
 def lines_of_projects(
     paths: Sequence[Path], answers: Path | None = None, reviews: Path | None = None
 ) -> Iterator[tuple[str, ProposedLine]]:
-    """The lines of each project, as of the day of its last conversation."""
+    """Yield the lines of each project, as of the day of its last conversation."""
     for project, lines in _projects(paths, answers):
         review = reviews / f"{project}.json" if reviews else None
         if review is not None and review.is_file():
@@ -119,7 +119,7 @@ def _day(time: float) -> str:
 
 
 def _time(path: Path) -> float:
-    """When it began, as the file or the time in its id (a UUID of version 7) says; 0 if neither does."""
+    """Return the start of a conversation, by its file or its id (a UUID of version 7); 0 if unknown."""
     match = re.search(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-", path.stem)
     started = json.loads(path.read_text("utf-8")).get("meta", {}).get("started", "")
     if started:

@@ -1,9 +1,8 @@
-"""The cheapest that compactions can be whose moments are chosen by who knows the whole session, and what presets cost.
+"""The least cost of compactions with knowledge of the whole session, beside the cost of presets.
 
-New results are sent whole when they arrive and each compaction leaves a share of the history; every choice of moments
-is weighed, with what a compaction leaves written anew each time, and, as if it never changed, once. A preset that costs
-more than this can be bettered by its triggers; one that costs less leaves less, or sends what is new shortened. Reads
-transcripts, plans nothing, calls no model.
+New results are sent whole, and each compaction leaves a share of the history; every choice of moments is weighed, with
+the left part rewritten each time, and once. A preset that costs more can be improved by its triggers; one that costs
+less leaves less, or shortens new content. Plans nothing and calls no model.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ WINDOW_TOKENS, OUTPUT_TOKENS = 200_000, 20_000
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What is new at each call of a session, in tokens, and what stands before all messages."""
+    """New tokens at each call of a session, and the tokens before all messages."""
 
     new: tuple[int, ...]
     fixed: int = 0
 
 
 def arrivals(path: Path) -> Arrivals:
-    """Of the transcript at `path`, counted as a replay counts."""
+    """Return the arrivals of the transcript at `path`."""
     transcript, counter = read_transcript(path), TokenCounter.for_model()
     new, tokens = list[int](), 0
     for at, message in enumerate(map(plain_message, transcript.messages)):
@@ -51,11 +50,10 @@ def arrivals(path: Path) -> Arrivals:
 
 
 def least_cost(of: Arrivals, read_price: float, kept_share: float, room_tokens: int, *, appends: bool = False) -> float:
-    """Input cost of the whole session, in units of one uncached input token, by the best choice of moments.
+    """Return the input cost of the whole session with the best moments, in units of one uncached input token.
 
-    A compaction before a call leaves `kept_share` of the history up to there, and at most of `room_tokens`; what is
-    new at the call stands behind it, whole. Where it `appends`, all that the one before it left stays as it was and is
-    read; else what it leaves is written anew.
+    A compaction before a call leaves `kept_share` of the history so far, and at most of `room_tokens`; the new messages
+    of the call follow whole. With `appends`, the left part stays and is read; otherwise it is rewritten.
     """
     calls = len(of.new)
     history = [0]
@@ -63,7 +61,7 @@ def least_cost(of: Arrivals, read_price: float, kept_share: float, room_tokens: 
         history.append(history[-1] + tokens)
     kept = [kept_share * min(tokens, room_tokens) for tokens in history]
     rest = [0.0] * (calls + 1)
-    """From a call on that a compaction goes before, or the first one, to the end, without what that leaves."""
+    """Least cost from a call on, if a compaction comes before it."""
     for first in reversed(range(calls)):
         prompt = kept[first] + of.new[first]
         cost = (read_price if first else WRITE_5_MINUTES) * of.fixed + WRITE_5_MINUTES * of.new[first]
@@ -82,7 +80,7 @@ def least_cost(of: Arrivals, read_price: float, kept_share: float, room_tokens: 
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """``least``."""
+    """Add the command ``least``."""
     least = commands.add_parser("least", help="the cheapest moments for compactions, known beforehand, beside presets")
     least.add_argument("places", nargs="+", type=Path)
     least.add_argument("--kept", action="append", type=float, help="share of the history that a compaction leaves")

@@ -19,12 +19,12 @@ from planner.reading.history import read_history
 
 SESSION = re.compile(r"session_\d+")
 CATEGORIES = {1: "several turns", 2: "time", 3: "inference", 4: "one turn"}
-"""The fifth asks for what was never said."""
+"""Categories of questions; the fifth asks for facts that nobody mentioned."""
 BEST = 10
 
 
 def messages_of(conversation):
-    """Its messages, each with who says it, and their ids."""
+    """Return the messages with their senders, and their ids."""
     said = [message for key, value in conversation.items() if SESSION.fullmatch(key) for message in value]
     roles = {conversation["speaker_a"]: "user", conversation["speaker_b"]: "assistant"}
     texts = ((roles[message["speaker"]], f"{message['speaker']}: {message['text']}") for message in said)
@@ -32,7 +32,7 @@ def messages_of(conversation):
 
 
 def questions_of(conversation, ids):
-    """Each question with its category and the evidence that is there."""
+    """Return each question with its category and its evidence."""
     for question in conversation["qa"]:
         evidence = set(question["evidence"]).intersection(ids)
         if question["category"] in CATEGORIES and evidence:
@@ -40,7 +40,7 @@ def questions_of(conversation, ids):
 
 
 def measure(store, conversation):
-    """Hits, questions and seconds by category."""
+    """Return hits, questions and seconds by category."""
     messages, ids = messages_of(conversation)
     history = read_history(messages)
     names = {turn.id: set(ids[turn.start : turn.stop]) for turn in history.turns}

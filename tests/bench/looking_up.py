@@ -26,7 +26,7 @@ from planner.reading.history import read_history
 __all__ = ["MOST_CALLS", "MOST_TOKENS", "add_command", "look_up", "looked_up", "reader_text", "write_record"]
 
 MOST_CALLS, MOST_TOKENS = 5, 1_500
-"""What a session's questions should take; a reader is told, and what they take more is reported."""
+"""Most calls and tokens that a session's questions should take; more is reported."""
 _TOOLS = """
 Where it does not say, you may look into the record that it was made of, by these commands, run in {here}:
 
@@ -55,7 +55,7 @@ def _record(folder: Path, transcript: str) -> Path:
 
 
 def reader_text(closed_book: str, folder: Path, view_id: str) -> str:
-    """What a reader with look-ups gets, of what a reader without them does."""
+    """Return the text for a reader with look-ups, made from that of one without."""
     told = closed_book.replace("look nothing up, and guess nothing", "and guess nothing")
     return told + _TOOLS.format(
         here=Path.cwd(), folder=folder.resolve(), view_id=view_id, calls=MOST_CALLS, tokens=f"{MOST_TOKENS:,}"
@@ -63,7 +63,7 @@ def reader_text(closed_book: str, folder: Path, view_id: str) -> str:
 
 
 def look_up(folder: Path, view_id: str, tool: str, arguments: Sequence[str]) -> str:
-    """What `tool` says, called with `arguments` of the form ``name=value``; noted in the round at `folder`."""
+    """Return the answer of `tool` to `arguments` of the form ``name=value``, noted in the round at `folder`."""
     transcript = json.loads((folder / "sheets" / f"{view_id}.json").read_text("utf-8"))["transcript"]
     with open_store(_record(folder, transcript)) as store:
         record = Visible(lambda: store, history=store.histories()[0].key)
@@ -86,7 +86,7 @@ def _notes(folder: Path, view_id: str) -> Path:
 
 
 def looked_up(folder: Path, view_id: str) -> tuple[int, int] | None:
-    """How often the reader of a view looked something up, and the tokens that came back; None if he did not."""
+    """Return the number of look-ups for a view, and their tokens; None if there were none."""
     path = _notes(folder, view_id)
     notes = list(_read(path)) if path.exists() else []
     return (len(notes), sum(note["tokens"] for note in notes)) if notes else None
@@ -97,7 +97,7 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def add_command(commands: Any) -> None:
-    """The command ``look-up``."""
+    """Add the command ``look-up``."""
     asked = commands.add_parser("look-up", help="what an agent's look-up gives a reader of a round")
     asked.add_argument("folder", type=Path)
     asked.add_argument("view", help="ID of the view")

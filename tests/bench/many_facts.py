@@ -42,7 +42,7 @@ QUESTIONS = 60
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``facts``."""
+    """Add the command ``facts``."""
     parser = commands.add_parser("facts", help="saving and finding facts in a large store")
     parser.add_argument("store", help="a file, a postgresql:// address, or postgresql")
     parser.add_argument("--count", type=int, default=10_000)
@@ -77,7 +77,7 @@ def _run(console: Console, options: argparse.Namespace) -> None:
 
 
 def _fill(console: Console, store: Store, count: int, words: list[str]) -> None:
-    """Have `count` facts in the store."""
+    """Fill the store up to `count` facts."""
     with store.backend.transaction():
         first = len(store.backend.keys("history/"))
     last, raw, before = count // FACTS_A_CONVERSATION, 0, store.size().file_bytes
@@ -91,7 +91,7 @@ def _fill(console: Console, store: Store, count: int, words: list[str]) -> None:
 
 
 def _save_transcripts(console: Console, store: Store, folder: Path) -> None:
-    """Save the originals of the transcripts in `folder`, and say what they take."""
+    """Save the originals of the transcripts in `folder`, and print their size."""
     before, raw, paths = store.size().file_bytes, 0, sorted(folder.glob("*.json"))
     for path in paths:
         read = json.loads(path.read_bytes())
@@ -109,7 +109,7 @@ def _questions(words: list[str]) -> Iterator[str]:
 
 
 def _made(store: Store, number: int, words: list[str]) -> tuple[str, list[ExtractedFact]]:
-    """A conversation that was saved, and its facts, which were not."""
+    """Return a stored conversation, and its facts, which are not stored."""
     chance, kinds, at = random.Random(number), get_args(FactType), 1_790_000_000.0 + number
     starts = [chance.randrange(len(words) - 24) for _ in range(FACTS_A_CONVERSATION)]
     texts = [" ".join(words[start : start + chance.randint(8, 24)]) for start in starts]
@@ -122,7 +122,7 @@ def _made(store: Store, number: int, words: list[str]) -> tuple[str, list[Extrac
 
 
 def _put_in(store: Store, key: str, facts: list[ExtractedFact]) -> int:
-    """Store `facts` as `save_facts` does; how many characters they have."""
+    """Store `facts` as `save_facts` does, and return their characters."""
     with store.backend.transaction(write=True):
         forget_index(store.backend)  # which knows of facts only what `save_facts` notes
         history = find_history(store.backend, key)
@@ -134,7 +134,7 @@ def _put_in(store: Store, key: str, facts: list[ExtractedFact]) -> int:
 
 
 def _taken(works: Sequence[Callable[[], object]]) -> str:
-    """The seconds that they took, by the clock and by the processor: half of them and all but one in a hundred."""
+    """Return the seconds by the clock and by the processor: half of them, and one in a hundred."""
     taken = []
     for work in works:
         began = time.perf_counter(), time.process_time()

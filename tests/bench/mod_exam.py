@@ -37,11 +37,11 @@ __all__ = ["add_command", "client_view", "library_view"]
 MODEL, WINDOW_TOKENS = "claude-opus-5-5", 200_000
 GO_ON = "Go on."
 NO_RESPONSE: Message = {"role": "assistant", "content": [{"type": "text", "text": "No response requested."}]}
-"""What the client says itself behind a result that nobody has answered, when it resumes."""
+"""Message that the client adds after an unanswered result when it resumes."""
 
 
 def library_view(messages: Sequence[Message], answers: Sequence[str]) -> list[Message]:
-    """What `Session.compact` makes of `messages`, ended as the client ends them."""
+    """Return the result of `Session.compact` for `messages`, ended as the client ends them."""
     planner: PlannerChoice = RecordedPlanner(answers) if answers else "rules"
     settings = SessionSettings(window_tokens=WINDOW_TOKENS)
     with (
@@ -52,10 +52,10 @@ def library_view(messages: Sequence[Message], answers: Sequence[str]) -> list[Me
 
 
 def client_view(client: str, transcript: Transcript, answers: Sequence[str]) -> list[Message]:
-    """What `client` sends next, once it has resumed `transcript` and the mod has compacted it.
+    """Return the next request of `client` after it resumed `transcript` and the mod compacted it.
 
     Raises:
-        RuntimeError: it was not the mod that compacted; the text has what the person read.
+        RuntimeError: the mod did not compact; the text has the client's output.
     """
     with tempfile.TemporaryDirectory() as place:
         folder, session, given = Path(place), str(uuid4()), iter(answers)
@@ -80,7 +80,7 @@ def client_view(client: str, transcript: Transcript, answers: Sequence[str]) -> 
 
 
 def _write_log(folder: Path, transcript: Transcript, session: str) -> None:
-    """`transcript` as a session of the client that worked in ``work`` below `folder`: a line a block, as it logs."""
+    """Write `transcript` as a session log of the client, a line for each block."""
     work, home = folder / "work", folder / "home"
     apart = [{**message, "content": [block]} for message in transcript.messages for block in blocks(message)]
     line = {"cwd": str(work), "version": "2.1.330", "userType": "external", "timestamp": "2026-11-01T12:00:00.000Z"}
@@ -94,7 +94,7 @@ def _write_log(folder: Path, transcript: Transcript, session: str) -> None:
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """``mod-exam``."""
+    """Add the command ``mod-exam``."""
     exam = commands.add_parser("mod-exam", help="exams on what Claude Code sends behind the mod, and on our own view")
     exam.add_argument("places", nargs="+", type=Path)
     exam.add_argument("--probes", type=Path, required=True)

@@ -24,28 +24,28 @@ __all__ = ["ModRun", "add_command", "run_client"]
 PROMPTS = ("Build the modules and never delete a file", "Go on with the modules", "And the rest of them")
 COMMAND = "/compact keep what the tests say"
 WINDOW_TOKENS, PERCENT = 100_000, 50
-"""The smallest window that the client lets itself be told, and from which share of it on it compacts."""
+"""Smallest window of the client, and the share at which it compacts."""
 
 
 @dataclass(frozen=True)
 class ModRun:
-    """What a run was like, as the provider and the person saw it."""
+    """Numbers of a run, as the provider and the person saw it."""
 
     seconds: float
     rounds: int
     largest_prompt: int
     compactions: Counter[str]
-    """By what brought them on."""
+    """Compactions by their cause."""
     asked: Counter[str]
-    """How often somebody was asked for a plan or a summary, by how."""
+    """Requests for a plan or a summary, by form."""
     violations: tuple[str, ...]
     bill: Usage
     log: tuple[str, ...]
-    """What the mod told the person."""
+    """Messages of the mod to the person."""
 
 
 def run_client(client: str, rounds: int, *, with_mod: bool) -> ModRun:
-    """Let `client` work for so many rounds, with a compaction on command behind each third."""
+    """Let `client` work for `rounds` rounds, with a compaction on command after each third."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         (folder / "work").mkdir()
@@ -77,7 +77,7 @@ KINDS = {"behind the transcript": FORKED, "by cards": BY_CARDS, "for the client'
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """``mod``."""
+    """Add the command ``mod``."""
     mod = commands.add_parser("mod", help="the mod in the real Claude Code, beside its own compaction")
     mod.add_argument("--client", default="claude", help="the program")
     mod.add_argument("--rounds", type=int, default=200)

@@ -1,4 +1,4 @@
-"""What a transcript's own agent kept when it compacted itself, where its file says: methods beside it, at its size."""
+"""The summary of a transcript's own agent, if its file has one, beside methods of its size."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from planner.reading.messages import Message, blocks
 __all__ = ["OWN_SUMMARY", "own_summary", "summary_cut", "summary_rows", "summary_views"]
 
 OWN_SUMMARY = "own summary"
-"""As a method."""
+"""Name of the method."""
 
 _PIECE = re.compile(r"(.+-s)(\d+)")
-"""The name of one piece of a session that its own agent compacted: ``NAME-s0``, ``NAME-s1``; not ``NAME``."""
+"""Name of one piece of a session that its own agent compacted: ``NAME-s0``, ``NAME-s1``; not ``NAME``."""
 
 
 def own_summary(path: Path) -> str:
-    """What the transcript's own agent kept when it compacted itself; empty where the file holds none."""
+    """Return the agent's own summary; empty if the file has none."""
     if path.suffix != ".json":
         return ""
     document = json.loads(path.read_text("utf-8"))
@@ -34,7 +34,7 @@ def own_summary(path: Path) -> str:
 
 
 def summary_cut(path: Path) -> Cut | None:
-    """Where the agent compacted this piece itself: the next piece, without the summary, is the future."""
+    """Return the cut at which the agent compacted this piece; the next piece is the future."""
     piece = _PIECE.fullmatch(path.stem)
     follower = path.with_name(f"{piece[1]}{int(piece[2]) + 1}{path.suffix}") if piece else path
     summary = own_summary(path)
@@ -52,7 +52,7 @@ def _says(message: Message, text: str) -> bool:
 
 
 def summary_rows(path: Path, names: Sequence[str]) -> list[EvaluationRow]:
-    """The summary itself and the methods called `names`, at its size; nothing where there is no such cut."""
+    """Return rows of the summary and of the methods `names` at its size; none without such a cut."""
     cut = summary_cut(path)
     if cut is None:
         return []
@@ -63,7 +63,7 @@ def summary_rows(path: Path, names: Sequence[str]) -> list[EvaluationRow]:
 
 
 def summary_views(sample: ExamSample, path: Path, names: Sequence[str]) -> Iterator[ExamView]:
-    """The summary of the sample's transcript at `path` and what methods make at its size; nothing without one.
+    """Return views of the summary and of methods at its size; none without one.
 
     A recorded method is left out where ``TRANSCRIPT@summary`` was not recorded.
     """

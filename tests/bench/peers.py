@@ -18,7 +18,7 @@ __all__ = ["PEERS", "clear_tool_uses", "headroom", "trim_messages"]
 
 Peer = Callable[[Sequence[Message], str, int], list[Message]]
 HEADROOM_MODEL = "claude-sonnet-4-5"
-"""Only names the form of the messages; nothing is sent to it."""
+"""Model that only names the form of the messages; nothing is sent to it."""
 
 
 def _package(name: str) -> Any:
@@ -112,4 +112,4 @@ PEERS: dict[str, Peer] = {
     "clear_tool_uses": clear_tool_uses,
     "headroom": headroom,
 }
-"""By name."""
+"""Peers by name."""

@@ -70,7 +70,7 @@ def _with_results(message: Message, change: Callable[[str], str]) -> Message:
 
 
 def best_lines(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """The lines richest in specifics not yet covered, by frequency and recency: a bag of lines."""
+    """Return the lines richest in specifics not yet covered, by frequency and recency: a bag of lines."""
     lines = [line[:400] for piece in pieces(messages) for line in piece.splitlines() if line.strip()]
     names = [frozenset(specifics(line)) for line in lines]
     tokens = [text_tokens(line) + 1 for line in lines]
@@ -97,14 +97,14 @@ def best_lines(messages: Sequence[Message], _task: str, target_tokens: int) -> l
 
 
 def _weights(names: Sequence[Iterable[str]]) -> dict[str, float]:
-    """More for the more frequent and the more recent, by the places where each name stands."""
+    """Return weights of names, more for frequent and recent ones."""
     counts = Counter(name for own in names for name in own)
     last = {name: place for place, own in enumerate(names) for name in own}
     return {name: count * (1 + last[name] / len(names)) for name, count in counts.items()}
 
 
 def specifics_list(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """A bare list of the specifics, the most frequent and recent first."""
+    """Return a bare list of the specifics, the most frequent and recent first."""
     texts = pieces(messages)
     weights = _weights([specifics(line) for text in texts for line in text.splitlines()])
     ranked = sorted(weights, key=lambda name: -weights[name])

@@ -1,10 +1,9 @@
-"""``python -m tests.bench planned PLACE… --out DIR --ratio 0.05``: transcripts planned by answers that somebody else
-asks a model for.
+"""``python -m tests.bench planned PLACE… --out DIR --ratio 0.05``: plans by answers that somebody else asks a model
+for.
 
-For each transcript and ratio ``DIR/NAME@RATIO.prompt.txt`` is written, to be answered beside it in
-``NAME@RATIO.answer.txt``; a long history has ``prompt-1``, ``prompt-2`` and on, of which the last is written once the
-others are answered. Where all answers are there the view is, for a reader: ``NAME@RATIO.view.txt``. Run it again after
-every answer; asks nobody itself.
+Writes ``DIR/NAME@RATIO.prompt.txt`` for each transcript and ratio, to be answered in ``NAME@RATIO.answer.txt``. A long
+history has ``prompt-1``, ``prompt-2`` and on; the last one follows when the others are answered. With all answers it
+writes the view, ``NAME@RATIO.view.txt``. Run it again after every answer.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ __all__ = ["PlannedView", "add_command", "planned_views"]
 
 @dataclass(frozen=True)
 class PlannedView:
-    """One transcript at one ratio."""
+    """Transcript at one ratio."""
 
     name: str
     """``NAME@RATIO``."""
     missing: str = ""
-    """What is to be answered first; empty if nothing is."""
+    """Prompt to answer next; empty if there is none."""
     size: float = 0.0
-    """Of the view, as a share of the history's tokens by o200k."""
+    """Size of the view, as a share of the history's tokens by o200k."""
     brief_words: int = 0
     findings: tuple[str, ...] = ()
-    """Codes of what was wrong with the answer."""
+    """Codes of the answer's findings."""
 
 
 def planned_views(transcript: Transcript, name: str, ratios: list[float], out: Path) -> Iterator[PlannedView]:
-    """The views of `transcript` in `out`, or what is to be answered first."""
+    """Return the views of `transcript` in `out`, or the prompts to answer first."""
     whole = message_tokens(transcript.messages)
     for ratio in ratios:
         sample = f"{name}@{ratio:g}"
@@ -62,7 +61,7 @@ def planned_views(transcript: Transcript, name: str, ratios: list[float], out: P
 
 
 def add_command(commands: Any) -> None:
-    """`planned` among the commands of ``python -m tests.bench``."""
+    """Add the command ``planned``."""
     parser = commands.add_parser("planned", help="prompts of transcripts to be answered, and views from the answers")
     parser.add_argument("places", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="where prompts, answers and views are")

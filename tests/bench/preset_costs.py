@@ -1,8 +1,7 @@
-"""Every preset on every transcript and window: what was sent, what it would have cost, what went wrong.
+"""Every preset on every transcript and window: requests, cost and problems.
 
-Simulates; calls no model. Counts are the conservative ones of a session without calibration. The bill alone says
-nothing, the cheapest context is an empty one: counted, too, is how much of what the agent's next message takes from
-the past stood in what it was sent.
+Simulates; calls no model. Counts are the conservative ones of an uncalibrated session. The cheapest context is an empty
+one, so it also counts how many of the names that the agent's next message takes from the past were in its prompt.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ __all__ = ["PresetJob", "PresetRun", "PresetTotal", "count_needs", "measure_pres
 
 @dataclass(frozen=True, slots=True)
 class PresetJob:
-    """One transcript through one preset at one window."""
+    """Transcript, preset and window of one run."""
 
     path: Path
     preset: str
@@ -37,7 +36,7 @@ class PresetJob:
 
 @dataclass(frozen=True, slots=True)
 class PresetRun:
-    """How it went."""
+    """Numbers of one run."""
 
     transcript: str
     preset: str
@@ -48,47 +47,47 @@ class PresetRun:
     invalidated_tokens: int
     peak_tokens: int
     exceeded: int
-    """Calls whose prompt was over what it may have."""
+    """Calls with a prompt over the limit."""
     violations: int
     unrestorable: int
     needed: int
-    """Names that the agent's messages take from before them."""
+    """Names in the agent's messages that it took from before."""
     met: int
-    """How many of these stood in what was sent."""
+    """Number of these that its prompt contained."""
     costs: tuple[float, ...]
-    """At each of `CACHE_READ_PRICES`, in uncached input tokens."""
+    """Costs at each of `CACHE_READ_PRICES`, in uncached input tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class PresetTotal:
-    """All rows of one preset at one window."""
+    """Rows of one preset at one window."""
 
     preset: str
     window_tokens: int
     rows: tuple[PresetRun, ...]
 
     def sum(self, name: str) -> int:
-        """Over all transcripts."""
+        """Return the sum of a field over all transcripts."""
         return sum(getattr(row, name) for row in self.rows)
 
     @property
     def exceeded_transcripts(self) -> int:
-        """Transcripts in which a prompt was too long."""
+        """Number of transcripts with a prompt that was too long."""
         return sum(row.exceeded > 0 for row in self.rows)
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """Over all transcripts, at each read price."""
+        """Costs over all transcripts, at each read price."""
         return tuple(map(sum, zip(*(row.costs for row in self.rows), strict=True)))
 
 
 PRICED_MODELS = ("", "claude-sonnet-5-5", "claude-fable-5-1")
-"""One for each of `CACHE_READ_PRICES`."""
+"""One model for each of `CACHE_READ_PRICES`."""
 
 
 def run_preset(job: PresetJob) -> PresetRun:
-    """One row, with stores of its own: ``relevance`` decides by the price of a model and runs with one of each price;
-    of its names count those of the run that kept the fewest."""
+    """Return one row; ``relevance`` depends on prices and runs once for each, and the run with the fewest names
+    counts."""
     transcript = read_transcript(job.path)
     models = PRICED_MODELS if job.preset == RELEVANCE.name else PRICED_MODELS[:1]
     runs = [_replayed(job, transcript, model) for model in models]
@@ -140,9 +139,9 @@ def measure_presets(
     replace: bool = False,
     processes: int = 1,
 ) -> Iterator[PresetRun]:
-    """A row for each combination, in the order in which they are done.
+    """Yield a row for each combination as it is done.
 
-    With `replace` the simulated agents replace their lists by what they got, else they let them grow.
+    With `replace` the simulated agents replace their lists by the results; otherwise they keep growing.
     """
     jobs = [PresetJob(path, preset, window, replace) for path in paths for window in windows for preset in presets]
     if processes == 1:
@@ -154,7 +153,7 @@ def measure_presets(
 
 
 def preset_totals(rows: Iterable[PresetRun]) -> list[PresetTotal]:
-    """By window, then by cost at the general read price."""
+    """Return the totals by window, then by cost at the general read price."""
     groups: dict[tuple[int, str], list[PresetRun]] = {}
     for row in rows:
         groups.setdefault((row.window_tokens, row.preset), []).append(row)
@@ -163,10 +162,10 @@ def preset_totals(rows: Iterable[PresetRun]) -> list[PresetTotal]:
 
 
 def count_needs(calls: Iterable[ReplayedCall], messages: Sequence[object]) -> tuple[int, int]:
-    """How many names the agent's messages take from before them, and how many of these they could read there.
+    """Return how many names the agent's messages take from before, and how many of these were in their prompts.
 
-    Names are paths, URLs, identifiers and numbers of three digits or more, each counted once a message. `messages`
-    is the transcript that `calls` were replayed from; what it holds up to a call is what the agent was shown then.
+    Names are paths, URLs, identifiers and numbers of three digits or more, counted once a message. `messages` is the
+    transcript of `calls`.
     """
     texts = _Texts()
     needed = met = 0
@@ -186,7 +185,7 @@ def _written(message: object) -> set[str]:
 
 
 class _Texts:
-    """The text of each message, read once for each object."""
+    """Texts of messages, read once for each object."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, str]] = {}

@@ -1,7 +1,7 @@
-"""What the proxy adds to a request, and what it holds under load: ``python -m tests.bench.proxy_load``.
+"""Time that the proxy adds to a request, and its memory under load: ``python -m tests.bench.proxy_load``.
 
-Times to the first byte of a stream with and without it, and the memory of its process with many conversations at
-once. Against the test server on this machine, whose own work is in both columns.
+Measures the first byte of a stream with and without it, and the memory of its process with many conversations. The test
+server on this machine is in both columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOKENS_PER_ROUND = 1_000
 
 
 def conversation(name: str, rounds: int) -> list[dict[str, Any]]:
-    """A task and so many rounds of one call, about 1,000 tokens each."""
+    """Return a task and `rounds` rounds of one call, about 1,000 tokens each."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"Check the modules of {name}."}]
     for number in range(rounds):
         call = {"type": "tool_use", "id": f"{name}_{number}", "name": "bash", "input": {"command": f"check {number}"}}
@@ -39,17 +39,17 @@ def conversation(name: str, rounds: int) -> list[dict[str, Any]]:
 
 
 class RunningProxy:
-    """A proxy in a process of its own; a context manager. On a file of its own, unless a `store` is named."""
+    """Proxy in a process of its own, as a context manager, with its own file or the named `store`."""
 
     def __init__(self, upstream: str, window_tokens: int, store: str = "") -> None:
-        """Nothing runs yet."""
+        """Prepare it without starting."""
         self._folder = tempfile.TemporaryDirectory()
         options = ["--upstream", upstream, "--window", str(window_tokens), "--planner", "rules"]
         self._options = [*options, "--store", store or f"{self._folder.name}/store.db"]
         self.url = ""
 
     def start(self) -> None:
-        """Wait until it says where it is, which is where it was before."""
+        """Start it and wait for its address."""
         port = self.url.rpartition(":")[2] or "0"
         command = program("proxy", "--port", port, *self._options)
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -58,21 +58,21 @@ class RunningProxy:
         threading.Thread(target=self._process.stderr.read, daemon=True).start()
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill it."""
         self._process.kill()
         self._process.wait()
 
     @property
     def process_id(self) -> int:
-        """Of the process that runs, or ran last."""
+        """Id of the running or last process."""
         return self._process.pid
 
     def compactions(self) -> int:
-        """What it has counted."""
+        """Number of its compactions."""
         return self._metric("compactor_compactions_total")
 
     def open_conversations(self) -> int:
-        """Whose sessions it holds; none if it is not there."""
+        """Number of its open sessions; 0 if it does not run."""
         try:
             return self._metric("compactor_open_conversations")
         except httpx.TransportError:
@@ -83,7 +83,7 @@ class RunningProxy:
         return sum(int(float(line.split()[-1])) for line in lines if line.startswith(f"{name} "))
 
     def __enter__(self) -> RunningProxy:
-        """It listens."""
+        """Start it."""
         self.start()
         return self
 
@@ -95,7 +95,7 @@ class RunningProxy:
 
 
 def first_bytes(url: str, tokens: int, requests: int) -> list[float]:
-    """Seconds to the first byte of each streamed answer in a growing conversation of so many tokens."""
+    """Return the seconds to the first byte of each streamed answer in a growing conversation."""
     rounds = tokens // _TOKENS_PER_ROUND
     whole, seconds = conversation("load", rounds + requests), []
     with httpx.Client(timeout=120) as client:
@@ -112,7 +112,7 @@ def first_bytes(url: str, tokens: int, requests: int) -> list[float]:
 
 
 def _talk_at_once(url: str, conversations: int, rounds: int) -> None:
-    """So many conversations at once, each sent anew after every round."""
+    """Run `conversations` conversations at once, each sent again after every round."""
 
     def talk(number: int) -> None:
         whole = conversation(f"talk{number}", rounds)
@@ -129,7 +129,7 @@ def _talk_at_once(url: str, conversations: int, rounds: int) -> None:
 
 
 def resident_mb(process_id: int) -> float:
-    """Resident memory of a process, where ``/proc`` says it; 0 of one that has ended."""
+    """Return the resident memory of a process from ``/proc``; 0 after its end."""
     pages = Path(f"/proc/{process_id}/statm")
     return int(pages.read_text().split()[1]) * 4096 / 2**20 if pages.exists() else 0.0
 

@@ -1,7 +1,7 @@
-"""Suites that nobody here wrote, as one command each: what of their literal items stands in the views by rules.
+"""Public suites as one command each: the literal items that views by rules contain.
 
 ``python -m tests.bench compactbench TEMPLATES`` and ``python -m tests.bench side-constraints FILE TRANSCRIPTS…``. Their
-data is read from where the reader has it and never kept: `docs/evaluation.md` says where it comes from. Asks no model.
+data is read where it was downloaded and never stored; CONTRIBUTING names its source. Asks no model.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ ITEM_TYPES = {
     "entity_integrity": "entities",
     "forbidden_behavior_retention": "forbidden",
 }
-"""The types of CompactBench whose items may ask for words that stand; its others judge what a model writes."""
+"""Types of CompactBench with literal items; the others judge a model's text."""
 HARD = "This is an important constraint: for the rest of this session. "
 FRAMINGS = {"hard": HARD, "session": "For the rest of this session. ", "plain": ""}
-"""How compaction-integrity puts a side constraint: its strongest way, its default, and the bare sentence."""
+"""Framings of a side constraint in compaction-integrity: the strongest, the default, and the bare sentence."""
 PLACES = ("top", "middle")
-"""In front of the user's first words, and of the middle ones."""
+"""Places of a constraint: before the user's first words, and before the middle ones."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One item held against one view."""
+    """Item checked against one view."""
 
     group: str
-    """What is counted together."""
+    """Group of the count."""
     place: str
-    """Where the item is from: the case or the transcript, and its key."""
+    """Source of the item: case or transcript, and its key."""
     wanted: str
-    """What has to stand, in any case and spacing."""
+    """Text to find, in any case and spacing."""
     view: str
 
     @property
     def stands(self) -> bool:
-        """True if it does."""
+        """True if the view contains it."""
         return _folded(self.wanted) in _folded(self.view)
 
 
@@ -63,7 +63,7 @@ def _folded(text: str) -> str:
 
 
 def ask_chats(templates: Path, difficulty: str, seeds: Iterable[int], ratio: float, method: str) -> Iterator[Asked]:
-    """The items of CompactBench's `templates` that a literal string answers, for every seed.
+    """Yield the literal items of CompactBench's `templates` for every seed.
 
     Raises:
         SettingsError: the package ``compactbench`` is not installed, or there is no such method.
@@ -94,10 +94,10 @@ def _view(messages: Sequence[Message], task: str, ratio: float, method: str) -> 
 
 
 def read_constraints(path: Path) -> list[str]:
-    """The side constraints in `path`, ``sssc.py`` of compaction-integrity, which is read and not run.
+    """Return the side constraints in `path`, ``sssc.py`` of compaction-integrity, which is parsed and not run.
 
     Raises:
-        TranscriptError: it has no list of them.
+        TranscriptError: it contains no list of them.
     """
     try:
         statements = ast.parse(path.read_text("utf-8")).body
@@ -110,7 +110,7 @@ def read_constraints(path: Path) -> list[str]:
 def ask_constraints(
     paths: Iterable[Path], constraints: Sequence[str], framings: Sequence[str], ratio: float, method: str
 ) -> Iterator[Asked]:
-    """Each constraint in each framing, put at the top and in the middle of each transcript, one at a time."""
+    """Yield each constraint in each framing, at the top and in the middle of each transcript."""
     for path in paths:
         transcript = read_transcript(path)
         for framing in framings:
@@ -123,7 +123,7 @@ def ask_constraints(
 
 
 def _with_words(messages: Sequence[Message], words: str, place: str) -> list[Message]:
-    """`messages` with `words` before the user's own at `place`; results that tools gave back are not his."""
+    """Return `messages` with `words` before the user's own at `place`; tool results are not the user's."""
     own = [at for at, message in enumerate(messages) if _is_words(message)]
     at = own[0] if place == "top" else own[len(own) // 2]
     text, *rest = blocks(messages[at])
@@ -136,7 +136,7 @@ def _is_words(message: Message) -> bool:
 
 
 def shares(items: Iterable[Asked]) -> dict[str, tuple[int, int]]:
-    """How many stand and how many were asked for, by group."""
+    """Return found and all items by group."""
     counts: dict[str, tuple[int, int]] = {}
     for item in items:
         standing, asked = counts.get(item.group, (0, 0))
@@ -145,7 +145,7 @@ def shares(items: Iterable[Asked]) -> dict[str, tuple[int, int]]:
 
 
 def add_commands(commands: Any) -> None:
-    """The commands of both suites."""
+    """Add the commands of both suites."""
     chats = commands.add_parser("compactbench", help="the literal items of CompactBench")
     chats.add_argument("templates", type=Path, help="its folder benchmarks/public/elite_practice")
     chats.add_argument("--difficulty", default="elite", choices=("easy", "medium", "hard", "elite"))

@@ -1,4 +1,4 @@
-"""Exams and labels as developers hold them: with the agents' own summaries, readers' grades, and labels by reading."""
+"""Exams and labels for developers: with the agents' own summaries, readers' grades, and labels made by reading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.bench.own_summary import summary_rows, summary_views
 __all__ = ["SUMMARY", "print_exams", "print_labels"]
 
 SUMMARY = 0.0
-"""As a target: the size of the agent's own summary."""
+"""Target that means the size of the agent's own summary."""
 
 
 def print_exams(
@@ -35,8 +35,8 @@ def print_exams(
     *,
     look_ups: bool = False,
 ) -> None:
-    """The literal scores; and the grades in `sheets`, or of the round in `round_folder`, which goes a step on, with
-    the records that readers may look into if there are `look_ups`."""
+    """Print the literal scores, and the grades in `sheets` or of the round in `round_folder`, which advances; with
+    `look_ups` also of readers with tools."""
     views = list(_views(places, probes, methods, targets, round_folder if look_ups else None))
     shown = [view for view, _ in views]
     notes = []
@@ -72,7 +72,7 @@ def print_exams(
 def _views(
     places: Sequence[Path], probes: Path, methods: Sequence[str], targets: Sequence[float], records: Path | None
 ) -> Iterator[tuple[ExamView, float]]:
-    """Each view with the target it was made for; histories are stored in the round at `records`, if one is named."""
+    """Yield each view with its target; store histories in the round at `records`, if one is named."""
     paths = transcript_files(places)
     by_name = {path.stem: path for path in paths}
     for sample in exam_samples(read_exams([probes]), paths):
@@ -87,8 +87,8 @@ def _views(
 def print_labels(
     console: Console, places: Sequence[Path], labels: Path, methods: Sequence[str], ratios: Sequence[float]
 ) -> None:
-    """What of the labels stands in what each method leaves, how the evidence's failures agree with them, and what
-    survives beside the agents' own summaries."""
+    """Print the labels that each method keeps, the evidence's agreement with them, and survival beside the agents' own
+    summaries."""
     known, paths = read_labels([labels]), transcript_files(places)
     table = _table("transcript", "method", "target", "failed", "constraints", "answers", "precision", "recall")
     for path in (path for path in paths if path.stem in known):

@@ -1,7 +1,7 @@
-"""Many compactions in a row on a growing history: what the planner reads for them, and what stands after each.
+"""Many compactions in a row on a growing history: tokens the planner reads, and early content left after each.
 
-Counts lines of the early turns word for word, and holds an exam on the last view. With recorded answers, what a model
-still has to answer is written beside them, one round at a time: each prompt depends on the answers before it.
+Counts lines of the early turns word for word, and runs an exam on the last view. With recorded answers, missing ones
+are written as prompts, one round at a time, since each prompt depends on earlier answers.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from planner.reading.tokens import TokenCounter
 __all__ = ["AnsweredRounds", "CompactionRound", "CompactionRounds", "MeteredPlanner", "compact_in_rounds"]
 
 FIRST_SHARE = 0.4
-"""The first compaction comes when so much of the transcript is there, the last at its end."""
+"""Share of the transcript at the first compaction; the last is at its end."""
 EARLIEST_SHARE = 0.5
-"""Of what is there at the first compaction, this share of the turns is called early."""
+"""Share of the turns at the first compaction that count as early."""
 
 
 @dataclass
 class MeteredPlanner:
-    """Passes on to `planner` and adds up what it read and wrote."""
+    """Planner that adds up the usage of `planner`."""
 
     planner: Planner
     usages: list[Usage] = field(default_factory=list)
-    """Of each proposal, in order."""
+    """Usage of each proposal, in order."""
 
     @property
     def input_tokens(self) -> int:
-        """What was read for all proposals together."""
+        """Input tokens of all proposals together."""
         return sum(usage.read_tokens for usage in self.usages)
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """The proposal of the planner inside.
+        """Return the proposal of the inner planner.
 
         Raises:
-            PlannerUnavailable: as the planner inside does.
+            PlannerUnavailable: as the inner planner does.
         """
         proposal = self.planner.propose(request)
         self.usages.append(proposal.provenance.usage)
@@ -58,16 +58,16 @@ class MeteredPlanner:
 
 @dataclass(frozen=True)
 class AnsweredRounds:
-    """Plans each history of one transcript by the answers recorded for its length: ``NAME@MESSAGES.answer.txt``."""
+    """Planner by answers recorded for the length of a history: ``NAME@MESSAGES.answer.txt``."""
 
     folder: Path
     transcript: str
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """The proposal that the answers are.
+        """Return the recorded proposal.
 
         Raises:
-            NotRecorded: there are none for this length; the prompt was written.
+            NotRecorded: there is none for this length; the prompt was written.
             PlannerUnavailable: an answer cannot be used.
         """
         sample = f"{self.transcript}@{len(request.history.messages)}"
@@ -76,17 +76,17 @@ class AnsweredRounds:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRound:
-    """After one compaction."""
+    """Numbers after one compaction."""
 
     history_tokens: int
     sent_tokens: int
-    """Both by the counter that plans use, which never counts less than a provider."""
+    """Tokens sent, by the counter of plans, which never undercounts."""
     planner_input_tokens: int
-    """What the planner has read so far, in all rounds together, as it says."""
+    """Tokens read by the planner in all rounds so far."""
     demands: tuple[int, int]
-    """Lines of the user's binding words in the early turns: how many still stand, of how many."""
+    """Lines of demands in the early turns: left, and all."""
     failures: tuple[int, int]
-    """Lines that show a failure there, likewise."""
+    """Lines of failures in the early turns: left, and all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +95,15 @@ class CompactionRounds:
 
     rounds: tuple[CompactionRound, ...]
     unplanned: int
-    """Rounds in which the planner gave no plan, and the session went on without it."""
+    """Rounds without a plan."""
     exam_score: float | None
-    """Literal, of the last view; None without an exam."""
+    """Literal score of the last view; None without an exam."""
     exam_score_from_scratch: float | None
-    """Of one plan of the whole history, at the size of the last view; None without one."""
+    """Literal score of one plan of the whole history at the same size; None without one."""
 
     @property
     def planner_input_ratio(self) -> float:
-        """What the planner read for all rounds, over the tokens of the whole history."""
+        """Tokens read by the planner in all rounds, divided by those of the history."""
         return self.rounds[-1].planner_input_tokens / max(1, self.rounds[-1].history_tokens)
 
 
@@ -169,7 +169,7 @@ def _round(
 
 @dataclass(frozen=True, slots=True)
 class _EarlyLines:
-    """What of the early turns is looked for after each round."""
+    """Lines of the early turns to look for after each round."""
 
     demands: tuple[str, ...]
     failures: tuple[str, ...]
@@ -184,5 +184,5 @@ def _early_lines(messages: Sequence[Message]) -> _EarlyLines:
 
 
 def _stands(line: str, evidence: Evidence, text: str) -> bool:
-    """True if `text` holds `line`: as it is, in a turn that is kept, or without the root of paths, in a note."""
+    """Return True if `text` contains `line`, in a kept turn or, without the root of paths, in a note."""
     return any(one_space(form) in text for form in (line, evidence.shown(clean(line))))

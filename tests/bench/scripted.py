@@ -1,6 +1,6 @@
-"""A planner that is asked what the model would be asked, and answers by rules: for the bill, and for what carries on.
+"""A planner that is asked the model's questions and answers by rules, for measuring cost and carrying on.
 
-Its page is as long as the model is told, so that the questions after it are as long as real ones.
+Its page is as long as the model's would be, so that later questions are as long as real ones.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["ScriptedPlanner"]
 
 STATEMENT_WORDS = 30
 EARLIER_SHARE = 0.7
-"""Of the page, what the statements of the page before keep at most."""
+"""Largest share of the page for statements of the earlier page."""
 
 
 class ScriptedPlanner:
-    """Answers the questions about a history with a page of what rules read off it and what the agent said."""
+    """Planner that answers questions with a page of rules' statements and the agent's words."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """The proposal that the answers are; its usage is what was to be read."""
+        """Return the answers as a proposal, with the size of the questions as usage."""
         answers = [_answer(request)] * len(rendered_prompts(request))
         return RecordedPlanner(answers).propose(request)
 
@@ -44,7 +44,7 @@ def _answer(request: PlanRequest) -> str:
 
 
 def _said(turns: Sequence[TurnEvidence]) -> Iterable[Statement]:
-    """The first words of the agent in each turn."""
+    """Yield the first words of the agent in each turn."""
     for turn in reversed(turns):
         words = next((line.text.split() for line in turn.lines if line.part == "assistant" and line.text.strip()), [])
         if words:

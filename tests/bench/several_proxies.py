@@ -1,6 +1,7 @@
-"""What round-robin over two proxies on one PostgreSQL costs beside one proxy, and what a killed proxy and a database
-that is started anew cost: ``python -m tests.bench proxies``; with ``--seconds`` the calls are spread over so many, and
-memory is shown by time. Needs the server's programs; everything on this machine.
+"""The cost of round-robin over two proxies on one PostgreSQL, beside one proxy, and of a killed proxy and a restarted
+database: ``python -m tests.bench proxies``.
+
+With ``--seconds`` the calls are spread over that time, and memory is shown by time. Needs PostgreSQL's programs.
 """
 
 from __future__ import annotations
@@ -28,41 +29,41 @@ __all__ = ["add_command"]
 _MODEL = "claude-opus-5-5"
 _WINDOW = 14_000
 _PROVIDERS_WINDOW = 24_000
-"""With room for the calls that come while the database is away: ten times as fast as those of agents."""
+"""Window with room for calls while the database is away, ten times as fast as an agent's."""
 _TOO_LONG = 22
-"""The rule of the test server that says so."""
+"""Rule of the test server for a prompt that is too long."""
 _NO_REQUEST = Request({}, {})
 _SAMPLES = 15
 _DOWN_SECONDS = 2.0
-"""So long the database is not there."""
+"""Seconds without the database."""
 _TRIES = 5
-"""A balancer sends on what a proxy did not answer; so many of them fail together only where none is left."""
+"""Tries of a balancer; all fail only if no proxy is left."""
 
 
 @dataclass
 class _Run:
-    """One way to send the same conversations."""
+    """Way to send the same conversations."""
 
     name: str
     proxies: int
     route: Callable[[int, int], int]
-    """From the client and the number of its call to a proxy."""
+    """Proxy for a client and the number of its call."""
     troubles: bool = False
-    """One proxy is killed and started anew, then the database."""
+    """True if one proxy and then the database are killed and restarted."""
     calls: int = 0
     errors: int = 0
-    """Calls that a client saw fail."""
+    """Calls that failed for a client."""
     repeated: int = 0
-    """Calls that a balancer has sent on, for the proxy had gone."""
+    """Calls that the balancer repeated after a proxy was gone."""
     invalid: int = 0
     too_long: int = 0
-    """Lists that were valid but for their length: nothing is compacted while the database is away."""
+    """Valid lists that were too long, since nothing is compacted without the database."""
     compactions: int = 0
     bill: Usage = field(default_factory=Usage)
     memory: list[int] = field(default_factory=list)
     """Megabytes of all proxies together, at even distances."""
     open: list[int] = field(default_factory=list)
-    """Sessions of all proxies together, then."""
+    """Open sessions of all proxies together, at the same times."""
     started: float = 0.0
     seconds: float = 0.0
 
@@ -77,13 +78,13 @@ def _runs() -> list[_Run]:
 
 
 def _answering(request: Request) -> list[dict[str, object]]:
-    """The next round of the conversation that the client plays, in the model's own words."""
+    """Return the next round of the client's conversation in the model's words."""
     number = sum(message["role"] == "assistant" for message in request.messages)
     return [say(f"Check {number}, of {len(request.raw)} bytes."), use("bash", command=f"check {number}")]
 
 
 class _Clients:
-    """So many clients at once, each with one conversation after the other."""
+    """Clients that each run one conversation after the other."""
 
     def __init__(self, run: _Run, proxies: list[RunningProxy], options: argparse.Namespace) -> None:
         self.run, self.proxies, self.options = run, proxies, options
@@ -92,7 +93,7 @@ class _Clients:
         self._lock = threading.Lock()
 
     def play(self) -> None:
-        """Hold all conversations."""
+        """Run all conversations."""
         with ThreadPoolExecutor(self.options.clients) as threads:
             list(threads.map(self._client, range(self.options.clients)))
 
@@ -167,7 +168,7 @@ def _measured(run: _Run, options: argparse.Namespace) -> _Run:
 
 
 def _let_go(server: MessagesServer) -> None:
-    """Keep of what has arrived what is counted in the end, without the lists."""
+    """Drop the lists of requests that were counted."""
     for at, exchange in enumerate(server.exchanges):
         if exchange.request is not _NO_REQUEST:
             server.exchanges[at] = replace(exchange, request=_NO_REQUEST, content=())
@@ -176,7 +177,7 @@ def _let_go(server: MessagesServer) -> None:
 def _due(
     total: int, proxies: list[RunningProxy], database: PostgresServer, *, troubles: bool
 ) -> Iterator[tuple[float, Callable[[_Run], object]]]:
-    """What is done once so many calls were made, in order."""
+    """Yield the actions by number of calls, in order."""
 
     def measure(run: _Run) -> None:
         run.memory.append(round(sum(resident_mb(proxy.process_id) for proxy in proxies)))
@@ -242,7 +243,7 @@ def _print(console: Console, options: argparse.Namespace) -> None:
 
 
 def add_command(commands: Any) -> None:
-    """``proxies``."""
+    """Add the command ``proxies``."""
     command = commands.add_parser("proxies", help="what several proxies on one PostgreSQL cost beside one")
     command.add_argument("--clients", type=int, default=20)
     command.add_argument("--conversations", type=int, default=15, help="of each client, one after the other")

@@ -1,7 +1,6 @@
-"""What planning, applying and a session cost in time and memory, as ratios to one tiktoken pass over the same text.
+"""Time and memory of planning, applying and a session, as ratios to one tiktoken pass over the same text.
 
-Processor time of this machine, in one run, medians; says nothing about what is sent. Other packages stand beside on the
-same list.
+Processor time of this machine, in one run, medians. Other packages are measured on the same list.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ __all__ = ["Timing", "made_session", "measure_speed"]
 
 RATIO = 0.1
 NEW_TURNS = 10
-"""Behind what a session has planned already."""
+"""New turns after those that a session has planned."""
 STEADY_CALLS = 20
 REPEATS = 5
 ROOMY_TOKENS = 10**8
-"""A window in which nothing is compacted but on demand, and then to half of what came."""
+"""Window in which nothing is compacted but on demand, and then to half."""
 IMPORTS = {
     "import planner": 0.15,
     "from pydantic import create_model; create_model('Model')": None,
@@ -48,8 +47,8 @@ IMPORTS = {
     "from applier import apply": None,
     "from planner import plan_compaction; plan_compaction([], '', planner='rules')": None,
 }
-"""What a process does first, and in how many seconds: the packages load a name when it is asked for. Of what a plan is
-made of the first model of pydantic's is most."""
+"""Seconds for a process's first step: the packages load a name when it is used, and most of a plan's time is the first
+pydantic model."""
 VERBS = ("load", "save", "parse", "send", "merge", "check", "render", "fetch")
 NOUNS = ("report", "token", "session", "row", "deadline", "header", "account", "cache", "worker", "invoice")
 TASK = "Make the report job stop in time"
@@ -57,18 +56,18 @@ TASK = "Make the report job stop in time"
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One row."""
+    """Row of the table."""
 
     what: str
     value: float
     unit: str
     """``passes`` of tiktoken over the same text, ``seconds``, ``milliseconds``, or ``times`` the history's JSON."""
     limit: float | None = None
-    """What it must not exceed, where that was set."""
+    """Limit, if there is one."""
 
 
 def measure_speed(tokens: int = 150_000) -> Iterator[Timing]:
-    """All rows, in order, as they are done; on a session of `tokens` tokens that is made up."""
+    """Yield all rows as they are done, on a made-up session of `tokens` tokens."""
     messages = made_session(tokens)
     text = plain_text(messages)
     one_pass = _median(_encode, text)
@@ -94,8 +93,7 @@ def _planning(messages: list[Message], text: str) -> Iterator[Timing]:
 
 
 def _passes(text: str, measure: Callable[[], float], repeats: int = REPEATS) -> float:
-    """The seconds that `measure` gives, in passes over `text`; the median of several, each between two passes: what
-    else the machine does changes from one second to the next."""
+    """Return the seconds of `measure` in passes over `text`: the median of several, each between two passes."""
     ratios = []
     for _ in range(repeats):
         before, taken, behind = _seconds(_encode, text), measure(), _seconds(_encode, text)
@@ -104,7 +102,7 @@ def _passes(text: str, measure: Callable[[], float], repeats: int = REPEATS) -> 
 
 
 def _small() -> Timing:
-    """What a plan costs however little there is to plan."""
+    """Measure a plan of almost nothing."""
     messages = made_session(200)[:4]
     taken = [_seconds(_plan, messages) for _ in range(10 * REPEATS)]
     return Timing(f"plan of {len(messages)} messages", statistics.median(taken) * 1_000, "milliseconds")
@@ -115,7 +113,7 @@ def _plan(messages: Sequence[Message]) -> CompactionPlan:
 
 
 def _apply_seconds(plan: CompactionPlan) -> float:
-    """Into a store that does not know the history yet: the originals are written."""
+    """Measure applying into a store that does not know the history."""
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
         return _seconds(lambda: apply(plan, store=store))
 
@@ -131,8 +129,7 @@ def _session(folder: Path, window_tokens: int = ROOMY_TOKENS) -> Session:
 
 
 def _large() -> Iterator[Timing]:
-    """Long histories and results: what a token costs there, in passes as above, beside a tenth and a hundredth of them
-    in results as short."""
+    """Measure long histories and results, beside a tenth and a hundredth of them."""
     for size in (2_000_000, 200_000, 20_000):
         messages = made_session(size, most_lines=18)
         name = f"{size:,} tokens in short results: plan"
@@ -153,7 +150,7 @@ def _with_long_result(characters: int) -> list[Message]:
 
 
 def _memory(messages: Sequence[Message]) -> Timing:
-    """The most that Python held while planning, beyond what was there."""
+    """Measure the most memory of planning beyond what was there."""
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -165,7 +162,7 @@ def _memory(messages: Sequence[Message]) -> Timing:
 
 
 def _imports() -> Iterator[Timing]:
-    """With compiled modules, as an installed package has them: the first run, which compiles, does not count."""
+    """Measure imports with compiled modules; the first run, which compiles, does not count."""
     for what, limit in IMPORTS.items():
         code = f"import time; start = time.process_time(); {what}; print(time.process_time() - start)"
         with tempfile.TemporaryDirectory() as compiled:
@@ -178,7 +175,7 @@ def _imports() -> Iterator[Timing]:
 
 
 def _steady(messages: Sequence[Message]) -> Iterator[Timing]:
-    """What `prepare` costs with two new messages and nothing to do."""
+    """Measure `prepare` with two new messages and nothing to do."""
     for what, anew in (("same objects", False), ("all messages made anew, as a gateway does", True)):
         taken = []
         with tempfile.TemporaryDirectory() as folder, _session(Path(folder)) as session:
@@ -191,7 +188,7 @@ def _steady(messages: Sequence[Message]) -> Iterator[Timing]:
 
 
 def _peers(messages: Sequence[Message], text: str) -> Iterator[Timing]:
-    """Cold: what they and their counter keep from one call to the next counts for nobody."""
+    """Measure other packages without their caches."""
     target = int(RATIO * message_tokens(messages))
     for name, peer in PEERS.items():
         try:
@@ -207,7 +204,7 @@ def _peer_seconds(peer: Peer, messages: Sequence[Message], target: int) -> float
 
 
 def _encode(text: str) -> None:
-    """One pass.
+    """Encode a text once.
 
     Raises:
         SettingsError: this machine has no vocabulary.
@@ -230,8 +227,8 @@ def _seconds(work: Callable[..., object], *given: object, **named: object) -> fl
 
 
 def made_session(tokens: int, most_lines: int = 120) -> list[Message]:
-    """A made-up session of about `tokens` tokens, the same at every call: files read, edits, test runs that pass and
-    fail, words of the user. Results have up to `most_lines` lines."""
+    """Return a made-up session of about `tokens` tokens, always the same: files read, edits, test runs, words of the
+    user. Results have up to `most_lines` lines."""
     pick = random.Random(tokens)
     messages: list[Message] = [{"role": "user", "content": TASK + ". Never change the public names, please."}]
     room = tokens
