@@ -29,6 +29,7 @@ from applier.store.records import (
     StoredHistory,
     add_in_order,
     audit,
+    count_values,
     digest_of,
     encode,
     fields,
@@ -39,6 +40,8 @@ from applier.store.records import (
     parts,
     read,
     read_histories,
+    unpack,
+    unpacked_bytes,
 )
 from applier.store.reference import find_history
 from applier.store.secrets import MARK
@@ -53,6 +56,13 @@ __all__ = ["back_up", "export_conversation", "import_records"]
 
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
 """What begins the names of the states that come with a conversation: where it stands, where it worked, its views."""
+_LARGEST_BYTES = 64 * 2**20
+"""Most bytes of one record's content: twice what the Messages API takes as a request."""
+_MOST_BYTES = {"history": 2**14, "order": 2**7, "fact": 2**20}
+_MOST_VALUES = 500_000
+"""Most values of one record's JSON: each takes about a hundred bytes of memory."""
+_MOST_RATIO, _ROOM_BYTES = 20, 32 * 2**20
+"""Bytes of content for each stored byte of what is no message, and bytes beyond that."""
 _SEAL = "seal"
 """The key of the digest of all other records, as they were written."""
 
@@ -173,6 +183,7 @@ def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup:
     archive = _Archive(file, 0.0)
     try:
         is_old = check_format(archive) == OLD_FORMAT
+        _check_sizes(archive)
         for problem in audit(archive):
             raise StoreDamaged(f"{path}: damaged: {problem.problem}; nothing was imported")
         with archive.transaction(), store.backend.transaction(write=True):
@@ -188,6 +199,23 @@ def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup:
         ) from None
     finally:
         archive.close()
+
+
+def _check_sizes(archive: _Archive) -> None:
+    """Refuse records that would take more memory than a store's own ever do, before one is unpacked.
+
+    Messages are taken in one by one. All others may be small and many, but together no larger than text compresses.
+    """
+    with archive.transaction():
+        room = _ROOM_BYTES
+        for key in archive.keys(""):
+            kind, body = key.partition("/")[0], archive.get([key])[key]
+            if kind in ("message", "history", "plan", "fact", "event", "state", "order"):
+                size = unpacked_bytes(body)
+                room -= 0 if kind == "message" else size - _MOST_RATIO * len(body)
+                too_large = size > _MOST_BYTES.get(kind, _LARGEST_BYTES) or room < 0
+                if too_large or count_values(unpack(body, key), _MOST_VALUES) > _MOST_VALUES:
+                    raise StoreError(f"{archive.place}: {key[:40]} is larger than what a store writes; not imported")
 
 
 def _check_seal(archive: _Archive) -> None:
@@ -239,14 +267,13 @@ class _Import:
             yield key, read(self.archive, [key])[key]
 
     def _take_messages(self) -> None:
-        keys = self.archive.keys("message/")
-        for some in parts(keys):
-            for key, content in read(self.archive, some).items():
-                own = self.store.stored_form(json.loads(content), key)
-                digest = key.partition("/")[2]
-                self.messages[digest] = digest_of(own)
-                self.plain[digest] = "" if MARK.encode() in content else message_digest(json.loads(content))
-                self.store.backend.add({f"message/{self.messages[digest]}": pack(own)})
+        for key in self.archive.keys("message/"):
+            content = read(self.archive, [key])[key]
+            own = self.store.stored_form(json.loads(content), key)
+            digest = key.partition("/")[2]
+            self.messages[digest] = digest_of(own)
+            self.plain[digest] = "" if MARK.encode() in content else message_digest(json.loads(content))
+            self.store.backend.add({f"message/{self.messages[digest]}": pack(own)})
 
     def _take_nodes(self) -> None:
         """A chain is as it says unless secrets were taken out of it: then what it said before is not known."""

@@ -48,6 +48,7 @@ __all__ = [
     "add_in_order",
     "audit",
     "chain_of",
+    "count_values",
     "digest_of",
     "encode",
     "fields",
@@ -64,6 +65,7 @@ __all__ = [
     "read_messages",
     "saved_history",
     "unpack",
+    "unpacked_bytes",
     "way_back",
 ]
 
@@ -79,9 +81,11 @@ _WORTH = 0.9
 """Compressed content is kept only below this share of its size."""
 _SHORT = 256
 """Bytes: below this, little is saved for the time that it takes to begin."""
+_PIECE_BYTES = 1 << 20
 _UNPACKING: Mapping[bytes, Callable[[bytes], bytes]] = {b"(": zstandard.decompress, b"x": zlib.decompress}
 """Every zstd frame begins with the first, every zlib stream (which stores had before) with the second, and no JSON
 text with either."""
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
 _AT_ONCE = 500
 """Records that are read together."""
 
@@ -96,6 +100,20 @@ def encode(value: object, place: str) -> bytes:
         return to_json(value).encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{place}: cannot be stored, it is not JSON data: {error}") from error
+
+
+def count_values(raw: bytes, most: int) -> int:
+    """Return at least the number of values in the JSON text `raw`, or a number over `most`; builds none.
+
+    Each value but the first follows a comma, or stands in a list or object that opens. Commas and brackets inside
+    strings are left out only where they would decide.
+    """
+    rough = sum(map(raw.count, (b",", b"[", b"{")))
+    if rough <= most:
+        return rough
+    bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
+    strings = bare.count(b'"') // 2
+    return strings if strings > most else sum(map(len, bare.split(b'"')[::2]))
 
 
 def digest_of(content: bytes) -> str:
@@ -123,6 +141,26 @@ def unpack(body: bytes, place: str) -> bytes:
     if hashlib.sha256(content).digest() != digest:
         raise StoreDamaged(f"{place}: its content does not match its digest")
     return content
+
+
+def unpacked_bytes(body: bytes) -> int:
+    """Return how many bytes `unpack` makes of `body`, without making them.
+
+    Raises:
+        StoreDamaged: it does not say.
+    """
+    packed = body[32:]
+    if packed[:1] == b"x":
+        decoder = zlib.decompressobj()
+        size = 0
+        while packed and not decoder.eof:
+            size += len(decoder.decompress(packed, _PIECE_BYTES))
+            packed = decoder.unconsumed_tail
+        return size
+    size = zstandard.frame_content_size(packed) if packed[:1] == b"(" else len(packed)
+    if size < 0:
+        raise StoreDamaged("a record does not say how large its content is; no store writes such a one")
+    return int(size)
 
 
 def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:

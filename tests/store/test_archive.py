@@ -4,11 +4,14 @@ import json
 import os
 import sqlite3
 import stat
+import tracemalloc
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -297,3 +300,46 @@ def test_a_session_goes_on_where_its_conversation_was_taken(folder):
             assert goes_on.restore("t3").messages == read_history(messages).messages_of(
                 read_history(messages).by_id["t3"]
             )
+
+
+def bomb(piece, times):
+    """The body of a record that is small and becomes `piece`, so many times."""
+    packing = zstandard.ZstdCompressor(level=3).compressobj(size=len(piece) * times)
+    digest, packed = sha256(), b""
+    for _ in range(times):
+        digest.update(piece)
+        packed += packing.compress(piece)
+    return digest.digest() + packed + packing.flush()
+
+
+@pytest.mark.parametrize(
+    ("key", "piece", "times"),
+    [
+        ("message/{digest}", b" " * 2**20, 256),
+        ("message/{digest}", b"[" + b"[]," * 2**18, 60),
+        ("message/{digest}", b"[" * 2**20, 60),
+        ("history/{digest}", b" " * 2**14, 100),
+        ("fact/g/s/{number:012}", b" " * 2**20, 1),
+        ('event/"s"/{number:012}', b" " * 2**20, 8),
+        ('state/"s{number}"', b"[1," * 2**18, 4),
+        ("seal/{number}", b" " * 2**20, 64),
+    ],
+)
+def test_a_small_file_takes_no_large_memory(tmp_path, key, piece, times):
+    with open_store(tmp_path / "from.db") as store:
+        exported = store.save_history(read_history(make_session(5)))
+        export_conversation(store, exported, tmp_path / "one.db")
+    body = bomb(piece, times)
+    count = 1 if len(body) > 2**12 else 40
+    with closing(sqlite3.connect(tmp_path / "one.db")) as file, file:
+        rows = [(key.format(digest=f"{body[:32].hex()[:60]}{at:04}", number=at), body) for at in range(count)]
+        file.executemany("INSERT INTO records VALUES (?, ?)", rows)
+    assert (tmp_path / "one.db").stat().st_size < 2**20
+    with open_store(tmp_path / "to.db") as store:
+        tracemalloc.start()
+        with pytest.raises(StoreError):
+            import_records(store, tmp_path / "one.db")
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 200 * 2**20
+        assert store.histories() == ()

@@ -11,6 +11,8 @@ from typing import Any
 
 import zstandard
 
+from applier.store.records import count_values
+
 __all__ = ["LARGE_BYTES", "MAX_BODY_BYTES", "MAX_DECODED_BYTES", "Body", "collect", "decode", "join", "parse", "write"]
 
 MAX_BODY_BYTES = 64 * 2**20
@@ -27,7 +29,6 @@ _MAX_WINDOW_BYTES = 8 * 2**20
 """Largest zstd window, the most that the content coding allows (RFC 9659)."""
 _PIECE_BYTES = 128
 """Compressed bytes decoded at once: at most 32 blocks of 128 kB each."""
-_NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
 Body = bytes | AsyncIterator[bytes]
 """A request's body: held, or as it arrives."""
 
@@ -73,7 +74,7 @@ def decode(raw: bytes, encoding: str) -> bytes | None:
 
 def parse(raw: bytes) -> dict[str, Any] | None:
     """Return the JSON object `raw`; None if it is none, or has more values, depth or messages than one body may."""
-    if count_values(raw) > MAX_VALUES:
+    if count_values(raw, MAX_VALUES) > MAX_VALUES:
         return None
     try:
         body = json.loads(raw.decode("utf-8-sig", "surrogatepass"))
@@ -82,20 +83,6 @@ def parse(raw: bytes) -> dict[str, Any] | None:
     if not isinstance(body, dict) or any(isinstance(one, list) and len(one) > MAX_MESSAGES for one in body.values()):
         return None
     return body
-
-
-def count_values(raw: bytes) -> int:
-    """Return at least the number of values in the JSON text `raw`, or a number over the limit; builds none.
-
-    Each value but the first follows a comma, or stands in a list or object that opens. Commas and brackets inside
-    strings are left out only where they would decide.
-    """
-    most = sum(map(raw.count, (b",", b"[", b"{")))
-    if most <= MAX_VALUES:
-        return most
-    bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
-    strings = bare.count(b'"') // 2
-    return strings if strings > MAX_VALUES else sum(map(len, bare.split(b'"')[::2]))
 
 
 def write(body: dict[str, Any]) -> bytes:
