@@ -1,7 +1,7 @@
-"""One transcript file of many, planned to one row of numbers: the same row wherever and whenever it is made by rules.
+"""Plans many transcript files, each to one row of numbers; by rules the row is the same wherever it is made.
 
-Decides what a row is and what it depends on, here and as a stage of Ray Data. Writes nothing, starts no Ray, and no
-file can make it fail: what is wrong is in its row.
+Decides what a row holds and depends on, for a pool of processes and for Ray Data. Writes nothing, starts no Ray, and
+fails for no file: the row says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -50,43 +50,41 @@ EMPTY_ROW: Row = {
     "cause": "",
     "error": "",
 }
-"""All fields of a row, in their order. ``digest``: of the file's bytes; ``options``: of how it was planned;
-``findings``: a code for each; ``input_tokens`` and ``output_tokens``: of the planner model; ``plan``: the plan as JSON,
-if that was asked for; ``cause``: the kind of error."""
-
-
+"""All fields of a row, in order. ``digest``: that of the file's bytes; ``options``: digest of its `PlanOptions`;
+``findings``: their codes; ``input_tokens`` and ``output_tokens``: the planner model's; ``plan``: the plan as JSON, if
+asked for; ``cause``: the kind of error."""
 DIED: Row = {"cause": "died", "error": "the process that planned it died: out of memory?"}
-"""Of a row whose process made none."""
+"""Fields of a row whose process died."""
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """How each file is planned: all that its row depends on besides the file."""
+    """Everything that a row depends on besides the file."""
 
     planner: Literal["auto", "model", "rules"] = "rules"
     model: str | None = None
     task: str | None = None
-    """None: each transcript's own."""
+    """Task of all transcripts; None: each transcript's own."""
     target_tokens: int | None = None
     target_ratio: float | None = None
     focus: str | None = None
     prompts_dir: str | None = None
     prompts: str = ""
-    """The digest of the prompts by which a model is asked."""
+    """Digest of the prompts for a model."""
     settings: PlanSettings = field(default_factory=PlanSettings)
     with_plan: bool = False
-    """The row holds the plan, too."""
+    """True if the row holds the plan, too."""
     store: str | None = None
-    """Looked in, beside the default one, for what stands behind a transcript that begins with a view."""
+    """Store that is searched, beside the default one, for the originals of a transcript that begins with a view."""
 
     @property
     def digest(self) -> str:
-        """Of all of these."""
+        """Digest of all of these."""
         known = asdict(self) | {"settings": self.settings.model_dump()}
         return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
     def plan(self, read: Transcript) -> CompactionPlan:
-        """The plan of one transcript.
+        """Return the plan of one transcript.
 
         Raises:
             TranscriptError: it names no task.
@@ -110,19 +108,19 @@ class PlanOptions:
 
 
 def content_digest(content: bytes) -> str:
-    """Of a file's bytes."""
+    """Return the digest of a file's bytes."""
     return sha256(content).hexdigest()
 
 
 def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> Row:
-    """The row of the file `path`, with the fields of `EMPTY_ROW`; `content` is what it holds, if that was read."""
+    """Return the row of the file `path`, with the fields of `EMPTY_ROW`; `content` is its bytes, if they were read."""
     row = EMPTY_ROW | {"path": path, "options": options.digest}
     try:
         content = file_content(Path(path)) if content is None else content
         row["digest"] = content_digest(content)
         return row | _numbers(content, options)
     except Exception as error:  # noqa: BLE001 - of thousands of files one may be anything
-        # What is wrong with a text is said by its name, and that of a file stands in the row.
+        # the error begins with the name of its text, and the row has the path
         usage = getattr(error, "usage", None) or Usage()
         row |= {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
         text = str(error).removeprefix(path).removeprefix("text").lstrip(",: ") or type(error).__name__
@@ -153,6 +151,9 @@ def _numbers(content: bytes, options: PlanOptions) -> Row:
 
 
 def planned_rows(files: Dataset, options: PlanOptions, **resources: Any) -> Dataset:
-    """The rows of `files`, a dataset with a column ``path`` and perhaps ``bytes`` (``ray.data.read_binary_files(…,
-    include_paths=True)``), in any order; `resources` are those of ``Dataset.map``, such as ``num_cpus``."""
+    """Return the rows of `files`, in any order.
+
+    `files` is a dataset with a column ``path`` and perhaps ``bytes`` (``ray.data.read_binary_files(…,
+    include_paths=True)``); `resources` are those of ``Dataset.map``, such as ``num_cpus``.
+    """
     return files.map(lambda file: plan_row(str(file["path"]), options, file.get("bytes")), **resources)

@@ -1,8 +1,7 @@
-"""How other processes run this program and this one runs others; and one function over many items, in its own.
+"""Command lines that run this program, programs by name, and one function over many items in processes of its own.
 
-Nothing is ever imported from the folder that this one was run in, nor from PYTHONPATH, and no program of that folder is
-meant by a bare name. A process of its own that dies takes only its item with it; all end with this one, however it
-ends, and at Ctrl-C.
+Nothing is imported from the working folder nor from PYTHONPATH, and a bare name never means a program in that folder.
+A worker process that dies loses only its item; all end with this process, however it ends, and at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -28,10 +27,11 @@ __all__ = ["all_cores", "in_processes", "program", "program_file"]
 
 
 def program(*arguments: str) -> list[str]:
-    """An absolute interpreter, isolated (``-I``: https://docs.python.org/3/using/cmdline.html), running `compactor`.
+    """Return a command line that runs `compactor` by an absolute, isolated interpreter (``-I``:
+    https://docs.python.org/3/using/cmdline.html).
 
-    ``-I`` finds what stands in the interpreter's own folders, as in any virtual environment. Where this installation
-    is elsewhere (``pip install --user``, ``--target``) the command line names the place, before those folders.
+    ``-I`` finds what is installed in the interpreter's own folders, as in any virtual environment. For an installation
+    elsewhere (``pip install --user``, ``--target``) the command line names its folder, before those.
     """
     place = _place()
     if any(place == Path(own).resolve() for own in site.getsitepackages()):
@@ -42,7 +42,7 @@ def program(*arguments: str) -> list[str]:
 
 
 def _place() -> Path:
-    """The folder in which an installer put this distribution; else the one that holds our packages."""
+    """Return the folder in which an installer put this distribution; else the folder of our packages."""
     try:
         return Path(str(metadata.distribution("relevance-compactor").locate_file(""))).resolve()
     except metadata.PackageNotFoundError:
@@ -50,9 +50,9 @@ def _place() -> Path:
 
 
 def program_file(name: str) -> str:
-    """The file that the bare `name` means on PATH, empty if there is none.
+    """Return the file of the program `name` on PATH; empty if there is none.
 
-    An entry relative to the working folder names a stranger's program and does not count; Windows looks there unasked.
+    Entries relative to the working folder do not count: a program there is a stranger's. Windows looks there by itself.
     """
     entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
     place = shutil.which(name, path=os.pathsep.join(entries)) or ""
@@ -60,22 +60,22 @@ def program_file(name: str) -> str:
 
 
 AHEAD = 2
-"""So many items a process are handed out: none waits for the next, and few are lost when one dies."""
+"""Items under way for each process: none waits for the next, and few are tried again when one dies."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def all_cores() -> int:
-    """How many processes may run at once here."""
+    """Return how many processes may run at once here."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def in_processes(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[tuple[Item, Result | None], None, None]:
-    """Each of `items` with what `work` makes of it, in the order in which they are done; None: its process died.
+    """Yield each of `items` with the result of `work`, in the order in which they end; None: its process died.
 
-    Those that were under way when one died are tried again alone: then it is plain whose fault it was.
+    Items that were under way when a process died are tried again one by one, which shows whose fault it was.
     """
     due, suspects = deque(items), deque[Item]()
     module = (work.func if isinstance(work, partial) else work).__module__
@@ -101,13 +101,12 @@ def in_processes(
 
 @contextmanager
 def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
-    """As many processes, for which the module `loads` is loaded once; what they do ends where the block ends by an
-    error."""
+    """Open so many processes, with the module `loads` loaded once for all; an error in the block ends them."""
     before = {*multiprocessing.active_children()}
     own = dict(os.environ)
     os.environ.pop("PYTHONPATH", None)
     os.environ["PYTHONSAFEPATH"] = "1"
-    # Not a fork of this process, which may have threads.
+    # not by forking this process, which may have threads
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload([loads])
@@ -129,7 +128,7 @@ def _set_environment(own: Mapping[str, str]) -> None:
 
 
 def _begin(environment: Mapping[str, str]) -> None:
-    """In each process first: Ctrl-C ends it without a word, and so does the end of who started it."""
+    """Begin in each process: Ctrl-C ends it silently, and so does the end of its parent."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _set_environment(environment)
     threading.Thread(target=_end_with_parent, daemon=True).start()

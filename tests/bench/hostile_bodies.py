@@ -39,10 +39,15 @@ class HostileBody(NamedTuple):
     content: bytes
     encoding: str = "zstd"
 
-    def send(self, url: str) -> int:
-        """Return the status of the answer."""
+    def send(self, url: str, patience_seconds: float = 60) -> int:
+        """Return the status of the answer; 0 if none came in time."""
         headers = {**_HEADERS, **({"content-encoding": self.encoding} if self.encoding else {})}
-        return httpx.post(url + self.path, content=self.content, headers=headers, timeout=60).status_code
+        try:
+            return httpx.post(
+                url + self.path, content=self.content, headers=headers, timeout=patience_seconds
+            ).status_code
+        except httpx.TransportError:
+            return 0
 
 
 def _zstd(plain: bytes, path: str = "/v1/messages") -> HostileBody:
@@ -78,13 +83,13 @@ HOSTILE: dict[str, Callable[[], HostileBody]] = {
     "keys": lambda: _zstd(b'{"messages":[{' + b",".join(b'"%d":0' % at for at in range(2**21)) + b"}]}"),
     "depth": lambda: _zstd(b'{"messages":' + b"[" * 2**24 + b"]" * 2**24 + b"}"),
     "messages": lambda: _zstd(_repeated(_PAIR)),
-    "messages, 1 MB": lambda: _zstd(_repeated(_PAIR, 2**20)),
+    "20,000 messages": lambda: _zstd(_repeated(_PAIR, 9_990 * (len(_PAIR) + 1))),
     "messages of the Responses API": lambda: _zstd(_repeated(_PAIR, field=b"input"), "/v1/responses"),
     "messages of chat completions": lambda: _zstd(_repeated(_PAIR), "/v1/chat/completions"),
     "blocks": lambda: _zstd(_answered([{"type": "text", "text": "a b"}] * 2**19)),
     "one text": lambda: _zstd(_answered("a" * _PLAIN_BYTES + _EMOJI)),
-    "one text, 15 MB": lambda: _zstd(_answered("a" * (15 * 2**20) + _EMOJI)),
-    "lines, 15 MB": lambda: _zstd(_answered("def f(x): return x + 1\n" * (15 * 2**20 // 23) + _EMOJI)),
+    "one text, 11 MB": lambda: _zstd(_answered("a" * (11 * 2**20) + _EMOJI)),
+    "lines, 11 MB": lambda: _zstd(_answered("def f(x): return x + 1\n" * (11 * 2**20 // 23) + _EMOJI)),
     "words, 1 MB compressed": lambda: _zstd(_answered(" ".join(random.Random(5).choices(_WORDS, k=430_000)))),
     "compaction item": _item,
 }
@@ -109,7 +114,7 @@ def _attacked(name: str, patience_seconds: float) -> tuple[int, int, float]:
         for _ in range(20):
             ask()
         before = peak_mb(proxy.process_id, "VmRSS")
-        attack = threading.Thread(target=body.send, args=(proxy.url,), daemon=True)
+        attack = threading.Thread(target=body.send, args=(proxy.url, 2 * patience_seconds), daemon=True)
         attack.start()
         end, seconds = time.monotonic() + patience_seconds, [ask()]
         while attack.is_alive() and time.monotonic() < end:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
 
 import httpx
 import pytest
@@ -92,8 +91,7 @@ def test_no_small_body_takes_more_than_200_mb(name):
         httpx.post(f"{proxy.url}/v1/messages", json=hello, headers={"x-api-key": "any"}, timeout=60)
         time.sleep(1)  # the first plan's vocabulary is loaded
         before = peak_mb(proxy.process_id)
-        with suppress(httpx.ReadTimeout):
-            assert body.send(proxy.url) == 200
+        assert body.send(proxy.url) in (200, 0)
         assert httpx.get(f"{proxy.url}/health", timeout=60).text == "ok\n"
         assert peak_mb(proxy.process_id) - before <= MOST_MB
         proxy.kill()

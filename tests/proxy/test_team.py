@@ -428,7 +428,7 @@ def test_tokens_are_created_listed_and_revoked_by_command(tmp_path, capsys):
     rows = json.loads(capsys.readouterr().out)
     assert [(row["name"], row["revoked"] is None) for row in rows] == [("ada", False), ("bob", True)]
     assert run(["proxy", "token", "list"]) == 2
-    assert "say --config FILE" in capsys.readouterr().err
+    assert "its settings: --config FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", [None, "", "two words", "line\nend"])

@@ -1,4 +1,4 @@
-"""A proxy between any client and its provider, with a session behind every conversation; needs the extra ``proxy``."""
+"""A proxy between any client and its provider, with a session for each conversation; needs the extra ``proxy``."""
 
 from applier.adapters.proxy.configuration import ProxySettings
 from applier.adapters.proxy.server import ProxyServer

@@ -17,8 +17,9 @@ __all__ = ["LARGE_BYTES", "MAX_BODY_BYTES", "MAX_DECODED_BYTES", "Body", "collec
 
 MAX_BODY_BYTES = 64 * 2**20
 """Largest body that is held: twice what the Messages API takes, for a history that outgrew it is still compacted."""
-MAX_DECODED_BYTES = 16 * 2**20
-"""Largest body that a compressed one may become. A window of a million tokens has 5 MB of text."""
+MAX_DECODED_BYTES = 12 * 2**20
+"""Largest body that a compressed one may become. A window of a million tokens has 5 MB of text; with a session's work
+on it a body takes up to 14 bytes of memory a byte."""
 LARGE_BYTES = 4 * 2**20
 """Size from which bodies are worked on few at a time."""
 MAX_VALUES = 250_000

@@ -151,8 +151,8 @@ class Gateway:
         messages = wire.messages(body)
         if not messages:
             return None
-        called, asker = str(record_in(body).get("by", "")) if wire is RESPONSES else "", passing.asker
-        conversation = self.conversations.find(messages, body, passing.headers, asker, called)
+        digest, asker = str(record_in(body).get("by", "")) if wire is RESPONSES else "", passing.asker
+        conversation = self.conversations.find(messages, body, passing.headers, asker, digest)
         if conversation is None:
             return None
         passage = replace(passing, conversation=conversation, messages=messages)
@@ -182,7 +182,7 @@ class Gateway:
         done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
         if done is None or (done.messages == messages and not done.stands):
             return None
-        held = view_record(messages, done.messages, record_in(body), conversation.called)
+        held = view_record(messages, done.messages, record_in(body), conversation.digest)
         content, media_type, words = reply(ask, body, held, short_digest(session.session_id + write(held).decode()))
         if ask == "words":
             name = _words_name(short_digest(self.conversations.scope(body, passage.headers)), words)

@@ -1,8 +1,8 @@
-"""Who may use a team's proxy, and how much: a token a person and quotas a day, kept in the store for all proxies on it.
+"""Who may use a team's proxy, and how much: a token for each person and daily quotas, in the store of all its proxies.
 
-Of a token only its digest is stored. What somebody spends is counted where it is spent, in a record that only this
-process writes; all of them together are what counts. A store that cannot be reached refuses nobody: what was known
-last goes on, and what is spent meanwhile is written when it is back.
+The store has only a token's digest. Each process counts in a record of its own what people spend there, and the sum of
+all records counts. While the store cannot be reached nobody is refused: the last known tokens and quotas apply, and
+what is spent is written later.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from planner.errors import SettingsError, StoreError
 __all__ = ["TOKEN_START", "People", "Token", "create_token", "list_tokens", "revoke_token"]
 
 TOKEN_START = "cpt_"
-"""How every token begins, by which it is known among keys; no provider's key begins so."""
+"""Beginning of every token; no provider's key begins like this."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""``ada``, ``ci-1``; not ``a b``, ``../x``, nor what would say something else in a log or a metric."""
+"""``ada``, ``ci-1``; not ``a b``, ``../x``, nor a text that breaks a line of a log or a metric."""
 _TOKENS, _SPENT = "proxy-token:", "proxy-spent:"
-"""How the names of the records begin."""
+"""Beginnings of the names of records."""
 _READ_SECONDS = 1.0
-"""How old what is known of tokens and spending may be: so long a revoked token may still be let in."""
+"""Age at which tokens and spending are read again: a revoked token may come in until then."""
 _REST_SECONDS = 5.0
-"""So long nothing is written after the store could not be used: a database that does not answer costs its time-out."""
+"""Time without writing after the store failed: a database that does not answer costs its time-out."""
 _logger = logging.getLogger("applier.proxy")
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a person's token."""
+    """A person's token, without the token itself."""
 
     name: str
     digest: str
     created: float
     revoked: float | None = None
-    """Seconds since the epoch, both."""
+    """Time of its revocation; both times are seconds since the epoch."""
 
 
 def create_token(store: Store, name: str, now: float) -> str:
-    """A new token for `name`; it is not stored, and cannot be shown again.
+    """Return a new token for `name`; it is not stored, and cannot be shown again.
 
     Raises:
-        SettingsError: it is no name, or has a token.
+        SettingsError: `name` cannot be a name, or has a token.
     """
     if not _NAME.fullmatch(name):
         raise SettingsError(f"{name[:80]!r}: a person's name has letters, digits, '.', '_' and '-', at most 64")
@@ -66,10 +66,10 @@ def create_token(store: Store, name: str, now: float) -> str:
 
 
 def revoke_token(store: Store, name: str, now: float) -> None:
-    """Let nobody in by the token of `name` any more.
+    """Refuse the token of `name` from now on.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: `name` has none.
     """
     token = next((one for one in list_tokens(store) if one.name == name and one.revoked is None), None)
     if token is None:
@@ -78,49 +78,49 @@ def revoke_token(store: Store, name: str, now: float) -> None:
 
 
 def list_tokens(store: Store) -> list[Token]:
-    """All that were created, those that were revoked included, by name."""
+    """Return all tokens by name, revoked ones included."""
     return [Token(**record) for _, record in sorted(store.states(_TOKENS).items())]
 
 
 def _digest(token: str) -> str:
-    """Of a token, which is random enough for a plain one; in pieces, for a store may redact what looks like a key."""
+    """Return the digest of a token, which needs no salt; in pieces, for a store may redact what looks like a key."""
     digits = sha256(token.encode()).hexdigest()
     return " ".join(digits[at : at + 8] for at in range(0, len(digits), 8))
 
 
 class People:
-    """Lets in who has a token, until his quota is spent; may be used from several threads."""
+    """People with tokens and quotas; may be used from several threads."""
 
     def __init__(
         self, store: SessionStore, limit_of: Callable[[str], LimitTable], now: Callable[[], float] = time.time
     ) -> None:
-        """Read what the store knows.
+        """Read tokens and spending from the store.
 
         Raises:
             StoreError: it cannot be read.
         """
         self._store, self._limit_of, self._now = store, limit_of, now
         self._own = secrets.token_hex(8)
-        """Names the records of this process."""
+        """Name of this process in its records."""
         self._spent: Counter[tuple[str, str, str]] = Counter()
-        """Here, by day, person and unit."""
+        """Spent in this process, by day, person and unit."""
         self._others: Counter[tuple[str, str, str]] = Counter()
-        """In other processes."""
+        """Spent in other processes."""
         self._digests: dict[str, str] = {}
         self._read_at, self._failed_at, self._day = now(), 0.0, ""
         self._lock = threading.Lock()
         store.use(self._read)
 
     def person(self, token: str) -> str:
-        """Whose `token` it is; empty if it is nobody's."""
+        """Return the owner of `token`; empty if it has none."""
         self._refresh()
         shown, name = _digest(token), ""
-        for person, digest in self._digests.items():  # all of them, however early one fits: time says nothing
+        for person, digest in self._digests.items():  # all of them: the time it takes reveals nothing
             name = person if hmac.compare_digest(digest, shown) else name
         return name
 
     def wait_seconds(self, person: str) -> int:
-        """How long `person` has to wait for the next day, for his quota is spent; 0 if it is not."""
+        """Return how long `person`, whose quota is spent, has to wait for the next day; 0 if it is not."""
         limit, spent = self._limit_of(person), self.spent(person)
         bounds = ((limit.tokens_a_day, spent["tokens"]), (limit.dollars_a_day, spent["dollars"]))
         if all(bound is None or amount < bound for bound, amount in bounds):
@@ -130,12 +130,12 @@ class People:
         return max(1, round((midnight - now).total_seconds()))
 
     def spent(self, person: str) -> dict[str, float]:
-        """What `person` has spent today, in all processes: ``tokens`` and ``dollars``."""
+        """Return what `person` has spent today in all processes: ``tokens`` and ``dollars``."""
         keys = {unit: (self._today(), person, unit) for unit in ("tokens", "dollars")}
         return {unit: self._spent[key] + self._others[key] for unit, key in keys.items()}
 
     def spend(self, person: str, tokens: int, dollars: float) -> None:
-        """Count what `person` has spent."""
+        """Add to what `person` has spent today."""
         day = self._today()
         with self._lock:
             for unit, amount in (("tokens", tokens), ("dollars", dollars)):
@@ -156,7 +156,7 @@ class People:
 
     def _refresh(self) -> None:
         if not 0 <= self._now() - self._read_at < _READ_SECONDS:
-            self._read_at = self._now()  # whoever asks meanwhile goes by what is known
+            self._read_at = self._now()  # meanwhile other threads use the last known ones
             self._try(self._read)
 
     def _try(self, act: Callable[[Store], object]) -> None:
@@ -164,7 +164,7 @@ class People:
             self._store.use(act)
         except StoreError as error:
             self._failed_at = self._now()
-            _logger.warning("tokens and quotas go by what was known last: %s", error)
+            _logger.warning("the last known tokens and quotas apply: %s", error)
 
     def _read(self, store: Store) -> None:
         day = self._today()
@@ -178,6 +178,6 @@ class People:
         self._others = others
         if day != self._day:
             for key in store.states(_SPENT):
-                if key.split(":")[1] < day:  # bounds nothing any more
+                if key.split(":")[1] < day:
                     store.set_state(key, None)
             self._day = day

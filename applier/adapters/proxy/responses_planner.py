@@ -1,7 +1,7 @@
-"""Asks for the plans of a conversation of the Responses API where its own requests go, with what they show there.
+"""Plans a conversation of the Responses API by its own provider, with the credentials of its own requests.
 
-Behind the conversation's own items while the provider has them cached, else by cards. The answer is read as a stream
-and nothing is kept there, for a ChatGPT login gives nothing else. What comes back is untrusted, as any planner's.
+Asks behind the conversation's items while the provider has them cached, else by cards. The answer is streamed and not
+stored there, for a ChatGPT login allows nothing else. It is untrusted, like any planner's.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["OwnRequest", "ResponsesPlanner"]
 
 MOST_PARALLEL = 4
 _OF_A_REQUEST = ("accept", "connection", "content-", "host", "keep-alive", "proxy-", "transfer-", "x-compactor-")
-"""How headers begin that say what a request is, or are the proxy's own; all others say who asks."""
+"""Beginnings of headers that describe one request, or are the proxy's own; all others are the client's."""
 _ENDS = {"response.completed": "", "response.incomplete": "", "response.failed": "it failed", "error": "it failed"}
-"""The last events, and what is wrong with what was said before them."""
+"""Last events, and what is wrong with the answer before them."""
 _LATE = "no answer in time: raise settings.timeout_seconds"
 _OF_ITS_WORK = ("tools", "tool_choice", "parallel_tool_calls", "include", "prompt_cache_key", "text")
-"""Fields that say how the conversation goes on; behind it they stand as they are, for the cache."""
+"""Fields for the conversation's own answers; behind its items they stay, for the cache."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class OwnRequest:
     url: str
     headers: Mapping[str, str] = field(repr=False)
     body: Mapping[str, Any] = field(repr=False)
-    """In which the conversation stands as it would go out."""
+    """Body with the conversation as it would go out."""
 
     def asking(self, question: RelayedQuestion) -> dict[str, Any]:
-        """The body that puts `question` with this request's model: behind its items, or alone."""
+        """Return the body that asks `question`: behind the items of this request, or alone."""
         words = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question.prompt}]}
         body = {**self.body, "stream": True, "store": False}
-        body.pop("max_output_tokens", None)  # of an answer of its work
+        body.pop("max_output_tokens", None)  # it bounds the conversation's answers
         if question.via == "fork":
             return {**body, "input": [*self.body["input"], words]}
         alone = {key: value for key, value in body.items() if key not in _OF_ITS_WORK}
@@ -55,27 +55,27 @@ class OwnRequest:
 
 
 class ResponsesPlanner:
-    """Plans by asking a conversation's own provider; put where a session takes a planner, and told of each request."""
+    """Planner of a session that asks the conversation's own provider; gets each request before it goes out."""
 
     def __init__(self, model: str = "") -> None:
-        """`model`: whom to ask, by cards; empty: the conversation's own."""
+        """Ask `model` by cards; empty: the conversation's own."""
         self.model = model
         self._request: OwnRequest | None = None
         self._cached_at: float | None = None
-        """When the provider last got the conversation as the client has it."""
+        """Time when the provider last got the conversation as the client has it; None if it has another one."""
 
     @property
     def name(self) -> str:
-        """Who is asked."""
+        """The model that is asked."""
         return self.model or (str(self._request.body.get("model")) if self._request else "")
 
     def is_due(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
-        """A request is about to go to `url`: its `headers` are shown there, and its `body` is what is asked behind."""
+        """Take the request that is about to go to `url`: planners ask with its `headers`, behind its `body`."""
         own = {name: value for name, value in headers.items() if not name.startswith(_OF_A_REQUEST)}
         self._request = OwnRequest(url, own, body)
 
     def went_out(self, *, as_it_came: bool) -> None:
-        """The request did; otherwise than `as_it_came` the provider has another conversation than `body` says."""
+        """Note that the request went out, `as_it_came` or with another conversation than the client has."""
         self._cached_at = time.monotonic() if as_it_came else None
 
     def propose(self, request: PlanRequest) -> Proposal:
@@ -86,7 +86,7 @@ class ResponsesPlanner:
         """
         own, deadline = self._request, time.monotonic() + request.settings.timeout_seconds
         if own is None:
-            raise PlannerUnavailable("planner model: nothing is known of whom the conversation asks")
+            raise PlannerUnavailable("planner model: no request of this conversation has come yet")
         model, answers = str(own.body.get("model") or ""), dict[str, RelayedAnswer]()
         warm = self._cached_at is not None and is_warm(time.monotonic() - self._cached_at)
         tokens = request.analysis.tokens if warm and self.model in ("", model) else 0
@@ -101,7 +101,7 @@ class ResponsesPlanner:
 
 
 def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> RelayedAnswer:
-    """What comes of `question`; a failure is an answer, too."""
+    """Return the answer to `question`; a failure is an answer, too."""
     left = deadline - time.monotonic()
     if left <= 0:
         return RelayedAnswer(failure=_LATE)
@@ -111,7 +111,7 @@ def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> Rela
             client.stream("POST", own.url, headers=own.headers, json=own.asking(question)) as answer,
         ):
             if not answer.is_success:
-                return RelayedAnswer(failure=f"the provider says {answer.status_code}")
+                return RelayedAnswer(failure=f"the provider answered {answer.status_code}")
             return _read(answer.iter_lines(), deadline)
     except httpx.TimeoutException:
         return RelayedAnswer(failure=_LATE)
@@ -120,7 +120,7 @@ def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> Rela
 
 
 def _read(lines: Iterable[str], deadline: float) -> RelayedAnswer:
-    """What a stream of events says, and what the provider counted."""
+    """Return the text in a stream of events, with the provider's usage."""
     pieces, size = list[str](), 0
     for line in lines:
         size += len(line)

@@ -1,4 +1,4 @@
-"""`compactor proxy` and `mcp`: what serves clients until it is stopped."""
+"""`compactor proxy` and `mcp`: the servers for clients, which run until they are stopped."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ __all__ = [
 ]
 
 TOKEN_VARIABLE = "COMPACTOR_PROXY_TOKEN"
-"""Holds the proxy's token; no option, for a command line can be read by every user of the machine."""
+"""Variable with the proxy's token; no option, for every user of the machine can read a command line."""
 SESSION_VARIABLE = "COMPACTOR_SESSION"
-"""Names the conversations of clients wrapped in this folder, for `compactor mcp` inside the client."""
+"""Variable with the name of the conversations wrapped in this folder, for `compactor mcp` inside the client."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
-"""The folder that its conversations work in."""
+"""Variable with the folder that these conversations work in."""
 
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
 
 
 def _upstream(name: str, url: str, whose: str, more: str) -> options.Decorator:
-    told = f"Where requests of {whose} go ('': they are refused){more}."
-    return click.option(name, metavar="URL", default=url, show_default=True, help=told)
+    text = f"Where requests of {whose} go ('': they are refused){more}."
+    return click.option(name, metavar="URL", default=url, show_default=True, help=text)
 
 
 session_options = options.together(
@@ -71,7 +71,7 @@ session_options = options.together(
     ),
     options.store_option,
 )
-"""The options about sessions and providers; hand their values to `open_proxy`."""
+"""Options about sessions and providers; their values are arguments of `open_proxy`."""
 
 
 def open_proxy(
@@ -85,10 +85,10 @@ def open_proxy(
     own: tuple[str, str] = ("", ""),
     **session: Any,
 ) -> ProxyServer:
-    """A proxy that listens, as the options say; it answers once it is entered or run."""
+    """Return a proxy that listens, by these options; it answers once it is entered or run."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token = os.environ.get(TOKEN_VARIABLE, "")
-    # with or without the end that base URLs of clients have
+    # with or without the end of clients' base URLs
     upstream, openai_upstream = (url.rstrip("/").removesuffix("/v1") for url in (upstream, openai_upstream))
     upstreams = proxy.Upstreams(upstream, openai_upstream, chatgpt_upstream)
     session = {name: value for name, value in session.items() if value is not None}
@@ -98,13 +98,15 @@ def open_proxy(
 
 
 def warn_of_store(server: ProxyServer) -> None:
-    """Say what is wrong with the proxy's store, if anything is."""
+    """Print what is wrong with the proxy's store, if anything is."""
     if problem := server.gateway.store_problem():
         echo(f"compactor: {NO_STORE}: {problem}", err=True)
 
 
 @click.group(invoke_without_command=True)
-@click.option("--config", metavar="FILE", type=options.EXISTING_FILE, help="A team's proxy: all of it in one TOML.")
+@click.option(
+    "--config", metavar="FILE", type=options.EXISTING_FILE, help="The settings of a team's proxy, a TOML file."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Beyond loopback needs $COMPACTOR_PROXY_TOKEN.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8787, show_default=True)
 @session_options
@@ -113,13 +115,13 @@ def warn_of_store(server: ProxyServer) -> None:
 def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **how: Any) -> None:
     """Keep the conversations of any client within their window.
 
-    Speaks Anthropic's Messages API and OpenAI's Responses and chat completions; /metrics, /health and /ready are its
-    own. Keys are passed on, never stored. Ctrl-C stops it; started again on the same store it goes on where it was.
+    Understands Anthropic's Messages API and OpenAI's Responses and chat completions, and has /metrics, /health and
+    /ready of its own. Keys are passed on, never stored. Ctrl-C stops it; started again on the same store it continues.
     """
     ctx.obj = config
     beside = [name for name in how if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if config and beside:
-        raise click.UsageError(f"{beside[0]}: with --config, {config.name} says it all.")
+        raise click.UsageError(f"{beside[0]}: with --config, all settings are in {config.name}: leave it out.")
     if ctx.invoked_subcommand:
         return
     server = _open_team(config) if config else open_proxy(**how)
@@ -133,7 +135,7 @@ def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **h
 
 
 def _open_team(config: Path) -> ProxyServer:
-    """The proxy that `config` describes, listening; its log goes to standard error."""
+    """Return the proxy that `config` describes, listening; its log goes to standard error."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     configuration = options.import_extra("applier.adapters.proxy.configuration", "proxy")
     team = configuration.read_team(config)
@@ -158,15 +160,17 @@ def token_command() -> None:
 
 
 def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`command` with the store of the team whose proxy `--config` describes."""
+    """Return `command` with the store of the team whose proxy `--config` describes."""
 
-    @click.option("--config", metavar="FILE", type=options.EXISTING_FILE, help="The TOML of the team's proxy.")
+    @click.option(
+        "--config", metavar="FILE", type=options.EXISTING_FILE, help="The settings of the team's proxy, a TOML file."
+    )
     @click.pass_context
     @wraps(command)
     def run(ctx: click.Context, /, config: Path | None, **more: Any) -> Any:
         config = config or ctx.obj
         if config is None:
-            raise click.UsageError("whose proxy? say --config FILE, its TOML.")
+            raise click.UsageError("whose proxy? name its settings: --config FILE.")
         configuration = options.import_extra("applier.adapters.proxy.configuration", "proxy")
         team = configuration.read_team(config)
         with configuration.in_file(config, "store"):
@@ -182,7 +186,7 @@ def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
 @_with_team_store
 @options.as_json
 def create(name: str, store: Store, as_json: bool) -> None:
-    """Print a new token for NAME, this once: only its digest is kept."""
+    """Print a new token for NAME, once: the store keeps only its digest."""
     token = _people().create_token(store, name, time.time())
     if as_json:
         print_json({"name": name, "token": token})
@@ -224,10 +228,10 @@ def _people() -> Any:
 @click.option("--config", is_flag=True, help="Print this server for a client's configuration, and end.")
 @options.store_option
 def mcp_command(session: str | None, history: str | None, project: str | None, config: bool, store: str | None) -> None:
-    """Let a client look behind the references of one conversation: search, restore, facts, brief, log, preview.
+    """Serve the tools that search and restore one conversation, and show its facts, brief, log and a preview.
 
-    Nothing of other conversations in the store can be reached, whatever the client asks for, but facts of those that
-    worked in the folder DIR, where it is named; nothing at all where none is named.
+    Other conversations cannot be reached, whatever the client asks for, except the facts of those that worked in DIR.
+    Without a conversation the tools show nothing.
     """
     if config:
         place = store and options.store_anywhere(store)
