@@ -18,9 +18,10 @@ from applier.learning.memory import Memory
 from applier.session.compaction import Compaction, attempt, rest, run_row, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.persistence import session_name
+from applier.session.picture_tier import fit_pictures
 from applier.session.planning import first_words
 from applier.session.presets import level_after
-from applier.session.request import TooLong
+from applier.session.request import TooHeavy, TooLong
 from applier.session.state import State
 from applier.session.tiers import PlanTurns
 from planner.analysis import analyze_history
@@ -106,6 +107,12 @@ def run_last_resorts(state: State) -> None:
     state.pressure.requested = state.pressure.focus = ""
 
 
+def remove_pictures(state: State) -> None:
+    """Remove old pictures where the request has more of them, or more bytes, than the provider accepts."""
+    if state.setup.preset.steps and state.setup.store.may_write:
+        attempt(state, fit_pictures, "pictures", forced=True)
+
+
 def report_size(state: State) -> None:
     """Report once that even the last resort was not enough: the provider will refuse the prompt."""
     problem = "over the limit" if state.is_too_long and state.setup.preset.steps else ""
@@ -150,6 +157,7 @@ CHAIN: tuple[Link, ...] = (
     run_cheap_tiers,
     plan,
     run_last_resorts,
+    remove_pictures,
     report_size,
     plan_ahead,
 )
@@ -233,9 +241,9 @@ def _is_fresh(state: State) -> bool:
     return made.history.begins(tracker.history) and all(message["role"] != "assistant" for message in since)
 
 
-def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[Any] | None:
+def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy) -> list[Any] | None:
     """Return something clearly shorter, once for each list prepared; None if there is nothing."""
-    pressure, limit = state.pressure, state.pressure.limit_tokens
+    pressure = state.pressure
     if pressure.is_recovering:
         return None
     try:
@@ -244,16 +252,26 @@ def recover(state: State, messages: Sequence[object], refused: TooLong) -> list[
         state.setup.log.trouble("prepare_failed", f"{type(error).__name__}: {error}")
         return None
     pressure.is_recovering = True
-    pressure.refuse(refused, state.ledger.view.total)
-    before, limit = state.tokens, pressure.limit_tokens
-    for tier in state.setup.preset.recovery:
-        if state.tokens > limit * CLEARLY_SHORTER or state.tokens == before:
-            attempt(state, tier, "prompt_too_long", forced=True)
-    if state.tokens == before:
+    view, before = state.ledger.view, state.tokens
+    if isinstance(refused, TooHeavy):
+        pressure.refuse_load(refused, view.load)
+        attempt(state, fit_pictures, "request_too_large", forced=True)
+    else:
+        pressure.refuse(refused, view.total)
+    if isinstance(refused, TooLong) or (refused.is_size and state.ledger.view is view):
+        _shorten(state, before)
+    if state.ledger.view is view:
         return None
     pressure.requested = pressure.focus = ""
     state.setup.log("recovered", "a shorter list goes out", tokens_before=before, tokens_after=state.tokens)
     return _send(state)
+
+
+def _shorten(state: State, before: int) -> None:
+    limit = state.pressure.limit_tokens
+    for tier in state.setup.preset.recovery:
+        if state.tokens > limit * CLEARLY_SHORTER or state.tokens == before:
+            attempt(state, tier, "prompt_too_long", forced=True)
 
 
 def undo(state: State) -> bool:

@@ -194,6 +194,8 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
         new_from=len(tracker) if new_from is None else new_from,
         make_plan=state.planning.make,
         settings=state.planning.settings,
+        load=state.ledger.view.load,
+        limits=pressure.limits,
         focus=focus or pressure.focus,
         carried_tokens=lambda: tracker.counter.text(_carried(state)),
     )
@@ -255,6 +257,9 @@ def _price(state: State, after: int, unchanged: int, plan: CompactionPlan | None
 def _objection(state: State, view: View, change: Compaction, bounds: Bounds) -> str:
     """What speaks against the change; empty if it may be made."""
     (least, most), before, after = bounds, change.tokens_before, change.tokens_after
+    limits, load = state.pressure.limits, state.ledger.view.load
+    if limits.excess(load) > max(1.0, limits.excess(view.load)):  # what counts is pictures or bytes
+        return _broken_rule(state, view)
     if before <= after:
         return f"it would not shrink: {before} to {after} tokens"
     if before - after < least:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from applier.session.history_tracker import HistoryTracker
+from applier.session.media import PICTURES, Load, load_of
 from applier.view import laid_out
 from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean
@@ -180,10 +181,12 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
 def _with_text(block: Block, text: str | None) -> Block:
     """The result or text with `text` for its content; a cache mark that stood inside stands on the result then.
 
-    Any other block, or one without a placeholder, as it is.
+    A picture becomes a text; any other block, or one without a placeholder, stays as it is.
     """
     if text is not None and block["type"] == "text":
         return {**block, "text": text}
+    if text is not None and block["type"] in PICTURES:
+        return {"type": "text", "text": text, **inner_mark({"content": [block]})}
     if text is None or block["type"] != "tool_result":
         return block
     return {**block, **inner_mark(block), "content": text}
@@ -218,23 +221,27 @@ class View:
     """Tokens of each message, by the tracker's counter."""
     total: int = 0
     """Tokens of all messages."""
+    load: Load = field(default_factory=Load)
+    """Pictures and bytes of all messages."""
 
     @classmethod
     def of(cls, frame: Frame, tracker: HistoryTracker) -> View:
         """Return the list of `frame` for the whole history."""
-        counted = [tracker.counter.message(plain_message(message)) for message in frame.head]
-        return cls(list(frame.head), counted, sum(counted)).extended(frame, tracker, frame.start)
+        plain = [plain_message(message) for message in frame.head]
+        counted, load = [tracker.counter.message(message) for message in plain], sum(map(load_of, plain), Load())
+        return cls(list(frame.head), counted, sum(counted), load).extended(frame, tracker, frame.start)
 
     def extended(self, frame: Frame, tracker: HistoryTracker, start: int) -> View:
         """Return this view with the messages of the history from `start` on behind it."""
-        messages, counted, total = [*self.messages], [*self.counted], self.total
+        messages, counted, total, load = [*self.messages], [*self.counted], self.total, self.load
         for index in range(start, len(tracker)):
             message = message_at(frame, tracker, index)
             is_original = message is tracker.originals[index]
             messages.append(message)
-            counted.append(tracker.counted[index] if is_original else tracker.counter.message(plain_message(message)))
-            total += counted[-1]
-        return View(messages, counted, total)
+            plain = plain_message(message)
+            counted.append(tracker.counted[index] if is_original else tracker.counter.message(plain))
+            total, load = total + counted[-1], load + (tracker.loads[index] if is_original else load_of(plain))
+        return View(messages, counted, total, load)
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:

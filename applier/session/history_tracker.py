@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from applier.session.media import Load, load_of
 from planner.analysis import Analysis, analyze_history
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
@@ -19,6 +20,7 @@ from planner.reading.history import History, assemble_history
 from planner.reading.messages import (
     Message,
     blocks,
+    cache_marks,
     call_ids,
     given_message,
     message_digest,
@@ -78,8 +80,12 @@ class HistoryTracker:
     digests: list[str] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     """Tokens of each message."""
+    loads: list[Load] = field(default_factory=list)
+    """Pictures and bytes of each message."""
+    marks: dict[int, list[Mapping[str, Any]]] = field(default_factory=dict)
+    """Cache marks of the messages that have some."""
     tokens: int = 0
-    """Of all of them."""
+    """Tokens of all messages."""
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)
     _heads: list[tuple[list[object], int]] = field(default_factory=list)
@@ -142,6 +148,8 @@ class HistoryTracker:
             plain=[*self.plain],
             digests=[*self.digests],
             counted=[*self.counted],
+            loads=[*self.loads],
+            marks={**self.marks},
             results=[*self.results],
             _calls={**self._calls},
         )
@@ -226,12 +234,19 @@ class HistoryTracker:
         marked = {index: m for index, m in known if isinstance(m, dict) and m != self.plain[index]}
         for index, message in marked.items():
             self.originals[index], self.plain[index] = message, _copied(plain_message(message))
+            self._note_marks(index, self.plain[index])
             self._history = None
         return bool(marked)
 
+    def _note_marks(self, index: int, message: Message) -> None:
+        self.marks.pop(index, None)
+        if marks := list(cache_marks(message)):
+            self.marks[index] = marks
+
     def _cut(self, length: int) -> None:
-        for items in (self.originals, self.plain, self.digests, self.counted):
+        for items in (self.originals, self.plain, self.digests, self.counted, self.loads):
             del items[length:]
+        self.marks = {index: marks for index, marks in self.marks.items() if index < length}
         self.tokens = sum(self.counted)
         self.results = [result for result in self.results if result.message < length]
         self._history = None
@@ -240,6 +255,8 @@ class HistoryTracker:
         index = len(self.originals)
         self.digests.append(message_digest(plain))
         self.counted.append(self.counter.message(plain))
+        self.loads.append(load_of(plain))
+        self._note_marks(index, plain)
         self.originals.append(message)
         self.plain.append(_copied(plain))
         self.tokens += self.counted[-1]

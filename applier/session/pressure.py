@@ -9,8 +9,9 @@ import copy
 import sys
 from dataclasses import dataclass, field, replace
 
+from applier.session.media import Load, MediaLimits
 from applier.session.presets import Level, Measurement, Preset, level_after
-from applier.session.request import AgentCall, Gauge, TooLong, prompt_limit_tokens
+from applier.session.request import AgentCall, Gauge, TooHeavy, TooLong, prompt_limit_tokens
 from applier.settings import SessionSettings
 from planner.prices import cache_prices
 from planner.reading.tokens import TokenCounter
@@ -37,6 +38,8 @@ class Pressure:
     gauge: Gauge = field(default_factory=Gauge)
     maximum_tokens: int = sys.maxsize
     """Longest prompt that the provider accepts, by its own errors."""
+    limits: MediaLimits = field(default_factory=MediaLimits)
+    """Pictures and bytes that the provider accepts."""
     level: Level = "normal"
     carried_tokens: int = 0
     """Tokens that all calls since the last compaction have read beyond what another one would have left."""
@@ -137,6 +140,12 @@ class Pressure:
         if added_tokens is not None:
             self.growth_tokens += GROWTH_WEIGHT * (self.gauge.of_messages(added_tokens) - self.growth_tokens)
         self.carried_tokens += max(0, self.gauge.of_messages(view_tokens) - goal_tokens)
+
+    def refuse_load(self, refused: TooHeavy, load: Load) -> None:
+        """Note that the provider refused a request of this `load` for its pictures or bytes."""
+        limits = self.limits
+        size = min(limits.size, load.size - 1) if refused.is_size else limits.size
+        self.limits = MediaLimits(refused.images or limits.images, size, refused.largest or limits.largest)
 
     def refuse(self, refused: TooLong, view_tokens: int) -> None:
         """Note that the provider refused a prompt for its length."""

@@ -12,36 +12,47 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from applier.session.media import MANY_IMAGES
 from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
+from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, blocks, cache_marks, field_of, plain_message
 
 __all__ = [
     "WINDOW_EXCEEDED",
     "AgentCall",
     "Gauge",
+    "TooHeavy",
     "TooLong",
     "fields_of_body",
     "prompt_limit_tokens",
-    "read_too_long",
+    "read_refusal",
     "stop_reason_of",
     "used_input_tokens",
     "with_breakpoint",
 ]
 
+LONG_TTL = "1h"
 MAX_CACHE_MARKS = 4
 """``cache_control`` marks that one request may have (Anthropic, prompt caching)."""
 
 
 @dataclass(frozen=True)
 class AgentCall:
-    """A request of the agent without its messages; what is None was not told."""
+    """A request of the agent without its messages; None for what is not known."""
 
     model: str = ""
     system: str | Sequence[Block] | None = None
     tools: Sequence[Mapping[str, Any]] | None = None
     thinking: Mapping[str, Any] | None = None
     max_output_tokens: int | None = None
+    cache_control: Mapping[str, Any] | None = None
+    """Mark for the whole request, which the API sets at its end."""
+
+    @lazy_property
+    def marks(self) -> list[Mapping[str, Any]]:
+        """Cache marks of system and tools."""
+        return list(cache_marks([list(self.tools or ()), self.system]))
 
     @property
     def thinking_policy(self) -> ThinkingPolicy:
@@ -67,23 +78,35 @@ def fields_of_body(body: Mapping[str, Any]) -> dict[str, Any]:
         "system": body.get("system"),
         "tools": body.get("tools") or (),
         "thinking": body.get("thinking"),
+        "cache_control": body.get("cache_control"),
         "max_output_tokens": output if isinstance(output, int) and output > 0 else None,
     }
 
 
-def with_breakpoint(messages: Sequence[object], head: int, call: AgentCall) -> list[object]:
-    """`messages` with a cache breakpoint at the end of the first `head`, the compacted part.
+def with_breakpoint(
+    messages: Sequence[object],
+    head: int,
+    call: AgentCall,
+    behind: Sequence[Mapping[str, Any]],
+    replaced: Sequence[Mapping[str, Any]] = (),
+) -> list[object]:
+    """Return `messages` with a cache mark at the end of the first `head`, the compacted part.
 
-    Only where the caller marks its newest messages itself, and a mark is left to set: the same one that it uses.
+    Only where the caller sets marks itself, `behind` that part, on messages that it `replaced`, or for the whole
+    request, and where one more is allowed. It lives as long as the longest of these, for no longer one may follow a
+    shorter one.
     """
-    listed = list(messages)
-    marks, fixed = list(cache_marks(listed[head:])), list(cache_marks([call.system, list(call.tools or ())]))
-    if not head or not marks or len(marks) + len(fixed) >= MAX_CACHE_MARKS:
-        return listed
+    marks = [*behind, *([call.cache_control] if call.cache_control else [])]
+    lived = [*replaced, *marks]
+    if not head or not lived or len(marks) + len(call.marks) >= MAX_CACHE_MARKS:
+        return [*messages]
+    may_be_long = all(mark.get("ttl") == LONG_TTL for mark in call.marks)
+    mark = next((mark for mark in lived if may_be_long and mark.get("ttl") == LONG_TTL), lived[-1])
+    listed = [*messages]
     last = plain_message(listed[head - 1])
     content = [*blocks(last)]
     if content and content[-1]["type"] in ("text", "tool_result", "tool_use") and content[-1].get("text") != "":
-        content[-1] = {**content[-1], "cache_control": dict(marks[-1])}
+        content[-1] = {**content[-1], "cache_control": dict(mark)}
         listed[head - 1] = {**last, "content": content}
     return listed
 
@@ -257,6 +280,17 @@ _NUMBERS = tuple(
 """By how much: ``214,001 tokens > 200,000`` and ``exceed context limit: 199211 + 20000 > 200000`` (Anthropic),
 ``maximum context length is 8192 tokens … resulted in 9001 tokens`` (OpenAI); not ``retry after 20 tokens``."""
 _TOO_LARGE_STATUS = 413
+_TOO_HEAVY = tuple(
+    re.compile(pattern, re.I)
+    for pattern in (
+        r"too many images[^:\d]{0,80}: ?(?P<had>\d+) ?> ?(?P<images>\d+)",
+        r"contains (?P<had>\d+) images.{0,80}?maximum of (?P<images>\d+)",
+        r"image exceeds [^:]{1,60}: (?P<had>\d+) bytes > (?P<largest>\d+) bytes",
+        r"(?P<mixed>many-image requests)",
+    )
+)
+"""Errors for pictures: ``Too many images and document pages: 101 > 100``, ``image exceeds 5 MB maximum: 6088408 bytes >
+5242880 bytes``, ``exceed max allowed size for many-image requests``; not ``invalid image``."""
 _READ_CHARACTERS = 20_000
 """No provider words its refusal longer; a body may be any size."""
 MOST_DIGITS = 15
@@ -274,20 +308,39 @@ class TooLong:
     maximum_tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TooHeavy:
+    """Refusal of a request for its pictures or bytes."""
+
+    images: int = 0
+    """Pictures that are accepted; 0 if the error does not name them."""
+    largest: int = 0
+    """Bytes of a picture that are accepted; 0 if the error does not name them."""
+    is_size: bool = False
+    """True if the body as a whole is too large."""
+
+
 def stop_reason_of(answer: object) -> object:
     """Why `answer` ended, if it is one: an SDK object or a dict."""
     return field_of(answer, "stop_reason")
 
 
-def read_too_long(error: object) -> TooLong | None:
-    """What `error` (an exception, a body, a text) says about the prompt's length; None if nothing."""
+def read_refusal(error: object) -> TooLong | TooHeavy | None:
+    """Return what `error` (an exception, a body, a text) reports about the request's size; None if nothing."""
     stopped = stop_reason_of(error)
     if stopped is not None:
         return TooLong() if stopped == WINDOW_EXCEEDED else None
     text = " ".join(str(part) for part in (error, getattr(error, "body", "") or ""))[:_READ_CHARACTERS]
-    if getattr(error, "status_code", None) != _TOO_LARGE_STATUS and not _TOO_LONG.search(text):
+    heavy = next((match.groupdict("0") for pattern in _TOO_HEAVY if (match := pattern.search(text))), None)
+    if heavy is not None:
+        images, largest = (int(heavy.get(name, "0")[:MOST_DIGITS]) for name in ("images", "largest"))
+        return TooHeavy(MANY_IMAGES if "mixed" in heavy else images, largest)
+    is_large = getattr(error, "status_code", None) == _TOO_LARGE_STATUS or "request_too_large" in text
+    if not is_large and not _TOO_LONG.search(text):
         return None
     match = next((match for pattern in _NUMBERS if (match := pattern.search(text))), None)
+    if is_large and match is None:
+        return TooHeavy(is_size=True)
     groups = match.groupdict("0") if match else {}
     numbers = {name: int(digits.replace(",", "")) for name, digits in groups.items() if len(digits) <= MOST_DIGITS}
     return TooLong(numbers.get("actual", 0), max(0, numbers.get("maximum", 0) - numbers.get("output", 0)))

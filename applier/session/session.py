@@ -28,7 +28,7 @@ from applier.session.persistence import SessionStore
 from applier.session.planning import Planning
 from applier.session.presets import Preset, preset_named
 from applier.session.pressure import Pressure
-from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_too_long, stop_reason_of, used_input_tokens
+from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_refusal, stop_reason_of, used_input_tokens
 from applier.session.sharing import Sharing
 from applier.session.state import SessionState, Setup, State
 from applier.settings import SessionSettings, load_settings
@@ -235,6 +235,7 @@ class Session:
         tools: Sequence[Mapping[str, Any]] | None = None,
         thinking: Mapping[str, Any] | None = None,
         max_output_tokens: int | None = None,
+        cache_control: Mapping[str, Any] | None = None,
         client: Any = None,
         client_follows: bool = False,
     ) -> None:
@@ -252,10 +253,11 @@ class Session:
         check_request(model, system, tools)
         check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
         check_argument("thinking", thinking, Mapping, "a dict")
+        check_argument("cache_control", cache_control, Mapping, "a dict")
         with self._alone() as state:
             state.planning.client_follows = client_follows
             state.planning.client = state.planning.client and (client or state.planning.client)
-            state.take_call(AgentCall(model, system, tools, thinking, max_output_tokens))
+            state.take_call(AgentCall(model, system, tools, thinking, max_output_tokens, cache_control))
             no_room = state.pressure.no_room
             state.pressure.is_full = bool(no_room)
             state.setup.log.trouble("fixed_parts_too_large", "no room" if no_room else "", no_room)
@@ -294,7 +296,7 @@ class Session:
         None if the error is not about the prompt's length, or nothing shorter can be sent: raise it then. Never raises.
         The reactive retry is given once per prepared list; it is more aggressive than any trigger.
         """
-        refused = read_too_long(error)
+        refused = read_refusal(error)
         if refused is None:
             return None
         closed, messages = _split(messages)

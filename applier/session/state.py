@@ -24,6 +24,7 @@ from applier.session.request import AgentCall, with_breakpoint
 from applier.settings import SessionSettings
 from applier.store.views import holds_view, originals_behind
 from planner.errors import StoreDamaged, StoreError, TranscriptError
+from planner.reading.messages import plain_message, unmarked
 
 __all__ = ["SessionState", "Setup", "State"]
 
@@ -114,7 +115,9 @@ class State:
             return
         ledger.tracker, _ = ledger.tracker.taken(earlier.messages)
         plan_id = earlier.plan_id if earlier.plan is not None else ""
-        frame = Frame(earlier.plan, plan_id, tuple(messages[: earlier.head]), earlier.start)
+        frame = Frame(
+            earlier.plan, plan_id, tuple(unmarked(plain_message(m)) for m in messages[: earlier.head]), earlier.start
+        )
         self._go_on(Committed(frame, earlier.key, earlier.start), earlier.start)
         ledger.tracker = ledger.tracker.sent(messages, earlier.head)
         text = f"the list begins with a view of {earlier.start} messages: its originals are in the store"
@@ -152,7 +155,9 @@ class State:
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
         """Return the list as it is sent: the view, with a cache mark at the end of its compacted part."""
         frame, view = frame or self.ledger.frame, view or self.ledger.view
-        return with_breakpoint(view.messages, len(frame.head), self.pressure.call)
+        marks = sorted(self.ledger.tracker.marks.items())
+        behind, replaced = ([m for at, ms in marks if (at >= frame.start) == is_sent for m in ms] for is_sent in (1, 0))
+        return with_breakpoint(view.messages, len(frame.head), self.pressure.call, behind, replaced)
 
     def hand_out(self) -> list[Any]:
         """Return the list to send, noted as sent."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker, Result
+from applier.session.media import Load, MediaLimits
 from applier.session.request import Gauge
 from planner.analysis import Analysis
 from planner.guards import check_plan
@@ -53,6 +54,9 @@ class Situation:
     settings: PlanSettings
     """Of the plans: the agent's model, its window and its tools among them."""
     focus: str = ""
+    load: Load = field(default_factory=Load)
+    """Pictures and bytes of the messages as they would be sent now."""
+    limits: MediaLimits = field(default_factory=MediaLimits)
     carried_tokens: Callable[[], int] = int
     """What will be said again behind a plan, by the counter: files, lists, rules."""
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from applier.adapters.agent_tools import handle_tool_use
 from applier.session import PRESETS, Preset, Session
-from applier.session.request import TooLong, read_too_long
+from applier.session.request import TooHeavy, TooLong, read_refusal
 from applier.session.tiers import PlanTurns, SnipMiddle
 from applier.settings import SessionSettings
 from applier.store import open_store
@@ -204,7 +204,12 @@ class RefusedError(Exception):
         (TOO_LONG, TooLong(90_000, 40_000)),
         ("prompt is too long: 214,001 tokens > 200,000 maximum", TooLong(214_001, 200_000)),
         (RefusedError("Error code: 400 - prompt is too long", 400), TooLong()),
-        (RefusedError("request body", 413), TooLong()),
+        (RefusedError("request body", 413), TooHeavy(is_size=True)),
+        (RefusedError("messages: Too many images and document pages: 101 > 100", 400), TooHeavy(images=100)),
+        (RefusedError("request contains 51 images, exceeding the maximum of 50 allowed", 400), TooHeavy(images=50)),
+        (RefusedError("image exceeds 5 MB maximum: 6088408 bytes > 5242880 bytes", 400), TooHeavy(largest=5_242_880)),
+        (RefusedError("exceed max allowed size for many-image requests: 2000 pixels", 400), TooHeavy(images=20)),
+        (RefusedError("messages.0.content.1: invalid image", 400), None),
         ("This model's maximum context length is 8192 tokens", TooLong(0, 8_192)),
         (
             "maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens",
@@ -218,7 +223,7 @@ class RefusedError(Exception):
     ],
 )
 def test_which_errors_mean_too_long(error, read):
-    assert read_too_long(error) == read
+    assert read_refusal(error) == read
 
 
 def test_usage_calibrates_the_counter(session_of):
