@@ -185,8 +185,13 @@ class ModelPrices(BaseModel):
 
 
 def bare_tool_name(name: str) -> str:
-    """A tool's own name, without the server that clients of MCP put before it: ``mcp__compactor__restore_context``."""
-    return name.rpartition("__")[2]
+    """Return a tool's own name, without the server that clients of MCP put before it.
+
+    ``mcp__compactor__restore_context`` and, for our own server, ``compactor-restore_context`` (Copilot) and
+    ``compactor_restore_context`` (OpenCode) are ``restore_context``.
+    """
+    server, _, own = name.rpartition("__")
+    return own if server else re.sub(f"^{_SERVER}[-_]", "", name)
 
 
 def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
@@ -196,4 +201,5 @@ def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TO
     """
     names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
     named = (name for name in names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name))
-    return min(named, key=lambda name: (name != called, not name.endswith(f"{_SERVER}__{called}")), default="")
+    own = re.compile(rf"(.*{_SERVER}__|{_SERVER}[-_]){re.escape(called)}")
+    return min(named, key=lambda name: (name != called, not own.fullmatch(name)), default="")

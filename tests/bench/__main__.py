@@ -24,6 +24,7 @@ from planner.prices import CACHE_READ_PRICES
 from planner.proposal import Planner
 from planner.rules import RulesPlanner
 from tests.bench import (
+    clients,
     continuing,
     general,
     learned,
@@ -105,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     general.add_command(commands)
     twice.add_command(commands)
     least_cost.add_command(commands)
+    clients.add_command(commands)
     mod_run.add_command(commands)
     mod_exam.add_command(commands)
     several_proxies.add_command(commands)

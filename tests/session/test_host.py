@@ -809,6 +809,9 @@ def test_the_restore_tool_of_plans_is_the_sessions_unless_the_agent_has_only_ano
         (tools("mcp__evil__ask_back", "mcp__compactor__ask_back"), "mcp__compactor__ask_back"),
         (tools("mcp__evil__ask_back", "mcp__compactor__ask_back", "ask_back"), "ask_back"),
         (tools("restore_context"), "restore_context"),
+        (tools("mcp__evil__ask_back", "compactor-ask_back"), "compactor-ask_back"),
+        (tools("compactor_ask_back"), "compactor_ask_back"),
+        (tools("mcp__evil__compactor-ask_back"), ""),
         (tools("Read"), ""),
     ):
         session, history = session_of(settings=settings, window_tokens=60_000, tools=had), grown(12, 4_000)

@@ -85,8 +85,8 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     with servers.open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **how) as proxy:
         servers.warn_of_store(proxy)
         named = {servers.SESSION_VARIABLE: name, servers.PROJECT_VARIABLE: how["project"]}
-        if how["store"]:
-            named[STORE_VARIABLE] = store_anywhere(how["store"])
+        with suppress(StoreError):  # the warning has named it
+            named[STORE_VARIABLE] = store_anywhere(how["store"] or os.environ.get(STORE_VARIABLE, ""))
         environment = {**os.environ, **wrapped.variables(proxy.named_url), **named}
         environment.pop(servers.TOKEN_VARIABLE, None)
         code = _run(wrapped.arguments(proxy.named_url, server, [*named]), environment)
