@@ -16,6 +16,7 @@ from typing import Literal, get_args
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.evidence.names import specifics_of
+from planner.evidence.notes import written_notes
 from planner.plan import Finding
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
@@ -33,13 +34,14 @@ __all__ = [
     "read_brief",
     "told_demands",
     "told_failures",
+    "with_notes",
 ]
 
-Heading = Literal["REQUEST", "STATE", "FAILED", "DECISIONS", "FACTS", "NEXT"]
+Heading = Literal["REQUEST", "STATE", "FAILED", "DECISIONS", "FACTS", "NOTES", "NEXT"]
 HEADINGS: tuple[Heading, ...] = get_args(Heading)
 """In the order of the page: what the user wants and said, how the work stands, what failed and why, what was decided,
-what was found out, what is left."""
-GIVE_WAY: tuple[Heading, ...] = ("FACTS", "DECISIONS", "STATE", "NEXT", "FAILED", "REQUEST")
+what was found out, what the agent noted down itself, what is left."""
+GIVE_WAY: tuple[Heading, ...] = ("FACTS", "DECISIONS", "STATE", "NEXT", "NOTES", "FAILED", "REQUEST")
 """Which statements go first when the page is too long: the last ones of these headings, in this order."""
 BRIEF_FINDINGS = frozenset({"brief_citation", "brief_quote", "brief_too_long", "invented_in_brief"})
 """Codes of findings that speak of a brief: with another one in its place they speak of nothing."""
@@ -139,6 +141,14 @@ def brief_text(statements: Iterable[Statement]) -> str:
     for statement in statements:
         by_heading[statement.heading].append(statement.line)
     return "\n".join(line for heading, lines in by_heading.items() if lines for line in (heading, *lines))
+
+
+def with_notes(text: str, evidence: Evidence) -> str:
+    """Return the brief with the agent's own notes: a planner can neither leave one out nor write one."""
+    notes = [Statement("NOTES", f"{note.kind}: {note.text}", (note.turn_id,)) for note in written_notes(evidence)]
+    statements = read_brief(text)
+    others = [statement for statement in statements if statement.heading != "NOTES"]
+    return brief_text((*others, *notes)) if notes or len(others) < len(statements) else text
 
 
 def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:

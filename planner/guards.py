@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.analysis import Analysis
-from planner.brief import check_brief
+from planner.brief import check_brief, with_notes
 from planner.errors import PlanRejected, SettingsError, StalePlan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
@@ -273,7 +273,7 @@ def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tu
     if len(facts) < len(proposal.facts):
         findings.append(Finding(code="unsound_proposal", problem="a fact that is no ExtractedFact", repair="left out"))
     page = str(whole_characters(proposal.brief)) if isinstance(proposal.brief, str) else ""
-    brief, of_brief = analysis.once(_checked_brief, page)
+    brief, of_brief = analysis.once(_checked_brief, with_notes(page, analysis.evidence))
     return replace(proposal, turns=turns, facts=facts, brief=brief), (*findings, *of_brief)
 
 

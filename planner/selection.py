@@ -344,9 +344,9 @@ class _Selecting:
         return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
 
     def without_told(self, brief: str) -> str:
-        """`brief` without what a line, or the user's words, in the entry of a turn that it cites tell."""
+        """Return `brief` without statements that an entry of a cited turn repeats; the agent's notes all stay."""
         statements = read_brief(brief)
-        rest = [one for one in statements if not self._stands_below(one)]
+        rest = [one for one in statements if one.heading == "NOTES" or not self._stands_below(one)]
         return brief if len(rest) == len(statements) else brief_text(rest)
 
     def _stands_below(self, statement: Statement) -> bool:

@@ -18,6 +18,7 @@ from applier.adapters.visible import Visible
 from applier.session import Session
 from applier.store.store import SearchResult
 from planner.errors import CompactorError, ReferenceNotFound
+from planner.evidence.notes import MOST_CHARACTERS, NoteKind, note_id
 from planner.plan import FactType
 from planner.reading.lines import Part
 from planner.reading.messages import Block
@@ -109,6 +110,30 @@ class Compact(_ToolInput):
     focus: str = Field(default="", description="what the work needs from here on, kept above all else")
 
 
+class WriteNote(_ToolInput):
+    """Write down one thing that must survive when older parts of this conversation are shortened.
+
+    Notes have a section of their own in what is left. Worth it for a decision with its reason, a fact that was hard to
+    find, and what is still open; not for what a file or the user's words already say.
+    """
+
+    kind: NoteKind = Field(default="fact", description="decision, fact, or open (still to do)")
+    text: str = Field(default="", max_length=MOST_CHARACTERS, description="the note, in one or two sentences")
+    remove: str = Field(default="", description="id of an earlier note that no longer holds, such as n1a2b3c")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> WriteNote:
+        if not self.text.strip() and not self.remove:
+            raise ValueError("give a text, or the id of a note to remove")
+        return self
+
+
+def _noted(_record: _Record, asked: WriteNote) -> Answer:
+    """Confirm the note: the call itself, in the record, is the note."""
+    removed = f"Removed {asked.remove}. " if asked.remove else ""
+    return f"{removed}Noted as {note_id(asked.kind, asked.text)}." if asked.text.strip() else removed.strip()
+
+
 def _restored(record: _Record, asked: RestoreContext) -> Answer:
     """The turn of `record` that was asked for, or a page of it."""
     lines = (asked.first_line or 1, asked.last_line or LAST_LINE) if asked.first_line or asked.last_line else None
@@ -197,11 +222,11 @@ LOOK_UPS: dict[str, tuple[type[BaseModel], Callable[[_Record, Any], Answer]]] = 
     "restore_context": (RestoreContext, _restored),
     "search_context": (SearchContext, _matching),
 }
-"""By the name of a tool: what it takes, and how it is answered; for any record."""
+"""Tools that look into a record: the input and the function that answers, by name."""
 _Tools = Mapping[str, tuple[type[BaseModel], Callable[[Any, Any], Answer]]]
-PROJECT_TOOLS: _Tools = {**LOOK_UPS, "facts": (Facts, _facts)}
-"""Likewise, of a server that may show what other conversations of a project left."""
-_TOOLS: _Tools = {**LOOK_UPS, "compact": (Compact, _compact)}
+PROJECT_TOOLS: _Tools = {**LOOK_UPS, "facts": (Facts, _facts), "note": (WriteNote, _noted)}
+"""Tools of a server or plugin, which may show what other conversations of a project left."""
+_TOOLS: _Tools = {**LOOK_UPS, "compact": (Compact, _compact), "note": (WriteNote, _noted)}
 
 AGENT_TOOL_NAMES = frozenset(_TOOLS)
 """Names of the calls that `handle_tool_use` answers."""

@@ -44,7 +44,7 @@ def mcp_server(visible: Visible) -> MCPServer:
         "compactor", instructions=_INSTRUCTIONS, version=metadata.version("relevance-compactor"), log_level="CRITICAL"
     )
     tools = _Tools(visible)
-    look_ups = (_look_up(visible, name) for name in ("search_context", "restore_context", "facts"))
+    look_ups = (_look_up(visible, name) for name in PROJECT_TOOLS)
     for tool in (*look_ups, tools.brief, tools.log, tools.preview_compaction):
         server.tool(annotations=_READS, structured_output=False)(_answering_errors(tool))
     newest = "The brief of the conversation compacted last."

@@ -24,7 +24,7 @@ from applier.testing import Answer, MessagesServer, Request, say, use
 __all__ = ["BROKEN", "PLUGIN", "Client", "Model", "install_mod", "opened", "refused"]
 
 PLUGIN = Path(__file__).parents[2] / "applier/adapters/claude_code_mod/plugin"
-LOOK_UPS = tuple(f"mcp__compactor__{name}" for name in ("restore_context", "search_context", "facts"))
+LOOK_UPS = tuple(f"mcp__compactor__{name}" for name in ("restore_context", "search_context", "facts", "note"))
 SECONDS = 90
 FORKED, BY_CARDS, BUILT_IN = "your conversation is about to be compacted", "<latest>", "TEXT ONLY"
 """How the questions begin that are not of the agent's work."""

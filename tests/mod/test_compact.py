@@ -264,7 +264,7 @@ def test_the_agent_looks_into_its_own_conversation_alone(tmp_path):
     for wrong in ({"session_id": "another"}, {"arguments": {"reference": "t999"}}, {"name": "compact"}):
         with pytest.raises(CompactorError):
             mod.look_up({**look, **wrong}, opened)
-    assert {tool["name"] for tool in mod.describe()["tools"]} == {"facts", "restore_context", "search_context"}
+    assert {tool["name"] for tool in mod.describe()["tools"]} == {"facts", "note", "restore_context", "search_context"}
 
 
 def test_the_agent_sees_the_facts_of_its_project_and_of_no_other(tmp_path):

@@ -2,7 +2,7 @@
 // and answers and decides nothing. Whatever fails, the client compacts by itself, and a line says why.
 // Claude Code allows `$` only as `$.noun.event(…)` inside a hook, so each hook runs the program itself.
 
-const TOOLS = ['restore_context', 'search_context', 'facts']
+const TOOLS = ['restore_context', 'search_context', 'facts', 'note']
 const PREVIEW = {
   name: 'compactor',
   description: 'What a compaction now would remove from sight',
