@@ -28,7 +28,7 @@ from planner.analysis import analyze_history
 from planner.errors import StoreError
 from planner.reading.messages import blocks
 
-__all__ = ["CHAIN", "compact", "prepare", "recover", "undo"]
+__all__ = ["CHAIN", "compact", "plan_ahead", "prepare", "recover", "undo"]
 
 CLEARLY_SHORTER = 0.75
 """Share of the limit that a reactive retry aims at."""
@@ -120,13 +120,13 @@ def report_size(state: State) -> None:
     state.setup.log.trouble("still_too_large", problem, message)
 
 
-def plan_ahead(state: State) -> None:
-    """Have the worker plan on a snapshot while the agent waits for its answer."""
+def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
+    """Have the worker plan on a snapshot while the agent waits for its answer, or the user reads it."""
     planning, tracker, settings = state.planning, state.ledger.tracker, state.setup.settings
     is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
     if not (is_slow if settings.background is None else settings.background):
         return
-    if planning.is_under_way or not _is_due(state):
+    if planning.is_under_way or not _is_due(state, is_held=state.is_in_turn and not is_turn_over):
         return
     history, counter, known = tracker.history, tracker.counter, tracker.known_analysis
     planned = planning.ready.history.turns if planning.ready is not None else 0
@@ -136,13 +136,15 @@ def plan_ahead(state: State) -> None:
         planning.worker.start(lambda: job.ask(analyze_history(history, counter, known), target), state.setup.clock())
 
 
-def _is_due(state: State) -> bool:
-    """True if a step that plans will fire in a few calls."""
+def _is_due(state: State, *, is_held: bool) -> bool:
+    """Return True if a step that plans will fire in a few calls; one that `is_held` only where the window is full."""
     measured = state.measure()
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
     grown = max(0, tokens - measured.beside_tokens - measured.goal_tokens)
     ahead = replace(measured, tokens=tokens, level=level, carried_tokens=measured.carried_tokens + AHEAD_CALLS * grown)
+    if is_held and level not in ("critical", "exhausted"):
+        return False
     return any(when.fires(ahead) for row in state.setup.preset.planning for when in row.when if not when.requested)
 
 

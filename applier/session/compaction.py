@@ -79,6 +79,8 @@ def run_row(state: State, row: Step) -> None:
     is_bound = not (forced or measured.requested)
     if is_bound and row.tier is state.setup.preset.plan_goal and state.planning.is_under_way:
         return  # the plan that is being made comes with one of the next calls
+    if is_bound and state.is_in_turn:
+        return  # the end of the turn is near, and costs no reasoning
     least = min(row.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE))
     bounds = (least, row.max_payback_calls) if is_bound else NO_BOUNDS
     if not measured.requested and _rests(state, row.tier, forced):

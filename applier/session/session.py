@@ -203,6 +203,8 @@ class Session:
             state.ledger.last = replace(last, is_answered=last.is_answered or used > 0)
             if stop_reason_of(response) == WINDOW_EXCEEDED:
                 pressure.request("window_exceeded")
+            if stop_reason_of(response) == "end_turn" and state.is_in_turn:
+                chain.plan_ahead(state, is_turn_over=True)
             self._note(state)
 
     def note_sent(

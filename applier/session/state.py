@@ -24,7 +24,8 @@ from applier.session.request import AgentCall, with_breakpoint
 from applier.settings import SessionSettings
 from applier.store.views import holds_view, originals_behind
 from planner.errors import StoreDamaged, StoreError, TranscriptError
-from planner.reading.messages import plain_message, unmarked
+from planner.reading.families import binds_reasoning
+from planner.reading.messages import plain_message, result_ids, unmarked
 
 __all__ = ["SessionState", "Setup", "State"]
 
@@ -77,6 +78,12 @@ class State:
     def is_too_long(self) -> bool:
         """True if the prompt that would be sent now does not fit."""
         return self.tokens > self.pressure.limit_tokens
+
+    @property
+    def is_in_turn(self) -> bool:
+        """True if a compaction now would cost the model the reasoning of the turn that it is in the middle of."""
+        plain = self.ledger.tracker.plain
+        return binds_reasoning(self.pressure.call.model) and bool(plain) and bool(result_ids(plain[-1]))
 
     def measure(self) -> Measurement:
         """Return what the triggers see."""

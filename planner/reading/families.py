@@ -16,8 +16,10 @@ from planner.reading.patterns import lazy_pattern
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
-__all__ = ["ModelFamily", "known_window_tokens", "model_family", "names_provider", "published_model"]
+__all__ = ["ModelFamily", "binds_reasoning", "known_window_tokens", "model_family", "names_provider", "published_model"]
 
+_GPT_VERSION = lazy_pattern(r"\bgpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
+"""``gpt-6.2-sol``, ``openai/gpt-7``; not ``gpt-3.5.1``."""
 _VERSION = lazy_pattern(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 """``claude-opus-5-5``, ``claude-3.5-sonnet``; not the date in ``claude-opus-4-20250514``."""
 _SMALL_LINE = lazy_pattern(r"sonnet|haiku")
@@ -85,6 +87,16 @@ class ModelFamily:
     def image_tokens(self) -> int:
         """The most tokens that one image costs, as larger ones are scaled down: more from Claude 4.7 on."""
         return 1_600 if self.version < (4, 7) else 4_784
+
+
+@lru_cache(maxsize=256)
+def binds_reasoning(model: str) -> bool:
+    """Return True if the provider removes `model`'s reasoning behind a changed prefix: GPT-6.2 and later.
+
+    Source: OpenAI, "Keep the prefix unchanged". Claude's thinking blocks are `ModelFamily.preserves_thinking`.
+    """
+    found = _GPT_VERSION.search(model.lower())
+    return found is not None and (int(found[1]), int(found[2] or 0)) >= (6, 2)
 
 
 @lru_cache(maxsize=256)

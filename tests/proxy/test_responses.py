@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from applier import apply, open_store
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
 from applier.adapters.proxy.compactions import opened, reply, view_record
-from applier.adapters.proxy.wires import RESPONSES
+from applier.adapters.proxy.wires import MESSAGES, RESPONSES, read_answer
 from applier.adapters.transcripts.responses import read_items, to_items
 from applier.testing import Answer, Failure, Request, say, use
 from planner.reading.messages import message_digest, result_ids
@@ -387,6 +387,59 @@ def test_a_login_s_planner_is_asked_where_the_login_goes():
     assert other.paths == []
     assert {path for _, path in chatgpt.paths} == {"/backend-api/codex/responses"}
     assert chatgpt.requests[0].headers["chatgpt-account-id"] == LOGIN["chatgpt-account-id"]
+
+
+REMOVED = [
+    {"id": "rs_1", "action": "removed", "reason": "prefix_mismatch"},
+    {"id": "rs_2", "action": "removed", "reason": "prefix_mismatch"},
+    {"id": "rs_3", "action": "removed", "reason": "model_downgrade"},
+]
+DROPPED = [
+    {"type": "thinking_dropped", "path": "messages.1.content.0", "reason": "prefix_binding_mismatch"},
+    {"type": "thinking_mismatch_allowed", "path": "messages.3.content.0", "reason": "prefix_binding_mismatch"},
+]
+ENDED = {"object": "response", "status": "completed", "output": [words("assistant", "Done.")]}
+REPORTS = [
+    (RESPONSES, [{**ENDED, "input_transformations": REMOVED}], 2),
+    (RESPONSES, [{"type": "response.completed", "response": {**ENDED, "input_transformations": REMOVED}}], 2),
+    (RESPONSES, [{**ENDED, "input_transformations": None}], 0),
+    (MESSAGES, [{"type": "message", "content": [], "input_transformations": DROPPED}], 1),
+    (
+        MESSAGES,
+        [
+            {"type": "message_start", "message": {"input_transformations": DROPPED}},
+            {"type": "message_delta", "delta": {}, "input_transformations": DROPPED},
+        ],
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("wire", "events", "removed"), REPORTS)
+def test_reasoning_that_the_provider_removed_behind_a_changed_prefix_is_counted_once(wire, events, removed):
+    stream = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
+    assert read_answer(wire, stream, is_stream=True).removed_reasoning == removed
+    if len(events) == 1 and "type" not in events[0]:
+        assert read_answer(wire, json.dumps(events[0]).encode(), is_stream=False).removed_reasoning == removed
+
+
+def test_removed_reasoning_is_in_the_metrics_and_the_log(tmp_path, caplog):
+    usage = {"input_tokens": 900, "output_tokens": 9, "input_tokens_details": {"cached_tokens": 100}}
+    with hosts(1) as (host,), caplog.at_level("INFO", "applier.proxy"):
+        host.answer = lambda _: {**ENDED, "usage": usage, "input_transformations": REMOVED}
+        settings = ProxySettings(upstreams=Upstreams("", host.url, ""), store=str(tmp_path / "s.db"))
+        with ProxyServer(settings) as proxy:
+            talk = [words("user", "a"), words("assistant", "b", id="m1"), words("user", "c")]
+            httpx.post(f"{proxy.url}/v1/responses", json={"model": "gpt-6.2-sol", "input": talk}, headers=KEY)
+        assert proxy.metrics.value("removed_reasoning") == 2
+    assert "the provider removed 2 reasoning items behind a changed prefix" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["function_call", "custom_tool_call", "local_shell_call", "shell_call"])
+def test_an_answer_without_a_call_ends_the_turn(kind):
+    usage = {"usage": {"input_tokens": 9}}
+    assert RESPONSES.observed({**ENDED, **usage})["stop_reason"] == "end_turn"
+    assert "stop_reason" not in RESPONSES.observed({**ENDED, **usage, "output": [*ENDED["output"], {"type": kind}]})
 
 
 @pytest.mark.real

@@ -58,6 +58,7 @@ def test_where_the_environment_already_points_is_the_provider_and_the_report_may
     told = json.loads(done.err)
     assert done.code == 7
     assert (told["compactions"], told["saved_tokens"], told["compacted"]) == (0, 0, [])
+    assert (told["waited_seconds"], told["removed_reasoning"]) == ([], 0)
     assert [told["prompt_tokens"]] == [exchange.usage.prompt_tokens for exchange in server.exchanges]
 
 

@@ -37,7 +37,7 @@ from planner.reading.messages import field_of
 __all__ = ["Gateway", "Passage"]
 
 _MOST_PLANNED = 10_000
-"""Calls of planners that are remembered for the report: 400 bytes each."""
+"""Calls of planners, and compactions, that are remembered for the report: 400 bytes each."""
 _LOGIN_BETA = "oauth-"
 """Beginning of the beta without which a login's token is refused; others belong to the agent's own request."""
 _BYTES_PER_TOKEN = 4
@@ -91,6 +91,8 @@ class Gateway:
         """Take over all; `store` keeps the records of answers in words, `people` what each person has spent."""
         self.conversations, self.metrics, self._store, self.people = conversations, metrics, store, people
         self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
+        self.waits: deque[float] = deque(maxlen=_MOST_PLANNED)
+        """Seconds that each compaction held its request up."""
         self._noting = threading.Lock()
         conversations.closing = self._note_planned
 
@@ -297,6 +299,7 @@ class Gateway:
         done, seconds = conversation.session.state.compactions - before, time.perf_counter() - started
         self.metrics.add("compactions", done)
         if done > 0:
+            self.waits.append(seconds)
             self.metrics.seconds("compaction_seconds", seconds)
             _logger.info("%s: compacted; the request waited %.2f s", conversation.session.session_id, seconds)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, to_openai
-from applier.adapters.transcripts.responses import ReadItems, read_items, to_items
+from applier.adapters.transcripts.responses import OUTPUTS, ReadItems, read_items, to_items
 from applier.session.request import WINDOW_EXCEEDED, fields_of_body
 from planner.reading.messages import field_of, to_json
 
@@ -120,7 +120,15 @@ class _Responses:
             return None
         read = read if isinstance(read, int) else 0
         output = field_of(usage, "output_tokens") or 0
-        return {"usage": {"input_tokens": tokens - read, "cache_read_input_tokens": read, "output_tokens": output}}
+        counted = {"input_tokens": tokens - read, "cache_read_input_tokens": read, "output_tokens": output}
+        return {"usage": counted, **({"stop_reason": "end_turn"} if _ends_turn(answer) else {})}
+
+
+def _ends_turn(answer: object) -> bool:
+    """Return True if an answer of the Responses API is whole and calls no tool of the client."""
+    items = field_of(answer, "output")
+    kinds = [str(field_of(item, "type")) for item in items] if isinstance(items, list) else []
+    return bool(kinds) and not any(f"{kind}_output" in OUTPUTS for kind in kinds)
 
 
 Wire = _Messages | _Chat | _Responses

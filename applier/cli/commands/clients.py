@@ -147,6 +147,8 @@ def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
         "prompt_tokens": int(metrics.value("prompt_tokens")),
         "saved_tokens": int(metrics.value("saved_tokens")),
         "failed_requests": int(metrics.value("requests", kind="failed")),
+        "waited_seconds": [round(seconds, 2) for seconds in proxy.gateway.waits],
+        "removed_reasoning": int(metrics.value("removed_reasoning")),
         "planned": list(_planned(proxy.gateway.planned())),
         "rules_for_want_of_upstream": proxy.rules_for_want_of_upstream,
         "compacted": [_compacted(session, of_last=session in compacted[-MOST_RECEIPTS:]) for session in compacted],
@@ -189,6 +191,10 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         )
     else:
         yield f"{report['compactions']} compactions; {sent:,} prompt tokens sent, about {saved:,} more without"
+    if waits := report["waited_seconds"]:
+        yield f"the agent waited {sum(waits):.1f} s for compactions, at most {max(waits):.1f} s for one"
+    if removed := report["removed_reasoning"]:
+        yield f"the provider removed {removed:,} reasoning items behind a changed prefix"
     if report["store_problem"]:
         yield f"{servers.NO_STORE}: {report['store_problem']}"
     if failed := report["failed_requests"]:
