@@ -258,7 +258,7 @@ def check_restores(messages, plan, store):
     """Every turn that is not in the view as it was comes back exactly."""
     apply(plan, messages, store=store)
     history = plan.bound_analysis.history
-    key = "h" + history.digest.removeprefix("sha256:")[:8]
+    key = "h" + history.digest.removeprefix("sha256:")[:32]
     for turn in history.turns:
         if plan.decisions[turn.id].strategy != "keep":
             restored = list(store.restore(f"{key}:{turn.id}").messages)
