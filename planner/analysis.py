@@ -15,7 +15,7 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance, line_relevance
 from planner.validity import check_messages
-from planner.validity.rules import CALL_RULES
+from planner.validity.list_rules import CALL_RULES
 
 __all__ = ["Analysis", "analyze", "analyze_history"]
 

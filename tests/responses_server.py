@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
-from applier.testing import Answer, Failure, MessagesServer, Request, Usage, Violation
+from applier.testing import Answer, Failure, MessagesServer, PromptUsage, Refusal, Request
 from applier.testing.api_request import Block
 from applier.testing.messages_server import event_line
 from applier.testing.prompt_cache import text_tokens
@@ -75,13 +75,13 @@ class ItemCache:
         """Begin with an empty cache."""
         self._known: list[list[str]] = []
 
-    def charge(self, request: Request, output_tokens: int) -> Usage:
+    def charge(self, request: Request, output_tokens: int) -> PromptUsage:
         """Return the cost of `request` and cache it."""
         parts = _parts(request)
         same = max((sum(1 for _ in takewhile(_are_equal, zip(parts, k, strict=False))) for k in self._known), default=0)
         self._known = [*self._known[-_MOST_CACHED:], parts]
         full, read = (sum(map(text_tokens, some)) for some in (parts[same:], parts[:same]))
-        return Usage(full, read, output_tokens=output_tokens)
+        return PromptUsage(full, read, output_tokens=output_tokens)
 
 
 def prompt_tokens(request: Request) -> int:
@@ -100,14 +100,14 @@ def _are_equal(pair: tuple[str, str]) -> bool:
     return pair[0] == pair[1]
 
 
-def judge_items(request: Request, window_tokens: int | None = None) -> tuple[Violation, ...]:
+def judge_items(request: Request, window_tokens: int | None = None) -> tuple[Refusal, ...]:
     """Return the violations for which the API would answer 400, the first one first."""
     items = items_of(request)
     if not items or not all(isinstance(item, dict) for item in items):
-        return (Violation(0, "Invalid type for 'input': expected a string or a list of items"),)
-    broken = tuple(Violation(number, text) for number, text in _broken(items))
+        return (Refusal(0, "Invalid type for 'input': expected a string or a list of items"),)
+    broken = tuple(Refusal(number, text) for number, text in _broken(items))
     if not broken and window_tokens is not None and (tokens := prompt_tokens(request)) > window_tokens:
-        return (Violation(22, f"context_length_exceeded: {tokens} tokens > {window_tokens} maximum"),)
+        return (Refusal(22, f"context_length_exceeded: {tokens} tokens > {window_tokens} maximum"),)
     return broken
 
 

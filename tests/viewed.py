@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from applier.testing import Request, Violation, judge, judge_edit
+from applier.testing import Refusal, Request, judge, judge_edit
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, TurnDecision
 from planner.reading.messages import blocks, plain_message, readable_text
 from planner.validity import check_messages
@@ -39,7 +39,7 @@ def refusals(messages):
         *(violation for violation in judge(asked(messages)) if violation.rule not in (11, 14, 15)),
         *(violation for violation in older if violation.rule == 16),
         *(
-            Violation(4, f"messages.{at}: two messages of one role in a row")
+            Refusal(4, f"messages.{at}: two messages of one role in a row")
             for at, (one, other) in enumerate(pairwise(messages))
             if one["role"] == other["role"]
         ),

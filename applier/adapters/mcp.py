@@ -22,7 +22,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from applier.adapters.agent_tools import PROJECT_TOOLS, answer_call
-from applier.adapters.visible import NOTHING_YET, Conversation, Visible
+from applier.adapters.visible import NOTHING_YET, Visible, VisibleConversation
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, ReferenceNotFound
@@ -115,7 +115,7 @@ class _Tools:
                 return self._brief(conversation)
         raise ReferenceNotFound(f"{session}: no conversation of that name here")
 
-    def _brief(self, conversation: Conversation) -> str:
+    def _brief(self, conversation: VisibleConversation) -> str:
         if not conversation.plan_id:
             raise ReferenceNotFound(NOTHING_YET)
         return self._visible.store.load_plan(conversation.plan_id).brief or "No brief was written."

@@ -20,13 +20,13 @@ from planner.errors import ReferenceNotFound
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
 
-__all__ = ["NOTHING_YET", "Conversation", "Visible"]
+__all__ = ["NOTHING_YET", "Visible", "VisibleConversation"]
 
 NOTHING_YET = "nothing was compacted in this conversation yet: all of it is still in the context"
 
 
 @dataclass(frozen=True)
-class Conversation:
+class VisibleConversation:
     """One stored conversation."""
 
     session: str
@@ -78,15 +78,15 @@ class Visible:
         if "store" in self.__dict__:
             self.store.close()
 
-    def conversations(self) -> list[Conversation]:
+    def conversations(self) -> list[VisibleConversation]:
         """Return all visible conversations, the one that was compacted last at the end."""
         if self._history:
             plans = self.store.plans(self._history)
-            return [Conversation("", self._history, plans[-1] if plans else "")]
+            return [VisibleConversation("", self._history, plans[-1] if plans else "")]
         frames = {name: saved.frame for name in self._names() if (saved := load_session(self.store, name))}
-        return [Conversation(name, frame.key, frame.plan_id) for name, frame in frames.items() if frame.key]
+        return [VisibleConversation(name, frame.key, frame.plan_id) for name, frame in frames.items() if frame.key]
 
-    def current(self) -> Conversation:
+    def current(self) -> VisibleConversation:
         """Return the conversation of the session itself, or else the one that was compacted last.
 
         Raises:
@@ -95,7 +95,7 @@ class Visible:
         known = self._newest_first()
         return next((one for one in known if one.session in self._sessions), known[0])
 
-    def _newest_first(self) -> list[Conversation]:
+    def _newest_first(self) -> list[VisibleConversation]:
         known = self.conversations()
         if not known:
             raise ReferenceNotFound(self._owners() or NOTHING_YET if self._sessions or self._history else _NOBODYS)
@@ -123,7 +123,7 @@ class Visible:
         within = [conversation.history_key for conversation in known]
         return self.store.restore(reference, lines=lines, search=search, max_characters=max_characters, within=within)
 
-    def _whose(self, turn: str, known: Sequence[Conversation]) -> str:
+    def _whose(self, turn: str, known: Sequence[VisibleConversation]) -> str:
         """Return the reference that a bare `turn` means: the session's own, or the one turn that all mean."""
         own = self.current()
         if own.session in self._sessions or len(known) == 1:

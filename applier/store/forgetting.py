@@ -19,7 +19,7 @@ from planner.placeholders import KEY_DIGITS
 
 __all__ = [
     "SESSION_STATE",
-    "Family",
+    "HistoryFamily",
     "Kin",
     "names_in",
     "plans_of_nobody",
@@ -37,7 +37,7 @@ Mentions = Callable[[Sequence[Node]], Iterable[str]]
 
 
 @dataclass(slots=True)
-class Family:
+class HistoryFamily:
     """Histories that go together, each with all that it extends."""
 
     histories: set[str] = field(default_factory=set)
@@ -47,7 +47,7 @@ class Family:
     states: set[str] = field(default_factory=set)
     """The keys of the states that have one of them for a value."""
 
-    def add(self, other: Family) -> None:
+    def add(self, other: HistoryFamily) -> None:
         """Take in `other`, too."""
         self.histories |= other.histories
         self.nodes |= other.nodes
@@ -78,11 +78,13 @@ class Kin:
         near = self._digests.get(digits[:_INDEXED], ())
         return (name for digest, name in near if digest.startswith(digits))
 
-    def family(self, names: Iterable[str], mentions: Mentions | None = None, known: Family | None = None) -> Family:
+    def family(
+        self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
+    ) -> HistoryFamily:
         """The family of the histories `names`, without what is `known`: what they extend in whatever form it was
         saved, and what stands beside one of them in a state or among the `mentions` of their messages.
         """
-        found, known = Family(), known or Family()
+        found, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:
             found.histories |= new
@@ -92,7 +94,7 @@ class Kin:
             words = {name for key in states for name in self._names[key]} | digests
             if mentions is not None:
                 words.update(mentions([self.nodes[digest] for digest in fresh]))
-            found.add(Family(set(), fresh, states))
+            found.add(HistoryFamily(set(), fresh, states))
             new = {name for digits in words for name in self.named(digits)} - found.histories - known.histories
         return found
 

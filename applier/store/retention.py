@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from applier.store.backend import Backend
-from applier.store.forgetting import Family, Kin, names_in, remove_histories, sessions_of
+from applier.store.forgetting import HistoryFamily, Kin, names_in, remove_histories, sessions_of
 from applier.store.records import Node, StoredHistory, parts, read, unpack
 from applier.store.store import Store
 from planner.errors import SettingsError
@@ -111,7 +111,7 @@ def collect_garbage(
     return Garbage(tuple(removed), len(kept.histories), len(events), before, after, tuple(left))
 
 
-def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: float | None) -> Family:
+def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: float | None) -> HistoryFamily:
     """What stays: what is live and its family; then, the latest used first, what is not too old, while it fits."""
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
@@ -136,7 +136,7 @@ def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: 
     return kept
 
 
-def _cost(kin: Kin, messages: _Messages, family: Family, paid: set[str] | None = None) -> int:
+def _cost(kin: Kin, messages: _Messages, family: HistoryFamily, paid: set[str] | None = None) -> int:
     """The bytes of the records of `family`, without the messages that are `paid` for; these then are, too."""
     own = {kin.nodes[digest].message for digest in family.nodes} - (paid or set())
     if paid is not None:
@@ -145,7 +145,7 @@ def _cost(kin: Kin, messages: _Messages, family: Family, paid: set[str] | None =
     return keys + sum(messages.bytes.get(digest, 0) for digest in own)
 
 
-def _old_events(kin: Kin, kept: Family, oldest: float) -> Iterator[str]:
+def _old_events(kin: Kin, kept: HistoryFamily, oldest: float) -> Iterator[str]:
     """The keys of the events from before `oldest` that are of nothing that is kept."""
     sessions = set(sessions_of(kept.states))
     for key, content in read(kin.backend, kin.backend.keys("event/")).items():

@@ -15,10 +15,10 @@ Rule 0 is everything else a body must be.
 Shares no code with the planner, so that it can judge what the planner makes.
 """
 
-from applier.testing.api_request import Request, Violation
+from applier.testing.api_request import Refusal, Request
 from applier.testing.judge import judge, judge_edit
 from applier.testing.messages_server import Exchange, MessagesServer
-from applier.testing.prompt_cache import CACHE_READ_PRICES, PromptCache, Usage
+from applier.testing.prompt_cache import CACHE_READ_PRICES, PromptCache, PromptUsage
 from applier.testing.script import Answer, Failure, overloaded, rate_limited, refuse, say, use
 
 __all__ = [
@@ -28,9 +28,9 @@ __all__ = [
     "Failure",
     "MessagesServer",
     "PromptCache",
+    "PromptUsage",
+    "Refusal",
     "Request",
-    "Usage",
-    "Violation",
     "judge",
     "judge_edit",
     "overloaded",

@@ -1,6 +1,6 @@
-"""A request as the test server reads it, and what the model it names demands.
+"""A request as the test server reads it, and the demands of its model.
 
-Written from the API's documentation alone: shares nothing with the code it is there to test.
+Written from the API's documentation alone: it shares nothing with the code under test.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = [
     "SYSTEM_MESSAGES",
     "THINKING_TYPES",
     "Block",
+    "Refusal",
     "Request",
-    "Violation",
     "blocks_of",
     "canonical",
     "chained",
@@ -38,9 +38,9 @@ __all__ = [
 Block = dict[str, Any]
 THINKING_TYPES = ("thinking", "redacted_thinking")
 ADAPTIVE_THINKING, NO_SAMPLING, SYSTEM_MESSAGES, BOUND_THINKING = (4, 6), (4, 7), (4, 8), (5, 1)
-"""From which version of Claude on: ``adaptive`` thinking is known, and no list may end with an assistant message;
-``temperature`` and its like keep their defaults, and no tool can be forced; ``system`` messages may stand inside the
-list; a thinking block is valid only behind the very conversation it came with."""
+"""Versions of Claude from which ``adaptive`` thinking is known and no list may end with an assistant message;
+``temperature`` and its like keep their defaults and no tool can be forced; ``system`` messages may be inside the list;
+a thinking block is valid only after the very conversation it came with."""
 
 _VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
 """``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not ``claude-3-5-haiku-20241022``, whose version leads."""
@@ -52,22 +52,22 @@ _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 
 
 @dataclass(frozen=True)
-class Violation:
-    """One thing the API answers 400 to; ``message`` is worded as the API words it."""
+class Refusal:
+    """Reason for the API to answer 400, in the API's words."""
 
     rule: int
-    """1 to 24, as listed in the package's docstring; 0 for a body that is no request at all."""
+    """Number 1 to 24, as in the package's docstring; 0 for a body that is no request at all."""
     message: str
     status: int = 400
 
     def __str__(self) -> str:
-        """Rule and message."""
+        """Return rule and message."""
         return f"rule {self.rule}: {self.message}"
 
 
 @dataclass(frozen=True)
 class Request:
-    """The body of one request, with what its headers say."""
+    """Body of one request, with the settings in its headers."""
 
     body: Mapping[str, Any]
     headers: Mapping[str, str]
@@ -75,24 +75,24 @@ class Request:
 
     @property
     def model(self) -> str:
-        """What it is for."""
+        """Name of the model."""
         return str(self.body.get("model", ""))
 
     @cached_property
     def version(self) -> tuple[int, int]:
-        """``(4, 5)`` of the model; a name without one is the newest."""
+        """Version of the model, such as ``(4, 5)``; a name without one is the newest."""
         match = _VERSION.match(self.model) or _LEADING_VERSION.match(self.model)
         return (int(match[1]), int(match[2] or 0)) if match else (99, 0)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Its messages, once `is_well_formed` says there are such."""
+        """Messages of the body, valid once `is_well_formed` passes."""
         messages: list[dict[str, Any]] = self.body["messages"]
         return messages
 
     @property
     def prompt(self) -> str:
-        """The text of all its user messages."""
+        """Text of all its user messages."""
         return "\n".join(str(block.get("text", "")) for _, _, block in self.blocks("user"))
 
     @cached_property
@@ -102,19 +102,19 @@ class Request:
 
     @property
     def thinking(self) -> Literal["off", "manual", "adaptive"]:
-        """How the model is to think; without a word of it, not at all."""
+        """Mode of thinking; off if the body does not mention it."""
         kind = (self.body.get("thinking") or {}).get("type")
         return "manual" if kind == "enabled" else "adaptive" if kind == "adaptive" else "off"
 
     @property
     def drops_unbound_thinking(self) -> bool:
-        """It asks the server to leave out thinking of another conversation instead of refusing it."""
+        """True if the request asks the server to leave out thinking of another conversation instead of refusing it."""
         binding = (self.body.get("thinking") or {}).get("block_binding") or {}
         return bool(binding.get("prefix_mismatch_behavior") == "drop_block")
 
     @property
     def system(self) -> list[Block]:
-        """The system prompt as blocks."""
+        """System prompt as blocks."""
         return blocks_of(self.body.get("system") or [])
 
     @property
@@ -123,14 +123,14 @@ class Request:
         return list(self.body.get("tools") or [])
 
     def blocks(self, *roles: str) -> Iterator[tuple[int, int, Block]]:
-        """Message index, block index and block, of messages with one of `roles` (all without)."""
+        """Yield message index, block index and block of messages with one of `roles` (default: all)."""
         for at, message in enumerate(self.messages):
             if not roles or message["role"] in roles:
                 for index, block in enumerate(blocks_of(message["content"])):
                     yield at, index, block
 
     def merged(self) -> list[tuple[int, str, list[Block]]]:
-        """Messages as the API joins them, neighbours of one role to one: its first index, role and blocks."""
+        """Messages as the API joins them, neighbours of one role to one: first index, role and blocks."""
         merged: list[tuple[int, str, list[Block]]] = []
         for at, message in enumerate(self.messages):
             if merged and merged[-1][1] == message["role"]:
@@ -140,9 +140,9 @@ class Request:
         return merged
 
     def parts(self) -> Iterator[tuple[str, Block]]:
-        """The prompt in the order the API reads: tools, system, messages; each block with whose it is.
+        """Yield the prompt in the API's order: tools, system, messages; each block with its owner.
 
-        Tools that are deferred stand in it only where a search finds them.
+        Deferred tools are part of it only where a search finds them.
         """
         yield from (("tools", tool) for tool in self.tools if not tool.get("defer_loading"))
         yield from (("system prompt", block) for block in self.system)
@@ -150,7 +150,7 @@ class Request:
 
     @cached_property
     def digests(self) -> list[str]:
-        """Of the empty prompt, and of the prompt up to and with each of its parts.
+        """Digests of the empty prompt, and of the prompt up to and including each part.
 
         Neighbours of one role count as one message, and cache marks are no part of the prompt.
         """
@@ -158,12 +158,12 @@ class Request:
 
     @cached_property
     def bindings(self) -> dict[tuple[int, int], str]:
-        """By message and block index, the digest of everything before that block."""
+        """Digests of everything before each block, by message and block index."""
         places = [(at, index) for at, index, _ in self.blocks()]
         return dict(zip(places, self.digests[-len(places) - 1 :], strict=False))
 
     def is_well_formed(self) -> str:
-        """Empty if messages, system and tools have the shapes that everything else relies on, else what is wrong."""
+        """Return the problem of messages, system or tools whose shape is wrong; empty if all are right."""
         messages = self.body.get("messages")
         if not isinstance(messages, list):
             return "messages: Field required" if messages is None else "messages: Input should be a valid list"
@@ -201,20 +201,20 @@ def _content_problem(content: object, *, typed: bool = True) -> str:
 
 
 def blocks_of(content: Any) -> list[Block]:
-    """`content` as blocks; a string is one text block."""
+    """Return `content` as blocks; a string is one text block."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return list(content)
 
 
 def chained(digest: str, part: tuple[str, Block]) -> str:
-    """The digest of a prompt that goes on with `part` behind what has this `digest`."""
+    """Return the digest of a prompt with this `digest`, continued by `part`."""
     role, block = part
     return hashlib.sha256(f"{digest}{role}{canonical(block)}".encode()).hexdigest()
 
 
 def canonical(block: Block) -> str:
-    """`block` as the model sees it: no cache marks, and none of the empty fields that SDK objects come back with."""
+    """Return `block` as the model sees it: without cache marks and without the empty fields of SDK objects."""
     shown = {key: _unmarked(value) for key, value in block.items() if value is not None and key != _MARK}
     return json.dumps(shown, sort_keys=True)
 
@@ -228,13 +228,13 @@ def _unmarked(value: object) -> object:
 
 
 def image_pixels(block: Block) -> tuple[int, int] | None:
-    """Width and height of an ``image`` block; None if its bytes do not say or are elsewhere."""
+    """Return width and height of an ``image`` block; None if its bytes do not show them."""
     width, height = imagesize.get(io.BytesIO(_data(block)))
     return (width, height) if width > 0 and height > 0 else None
 
 
 def pdf_pages(block: Block) -> int:
-    """Pages of a ``document`` block whose page objects are not compressed."""
+    """Return the pages of a ``document`` block with uncompressed page objects."""
     return len(_PDF_PAGE.findall(_data(block)))
 
 

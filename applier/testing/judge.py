@@ -1,8 +1,8 @@
-"""What the server asks of a request before it answers: all rules; here those on thinking, 10 to 14, and what an edit
-of an earlier request breaks.
+"""The judge of a request, by all rules; defined here are those on thinking, 10 to 14, and on an edit of an earlier
+request.
 
-Thinking comes back as it was issued, where it was issued: a signature seals a block's text and the conversation before
-it, so that any server can check it without memory.
+Thinking comes back as it was issued, at its place: a signature seals a block's text and the conversation before it, so
+that any server can check it without memory.
 """
 
 from __future__ import annotations
@@ -17,55 +17,55 @@ from applier.testing.api_request import (
     BOUND_THINKING,
     THINKING_TYPES,
     Block,
+    Refusal,
     Request,
-    Violation,
     blocks_of,
     canonical,
     chained,
 )
+from applier.testing.judge_rules import RULES
 from applier.testing.prompt_cache import request_tokens
-from applier.testing.rules import RULES
 
 __all__ = ["judge", "judge_edit", "sealed", "thinking_and_rest", "without_unbound_thinking"]
 
 MAX_BODY_BYTES = 32 * 2**20
 _DIGEST = 64
-"""Hex digits of each half of a seal: the text's, the conversation's."""
+"""Hex digits of each half of a seal: of the text, of the conversation."""
 
 
 def judge(
     request: Request, window_tokens: int | None = None, issued: Mapping[str, list[list[str]]] | None = None
-) -> tuple[Violation, ...]:
-    """What the API would answer 400 to, the first one first; nothing for a request it takes.
+) -> tuple[Refusal, ...]:
+    """Return the reasons for the API to answer 400, the first one first; empty for a valid request.
 
     `issued` is the thinking of the server's own answers (see `_latest_thinking_is_whole`).
     """
     if problem := request.is_well_formed():
-        return (Violation(0, problem),)
+        return (Refusal(0, problem),)
     if len(request.raw) > MAX_BODY_BYTES:
-        return (Violation(20, "Request exceeds the maximum size", 413),)
-    broken = [Violation(number, message) for number, rule in _RULES for message in rule(request)]
-    broken += [Violation(10, message) for message in _latest_thinking_is_whole(request, issued or {})]
+        return (Refusal(20, "Request exceeds the maximum size", 413),)
+    broken = [Refusal(number, message) for number, rule in _RULES for message in rule(request)]
+    broken += [Refusal(10, message) for message in _latest_thinking_is_whole(request, issued or {})]
     if not broken and window_tokens is not None:
         tokens = request_tokens(without_unbound_thinking(request))
         if tokens > window_tokens:
-            return (Violation(22, f"prompt is too long: {tokens} tokens > {window_tokens} maximum"),)
+            return (Refusal(22, f"prompt is too long: {tokens} tokens > {window_tokens} maximum"),)
     return tuple(broken)
 
 
-def judge_edit(before: Request, after: Request) -> tuple[Violation, ...]:
-    """Which blocks of `after` the API no longer takes, because they came with `before` and something changed.
+def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
+    """Return the blocks of `after` that the API refuses because they came with `before` and something changed.
 
-    Blocks that `before` does not hold are new and not judged; rules 10, 11, 14 and 23, by number. Whoever sealed the
-    blocks; knows nothing of how the second was made.
+    Blocks that `before` lacks are new and not judged; rules 10, 11, 14 and 23. The judge knows nothing of how the
+    second list was made.
     """
     thinking, rest = thinking_and_rest(_last_answer(before)[1])
     latest = _latest_thinking_is_whole(after, {rest: [thinking]})
-    return (*(Violation(10, message) for message in latest), *_sealed_blocks_are_unmodified(before, after))
+    return (*(Refusal(10, message) for message in latest), *_sealed_blocks_are_unmodified(before, after))
 
 
-def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[Violation]:
-    """Rules 11 and 14: a signature has its text, and stands behind what it was issued behind; rule 23: a ``compaction``
+def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[Refusal]:
+    """Check rules 11 and 14, that a signature has its text and its conversation, and rule 23, that a ``compaction``
     block is byte-exact."""
     known: dict[str, list[tuple[Block, str]]] = {}
     for at, index, block in before.blocks():
@@ -77,11 +77,11 @@ def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[V
         if not same:
             continue
         if kind == "compaction" and all(block != other for other, _ in same):
-            yield Violation(23, f"{place}: the `compaction` block was changed")
+            yield Refusal(23, f"{place}: the `compaction` block was changed")
         if kind == "thinking" and all(block["thinking"] != other.get("thinking") for other, _ in same):
-            yield Violation(11, f"{place}: Invalid `signature` in `thinking` block")
+            yield Refusal(11, f"{place}: Invalid `signature` in `thinking` block")
         if binds and kind in THINKING_TYPES and all(after.bindings[at, index] != binding for _, binding in same):
-            yield Violation(14, f"{place}: the block is bound to a different conversation")
+            yield Refusal(14, f"{place}: the block is bound to a different conversation")
 
 
 def _seal(block: Block) -> str:
@@ -89,7 +89,7 @@ def _seal(block: Block) -> str:
 
 
 def sealed(request: Request, content: list[Block]) -> list[Block]:
-    """`content`, an answer to `request`, with its thinking signed (redacted data: sealed) where it stands."""
+    """Return `content`, an answer to `request`, with its thinking signed (redacted data: sealed)."""
     before, issued = request.digests[-1], []
     for block in content:
         issued.append(_sealed(block, before))
@@ -112,7 +112,7 @@ def _digest(text: str) -> str:
 
 
 def _seal_of(block: Block) -> tuple[str, str]:
-    """The sealed text of a thinking block, and its seal."""
+    """Return the sealed text of a thinking block, and its seal."""
     if block["type"] == "thinking":
         return str(block.get("thinking", "")), str(block.get("signature", ""))
     payload, _, seal = str(block.get("data", "")).partition(".")
@@ -120,15 +120,15 @@ def _seal_of(block: Block) -> tuple[str, str]:
 
 
 def thinking_and_rest(content: Sequence[Block]) -> tuple[list[str], str]:
-    """The thinking of an answer, block by block, and all else that it says, as the model sees both."""
+    """Return the thinking of an answer, block by block, and everything else in it, as the model sees both."""
     thinking = [canonical(block) for block in content if block["type"] in THINKING_TYPES]
     return thinking, "".join(canonical(block) for block in content if block["type"] not in THINKING_TYPES)
 
 
 def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[str]]]) -> Iterator[str]:
-    """Thinking of the latest assistant message is whole, unmodified and in order, or all left out.
+    """Check that the thinking of the latest assistant message is whole, unmodified and in order, or left out entirely.
 
-    `issued` holds, by all else that an answer said, the thinking it came with.
+    `issued` has the thinking of each answer by everything else in it.
     """
     last, content = _last_answer(request)
     thinking, rest = thinking_and_rest(content)
@@ -140,7 +140,7 @@ def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[s
 
 
 def thinking_has_its_place(request: Request) -> Iterator[str]:
-    """Thinking stands in assistant messages, is never last, and leads a message that thinks manually."""
+    """Check that thinking is in assistant messages, never last, and first in a message with manual thinking."""
     merged = request.merged()
     for at, role, blocks in merged:
         kinds = [block["type"] in THINKING_TYPES for block in blocks]
@@ -158,7 +158,7 @@ def thinking_has_its_place(request: Request) -> Iterator[str]:
 
 
 def signatures_match_their_text(request: Request) -> Iterator[str]:
-    """A signature matches its text."""
+    """Check that a signature matches its text."""
     for at, index, block in request.blocks("assistant"):
         if block["type"] in THINKING_TYPES:
             text, seal = _seal_of(block)
@@ -168,10 +168,10 @@ def signatures_match_their_text(request: Request) -> Iterator[str]:
 
 
 def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
-    """With manual thinking, the last assistant turn that calls tools starts with thinking.
+    """Check that, with manual thinking, the last assistant turn with calls starts with thinking.
 
-    A run of calls and results is one assistant turn to the API: thinking before its first call will do, for the
-    model only thinks again between calls when asked to interleave.
+    A run of calls and results is one assistant turn to the API: thinking before its first call is enough, for the model
+    thinks again between calls only when asked to interleave.
     """
     last, content = _last_answer(request)
     calls = any(block["type"] == "tool_use" for block in content)
@@ -190,7 +190,7 @@ def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
 
 
 def no_thinking_while_it_is_off(request: Request) -> Iterator[str]:
-    """With thinking off, the final assistant message holds none."""
+    """Check that, with thinking off, the final assistant message contains none."""
     last, content = _last_answer(request)
     if request.thinking == "off" and any(block["type"] in THINKING_TYPES for block in content):
         yield (
@@ -200,7 +200,7 @@ def no_thinking_while_it_is_off(request: Request) -> Iterator[str]:
 
 
 def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
-    """System, tools and every message before a thinking block are what it was issued behind."""
+    """Check that system, tools and every message before a thinking block are those it was issued after."""
     for at, index in [] if request.drops_unbound_thinking else _unbound(request):
         yield (
             f"messages.{at}.content.{index}: Invalid `signature` in `thinking` block. The block is bound to a "
@@ -209,7 +209,7 @@ def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
 
 
 def without_unbound_thinking(request: Request) -> Request:
-    """`request` as the model sees it: thinking of another conversation is left out where the request asks for it."""
+    """Return `request` as the model sees it: without thinking of another conversation, if the request asks for that."""
     gone = sorted(_unbound(request), reverse=True) if request.drops_unbound_thinking else ()
     if not gone:
         return request
@@ -221,14 +221,14 @@ def without_unbound_thinking(request: Request) -> Request:
 
 
 def _unbound(request: Request) -> Iterator[tuple[int, int]]:
-    """Places of thinking blocks that were not issued behind what stands before them, where the model binds them."""
+    """Yield the places of thinking blocks that were issued after another conversation, if the model binds them."""
     for at, index, block in request.blocks("assistant") if request.version >= BOUND_THINKING else ():
         if block["type"] in THINKING_TYPES and _seal_of(block)[1][_DIGEST:] != request.bindings[at, index]:
             yield at, index
 
 
 def _last_answer(request: Request) -> tuple[int, list[Block]]:
-    """Index and content of the last assistant message that says anything; nothing at -1 without one."""
+    """Return index and content of the last assistant message with content; nothing at -1 without one."""
     for at, message in reversed(list(enumerate(request.messages))):
         if _speaks(message):
             return at, blocks_of(message["content"])
@@ -240,7 +240,7 @@ def _speaks(message: Block) -> bool:
 
 
 def _are_words(message: Block) -> bool:
-    """True of a user message without results: a new turn begins behind it."""
+    """Return True for a user message without results, after which a new turn begins."""
     return message["role"] == "user" and all(block["type"] != "tool_result" for block in blocks_of(message["content"]))
 
 
@@ -252,4 +252,4 @@ _RULES = (
     (13, no_thinking_while_it_is_off),
     (14, thinking_is_bound_to_its_conversation),
 )
-"""By number."""
+"""Rules by number."""

@@ -1,6 +1,6 @@
-"""`MessagesServer`: the Messages API on a loopback port, for tests of agents and of what changes their requests.
+"""`MessagesServer`: the Messages API on a loopback port, for tests of agents and of code that changes their requests.
 
-Answers by a script, refuses what the API refuses, bills by prefix, and records all of it. Answers OpenAI's chat
+Answers by a script, refuses what the API refuses, bills by prefix, and records everything. Answers OpenAI's chat
 completions by the same script.
 """
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from applier.testing.api_request import Block, Request, Violation, blocks_of
+from applier.testing.api_request import Block, Refusal, Request, blocks_of
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
-from applier.testing.prompt_cache import PromptCache, Usage, request_tokens, text_tokens
+from applier.testing.prompt_cache import PromptCache, PromptUsage, request_tokens, text_tokens
 from applier.testing.script import (
     Answer,
     Failure,
@@ -37,14 +37,14 @@ _THOUGHT = "Request {number}: let me think about what is asked, what is known, a
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request for an answer and what became of it."""
+    """Request for an answer, and its result."""
 
     request: Request
-    violations: tuple[Violation, ...]
-    usage: Usage
+    violations: tuple[Refusal, ...]
+    usage: PromptUsage
     status: int
     content: tuple[Block, ...] = ()
-    """What was answered."""
+    """Content of the answer."""
 
 
 class MessagesServer:
@@ -71,14 +71,14 @@ class MessagesServer:
         window_tokens: int = 200_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is opened before it is entered. `clock` decides when what is cached expires."""
+        """Prepare the server, which opens nothing until it is entered; `clock` decides when cached content expires."""
         self.window_tokens = window_tokens
         self.exchanges: list[Exchange] = []
-        """Every request for an answer, in order of arrival."""
+        """Requests for an answer, in order of arrival."""
         self.paths: list[tuple[str, str]] = []
         """Method and path of everything that arrived."""
         self.closing = threading.Event()
-        """Set when answers that stall are given up."""
+        """Event that ends stalled answers."""
         self._script = [script] if callable(script) or isinstance(script, Answer | Failure | str) else list(script)
         self._clock, self._replies = clock, 0
         self._cache = PromptCache()
@@ -86,7 +86,7 @@ class MessagesServer:
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        """Listen."""
+        """Start listening."""
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.api = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -102,42 +102,42 @@ class MessagesServer:
 
     @property
     def url(self) -> str:
-        """The base URL for a client."""
+        """Base URL for a client."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
     def requests(self) -> list[Request]:
-        """All that an answer was asked for, in order of arrival."""
+        """Requests for an answer, in order of arrival."""
         return [exchange.request for exchange in self.exchanges]
 
     @property
-    def violations(self) -> list[Violation]:
-        """All of all requests, in order."""
+    def violations(self) -> list[Refusal]:
+        """Violations of all requests, in order."""
         return [violation for exchange in self.exchanges for violation in exchange.violations]
 
     @property
-    def bill(self) -> Usage:
-        """What the requests cost together; one that was refused costs nothing."""
-        return sum((exchange.usage for exchange in self.exchanges), Usage())
+    def bill(self) -> PromptUsage:
+        """Cost of all requests together; a refused one costs nothing."""
+        return sum((exchange.usage for exchange in self.exchanges), PromptUsage())
 
     def endpoint(self, path: str) -> Callable[[Request], tuple[Block, Answer | Failure]] | None:
-        """What answers at `path`, and may be streamed; None: nothing does."""
+        """Return the function that answers at `path`, perhaps as a stream; None if there is none."""
         if path == "/v1/messages":
             return self.reply
         return self.complete if path.endswith(_CHAT) else None
 
     def streamed(self, answer: Block) -> list[str]:
-        """The lines that stream `answer`: a message or a chat completion."""
+        """Return the lines that stream `answer`: a message or a chat completion."""
         if "choices" in answer:
             return [*(f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer)), "data: [DONE]\n\n"]
         return list(map(event_line, events(answer)))
 
     def found(self, path: str) -> tuple[int, Block | str]:  # noqa: ARG002 - for who answers more
-        """Status and body of the answer to who only looks at `path`: an empty list."""
+        """Return status and body for a GET of `path`: an empty list."""
         return 200, {"type": "list", "data": []}
 
     def count(self, request: Request) -> tuple[int, Block]:
-        """Status and body of the answer to a ``count_tokens`` request."""
+        """Return status and body for a ``count_tokens`` request."""
         request = Request({"max_tokens": 1, **request.body}, request.headers, request.raw)
         violations = judge(request, None, self._issued)
         if violations:
@@ -145,7 +145,7 @@ class MessagesServer:
         return 200, {"input_tokens": request_tokens(request)}
 
     def reply(self, request: Request) -> tuple[Block, Answer | Failure]:
-        """The message that answers `request` (or the error, as JSON), and the reply of the script it is made from."""
+        """Return the message that answers `request` (or the error, as JSON), and the script's reply behind it."""
         with self._lock:
             violations = judge(request, self.window_tokens, self._issued)
             reply = self._next(request, violations)
@@ -165,21 +165,21 @@ class MessagesServer:
             return self._message(request, content, stop_reason, usage, reply), reply
 
     def complete(self, request: Request) -> tuple[Block, Answer | Failure]:
-        """Likewise of a request for a chat completion: answered in its form, by OpenAI's rule that calls have answers,
-        billed without a cache."""
+        """Answer a request for a chat completion in its form, by OpenAI's rule that calls have answers, billed without
+        a cache."""
         problem = unanswered_calls(request.body["messages"])
-        violations = (Violation(1, problem),) if problem else ()
+        violations = (Refusal(1, problem),) if problem else ()
         read = text_tokens(request.raw.decode())
-        return self.answered(request, violations, completion, lambda output: Usage(read, output_tokens=output))
+        return self.answered(request, violations, completion, lambda output: PromptUsage(read, output_tokens=output))
 
     def answered(
         self,
         request: Request,
-        violations: tuple[Violation, ...],
+        violations: tuple[Refusal, ...],
         form: Callable[[Block, Request], Block],
-        charge: Callable[[int], Usage],
+        charge: Callable[[int], PromptUsage],
     ) -> tuple[Block, Answer | Failure]:
-        """Likewise in the `form` of another API, unless there are `violations`; `charge` bills so much output."""
+        """Answer in the `form` of another API, unless it has `violations`; `charge` returns the cost."""
         with self._lock:
             reply = self._next(request, violations)
             if isinstance(reply, Failure):
@@ -190,14 +190,14 @@ class MessagesServer:
             return form(self._message(request, content, "", usage, reply), request), reply
 
     def _fail(
-        self, request: Request, failure: Failure, violations: tuple[Violation, ...]
+        self, request: Request, failure: Failure, violations: tuple[Refusal, ...]
     ) -> tuple[Block, Answer | Failure]:
-        self.exchanges.append(Exchange(request, violations, Usage(), failure.status))
+        self.exchanges.append(Exchange(request, violations, PromptUsage(), failure.status))
         return failure.as_json(), failure
 
-    def _next(self, request: Request, violations: Sequence[Violation]) -> Answer | Failure:
-        """The script's next reply, unless the request breaks a rule; an error of the script is answered 500, which
-        clients are told not to try again."""
+    def _next(self, request: Request, violations: Sequence[Refusal]) -> Answer | Failure:
+        """Return the script's next reply, unless the request breaks a rule; an error of the script becomes a 500 that
+        clients do not retry."""
         if violations:
             return _refusal(violations[0])
         entry = self._script[min(self._replies, len(self._script) - 1)]
@@ -212,7 +212,7 @@ class MessagesServer:
         return Answer(([say(reply)] if reply else []) if isinstance(reply, str) else list(reply))
 
     def _content(self, request: Request, answer: Answer) -> tuple[list[Block], str]:
-        """The blocks of an answer with ids, thinking and its signatures; and why the answer ends."""
+        """Return the blocks of an answer with ids, thinking and signatures, and its stop reason."""
         content = self._with_ids(answer.content)
         if _is_time_to_think(request) and not thinking_and_rest(content)[0]:
             shown = (request.body["thinking"].get("display") or "") != "omitted"
@@ -228,8 +228,10 @@ class MessagesServer:
             for index, block in enumerate(content)
         ]
 
-    def _message(self, request: Request, content: list[Block], stop_reason: str, usage: Usage, answer: Answer) -> Block:
-        billed = replace(Usage(), output_tokens=usage.output_tokens) if answer.usage else usage
+    def _message(
+        self, request: Request, content: list[Block], stop_reason: str, usage: PromptUsage, answer: Answer
+    ) -> Block:
+        billed = replace(PromptUsage(), output_tokens=usage.output_tokens) if answer.usage else usage
         return {
             "id": f"msg_{len(self.exchanges):06}",
             "type": "message",
@@ -244,13 +246,13 @@ class MessagesServer:
 
 
 def _is_time_to_think(request: Request) -> bool:
-    """With manual thinking that is not interleaved, only at the start of a turn."""
+    """Return True if the answer begins with thinking; manual thinking only at the start of a turn."""
     if request.thinking != "manual" or "interleaved-thinking-2025-05-14" in request.betas:
         return request.thinking != "off"
     return all(block["type"] != "tool_result" for block in blocks_of(request.messages[-1]["content"]))
 
 
-def _refusal(violation: Violation) -> Failure:
+def _refusal(violation: Refusal) -> Failure:
     kind = "request_too_large" if violation.status == 413 else "invalid_request_error"
     return Failure(violation.status, kind, violation.message)
 
@@ -262,12 +264,12 @@ class _Server(ThreadingHTTPServer):
     api: MessagesServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that gives up is no error of the server's."""
+        """Ignore clients that give up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # an event goes out when it is written
+    disable_nagle_algorithm = True  # send each event when it is written
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -319,7 +321,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.writelines(map(str.encode, rest.get(answer.fault, [])))
 
     def _send(self, status: int, data: Block | str, headers: Sequence[tuple[str, str]] = (), share: float = 1) -> None:
-        """An answer as JSON, or so large a `share` of it."""
+        """Send an answer as JSON, or a `share` of it."""
         content = (data if isinstance(data, str) else json.dumps(data)).encode()
         self._head(status, "application/json", (("content-length", str(len(content))), *headers))
         if self.command != "HEAD":
@@ -334,12 +336,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def event_line(event: Block) -> str:
-    """An event as a stream sends it."""
+    """Return an event as a stream sends it."""
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
 
 
 def _read(path: str, is_known: bool, headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
-    """The body of a request; or what is answered to one that is none of the endpoints', has no key, or is no JSON."""
+    """Return the body of a request, or the failure for a wrong path, a missing key or invalid JSON."""
     if not is_known and path != "/v1/messages/count_tokens":
         return Failure(404, "not_found_error", f"{path}: not found")
     if not (headers.get("x-api-key") or headers.get("authorization")):

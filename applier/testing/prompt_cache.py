@@ -1,7 +1,7 @@
-"""The provider's prompt cache and its bill: what of a request was read, written and paid in full.
+"""The provider's prompt cache and its bill: the tokens that were read, written and paid in full.
 
-A prefix is cached up to each mark; a later request reads the longest one that ends at a mark or up to 20 blocks
-before it. Order: tools, system, messages; a change invalidates everything behind it.
+A prefix is cached up to each mark; a later request reads the longest one that ends at a mark or up to 20 blocks before
+it. Order: tools, system, messages; a change invalidates everything after it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 
 from applier.testing.api_request import Block, Request, blocks_of, canonical, image_pixels
 
-__all__ = ["CACHE_READ_PRICES", "PromptCache", "Usage", "request_tokens", "text_tokens"]
+__all__ = ["CACHE_READ_PRICES", "PromptCache", "PromptUsage", "request_tokens", "text_tokens"]
 
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Of one uncached input token: most models, Opus 5.5, Fable 5.1."""
+"""Prices of a cached token, in uncached ones: most models, Opus 5.5, Fable 5.1."""
 _WRITE_PRICES = {"5m": 1.25, "1h": 2.0}
 _SECONDS = {"5m": 300.0, "1h": 3600.0}
 _LOOK_BACK_BLOCKS = 20
 _BYTES_PER_TOKEN = 2.6
-"""Of UTF-8 text: current Claude models take 1.7 to 3 characters a token, code and logs the fewest."""
+"""Bytes of UTF-8 text a token: current Claude models take 1.7 to 3 characters, code and logs the fewest."""
 _BLOCK_TOKENS = 4
 _PIXELS_PER_TOKEN, _MAX_IMAGE_TOKENS = 750, 1600
 _SETTINGS = ("thinking", "tool_choice", "output_config")
-"""What invalidates the cached messages, not the cached tools and system, when it changes."""
+"""Settings that invalidate cached messages when they change, not cached tools and system."""
 _Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Usage:
-    """What a request is billed by, or several together."""
+class PromptUsage:
+    """Billed tokens of one request or of several."""
 
     input_tokens: int = 0
     cache_read_input_tokens: int = 0
@@ -44,20 +44,20 @@ class Usage:
 
     @property
     def prompt_tokens(self) -> int:
-        """Everything that was sent."""
+        """Number of all input tokens."""
         return self.input_tokens + self.cache_read_input_tokens + self.written_5m + self.written_1h
 
-    def __add__(self, other: Usage) -> Usage:
-        """Both together."""
-        return Usage(*map(add, astuple(self), astuple(other)))
+    def __add__(self, other: PromptUsage) -> PromptUsage:
+        """Return the sum of both."""
+        return PromptUsage(*map(add, astuple(self), astuple(other)))
 
     def cost(self, read_price: float = CACHE_READ_PRICES[0]) -> float:
-        """Of the input, in uncached input tokens."""
+        """Return the cost of the input in uncached input tokens."""
         written = self.written_5m * _WRITE_PRICES["5m"] + self.written_1h * _WRITE_PRICES["1h"]
         return self.input_tokens + self.cache_read_input_tokens * read_price + written
 
     def as_json(self) -> dict[str, Any]:
-        """As the API sends it."""
+        """Return it as the API sends it."""
         return {
             "input_tokens": self.input_tokens,
             "cache_creation_input_tokens": self.written_5m + self.written_1h,
@@ -71,14 +71,14 @@ class Usage:
 
 
 class PromptCache:
-    """What is cached now; asks its caller for the time."""
+    """Prompt cache; the caller passes the time."""
 
     def __init__(self) -> None:
-        """Nothing is."""
+        """Begin empty."""
         self._until: dict[_Key, float] = {}
 
-    def charge(self, request: Request, now: float) -> Usage:
-        """What the input of `request` costs; its marked prefixes are cached from now on."""
+    def charge(self, request: Request, now: float) -> PromptUsage:
+        """Return the cost of the input of `request`, and cache its marked prefixes."""
         keys, tokens, marks = list(_keys(request)), list(accumulate(map(_tokens, request.parts()))), _marks(request)
         near = {at for mark in marks for at in range(max(0, mark - _LOOK_BACK_BLOCKS + 1), mark + 1)}
         read_at = max((at for at in near if self._until.get(keys[at], -math.inf) >= now), default=None)
@@ -92,35 +92,35 @@ class PromptCache:
             done = max(done, tokens[mark])
         if read_at is not None:
             self._until[keys[read_at]] = max(self._until[keys[read_at]], now + _SECONDS["5m"])
-        return Usage(sum(tokens[-1:]) - done, read, written["5m"], written["1h"])
+        return PromptUsage(sum(tokens[-1:]) - done, read, written["5m"], written["1h"])
 
 
 def request_tokens(request: Request) -> int:
-    """What the prompt of `request` counts."""
+    """Return the tokens of the prompt of `request`."""
     return sum(map(_tokens, request.parts()))
 
 
 def _cacheable_tokens(request: Request) -> int:
-    """The shortest prefix that is cached (Anthropic, prompt caching: 512 to 4,096, rounded to two steps here)."""
+    """Return the shortest cached prefix (Anthropic, prompt caching: 512 to 4,096, two steps here)."""
     return 4096 if "haiku" in request.model or (4, 5) <= request.version < (4, 8) else 1024
 
 
 def _keys(request: Request) -> Iterator[_Key]:
-    """What names the prompt up to and with each of its parts."""
+    """Yield a key of the prompt up to and including each part."""
     settings = json.dumps([request.body.get(name) for name in _SETTINGS])
     for (role, _), digest in zip(request.parts(), request.digests[1:], strict=True):
         yield request.model, "" if role in ("tools", "system prompt") else settings, digest
 
 
 def _marks(request: Request) -> dict[int, str]:
-    """The parts behind which something is cached, with how long: ``5m`` or ``1h``."""
+    """Return the parts with a mark, with its lifetime: ``5m`` or ``1h``."""
     marks = [_mark(block) for _, block in request.parts()]
     marks[-1:] = [mark or request.body.get("cache_control") for mark in marks[-1:]]
     return {at: "1h" if mark.get("ttl") == "1h" else "5m" for at, mark in enumerate(marks) if mark}
 
 
 def _mark(block: Block) -> Mapping[str, Any] | None:
-    """The cache mark of a block, or of something in its content."""
+    """Return the cache mark of a block, or of something in its content."""
     inner = block.get("content")
     marked = [block, *(inner if isinstance(inner, list) else ())]
     return next((one["cache_control"] for one in marked if one.get("cache_control")), None)
@@ -142,5 +142,5 @@ def _content_tokens(block: Block) -> int:
 
 
 def text_tokens(text: str) -> int:
-    """What `text` counts."""
+    """Return the tokens of `text`."""
     return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)

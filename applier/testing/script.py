@@ -1,6 +1,6 @@
-"""What a script answers: blocks, an error as the API words it, or an answer that goes wrong on its way.
+"""Answers of a script: blocks, an error in the API's words, or an answer that goes wrong on its way.
 
-And the forms in which it is sent: whole or streamed, as a message or as one of OpenAI's chat completions.
+Also the forms in which it is sent: whole or streamed, as a message or as one of OpenAI's chat completions.
 """
 
 from __future__ import annotations
@@ -30,75 +30,75 @@ __all__ = [
 
 Fault = Literal["", "hangs_up_at_once", "hangs_up", "half_an_event", "garbage", "stalls"]
 _DELTA_CHARACTERS = 40
-"""A stream's deltas are words; short enough that every text of a test comes in several."""
+"""Length of a stream's deltas, short enough that every text of a test comes in several."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Blocks of an assistant message. Ids of calls and signatures of thinking are the server's to add."""
+    """Blocks of an assistant message; the server adds ids of calls and signatures of thinking."""
 
     content: Sequence[Block] = ()
     stop_reason: str = ""
-    """Empty: ``tool_use`` if it calls a client tool, else ``end_turn``."""
+    """Reason to stop; empty means ``tool_use`` if it calls a client tool, else ``end_turn``."""
     fault: Fault = ""
-    """What comes instead of a whole answer: the connection is closed before it or half way, its stream ends amid an
-    event or in garbage, or nothing comes at all, and the client must give up by itself."""
+    """Fault instead of a whole answer: the connection is closed before it or half way, its stream ends amid an event or
+    in garbage, or nothing comes at all, and the client must give up by itself."""
     hold: Callable[[], object] | None = None
-    """Called once in the middle of a stream: the rest follows when it returns."""
+    """Function called once in the middle of a stream; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``usage`` as they are to be said, beside ``output_tokens`` instead of all that was counted."""
+    """Fields of ``usage`` to send beside ``output_tokens`` instead of the counted ones."""
     headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An error instead of an answer."""
+    """Error instead of an answer."""
 
     status: int
     kind: str
     message: str = ""
-    """Empty: `kind` in words."""
+    """Message; empty means `kind` in words."""
     headers: tuple[tuple[str, str], ...] = (("retry-after", "0"), ("retry-after-ms", "1"))
-    """So that a client that tries again does it at once."""
+    """Headers that let a client retry at once."""
 
     def as_json(self) -> dict[str, Any]:
-        """As the API sends it."""
+        """Return it as the API sends it."""
         return {"type": "error", "error": {"type": self.kind, "message": self.message or self.kind.replace("_", " ")}}
 
 
 Reply = Answer | Failure | str | Sequence[Block]
 Script = Callable[[Request], Reply] | Sequence[Reply | Callable[[Request], Reply]] | Answer | Failure | str
-"""A function of the request; or replies and such functions in order, the last one again and again; or one for all."""
+"""Script: a function of the request, or replies and such functions in order, the last one repeated, or one for all."""
 
 
 def say(text: str) -> Block:
-    """A text block."""
+    """Return a text block."""
     return {"type": "text", "text": text}
 
 
 def use(name: str, call_id: str = "", **arguments: object) -> Block:
-    """A tool call; without an id the server gives it one."""
+    """Return a tool call; without an id the server adds one."""
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
 
 def refuse() -> Answer:
-    """The model declines; the API sends no text with it."""
+    """Return a refusal of the model, which the API sends without text."""
     return Answer((), "refusal")
 
 
 def overloaded() -> Failure:
-    """529."""
+    """Return error 529."""
     return Failure(529, "overloaded_error", "Overloaded")
 
 
 def rate_limited() -> Failure:
-    """429."""
+    """Return error 429."""
     text = "This request would exceed your organization's rate limit"
     return Failure(429, "rate_limit_error", text)
 
 
 def events(message: Block) -> Iterator[Block]:
-    """The events that stream `message`."""
+    """Yield the events that stream `message`."""
     start = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
     yield {"type": "message_start", "message": start}
     yield {"type": "ping"}
@@ -113,7 +113,7 @@ def events(message: Block) -> Iterator[Block]:
 
 
 def _streamed(block: Block) -> tuple[Block, list[Block]]:
-    """A block as its stream opens it, and the deltas that fill it."""
+    """Return a block as its stream opens it, and the deltas that fill it."""
     if block["type"] in ("tool_use", "server_tool_use"):
         pieces = _pieces(json.dumps(block["input"]))
         return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
@@ -131,7 +131,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def unanswered_calls(messages: list[Block]) -> str:
-    """What OpenAI refuses: a call without its answer right behind it, an answer without its call; else empty."""
+    """Return OpenAI's refusal of a call without an answer, or of an answer without a call; else empty."""
     waiting: set[str] = set()
     for message in messages:
         if message["role"] == "tool":
@@ -145,9 +145,9 @@ def unanswered_calls(messages: list[Block]) -> str:
 
 
 def completion(message: Block, request: Request) -> Block:
-    """`message`, an answer in the Messages API's form to the `request`, as a chat completion.
+    """Return `message`, an answer of the Messages API to the `request`, as a chat completion.
 
-    Where the request forces a function, text is its arguments.
+    If the request forces a function, the text is its arguments.
     """
     text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
     calls = [
@@ -181,7 +181,7 @@ def _call(call_id: str, name: str, arguments: str) -> Block:
 
 
 def completion_chunks(answer: Block) -> Iterator[Block]:
-    """The chunks that stream a completion: pieces of its message, why it ends, then the usage by itself."""
+    """Yield the chunks that stream a completion: pieces of its message, its stop reason, then the usage alone."""
     (choice,) = answer["choices"]
     chunk = {**answer, "object": "chat.completion.chunk", "choices": [], "usage": None}
     for delta in _deltas(choice["message"]):

@@ -27,7 +27,7 @@ from planner.reading.lines import join_lines
 __all__ = [
     "BEST_SCORE",
     "MOST_PROBLEMS",
-    "Answer",
+    "PlanAnswer",
     "Reading",
     "Scope",
     "answer_in",
@@ -54,7 +54,7 @@ Range = tuple[int, int]
 """First and last, both included."""
 
 
-class Answer(BaseModel):
+class PlanAnswer(BaseModel):
     """The plan for the turns shown."""
 
     model_config = ConfigDict(title="Answer", extra="ignore")
@@ -77,12 +77,12 @@ _OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"")
 """Where an answer begins: ``{ "brief"``, within another object, too; not ``{these}``."""
 
 
-def answer_in(text: str) -> Answer:
+def answer_in(text: str) -> PlanAnswer:
     """The answer in `text`, among words or cut off, of several the last; an empty one if there is nothing of one."""
     text = text[:MOST_ANSWER_CHARACTERS]
     start = max((match.start() for match in _OPENS.finditer(text)), default=text.find("{"))
     fields = json_in(text[start:]) if start >= 0 else None
-    return Answer.model_validate(fields) if isinstance(fields, dict) else Answer()
+    return PlanAnswer.model_validate(fields) if isinstance(fields, dict) else PlanAnswer()
 
 
 def json_in(text: str) -> object:
@@ -257,7 +257,7 @@ class Reading:
         self.problems += [f'"{short}": {problem}' for problem in problems]
 
 
-def read_answer(answer: Answer, scope: Scope, now: float) -> Reading:
+def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
     """What `answer` says of the turns of `scope`; `now` stamps the facts, in seconds since the epoch."""
     brief = tuple(line for line in answer.brief if line.strip())
     reading = Reading(brief, frozenset(turn.turn.number for turn in scope.turns))

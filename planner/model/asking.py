@@ -1,6 +1,6 @@
 """Asks the planner model, again when its answer cannot be used, within one deadline for everything.
 
-Whatever goes wrong ends as an `Outcome` with what it cost, so that one question never takes the others down. All
+Whatever goes wrong ends as an `AskedOutcome` with what it cost, so that one question never takes the others down. All
 work is done in daemon threads: a server that never answers keeps neither the caller nor the interpreter.
 """
 
@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, model_validator
 from planner.brief import brief_text, check_brief, read_brief
 from planner.errors import PlannerUnavailable
 from planner.evidence import Evidence
-from planner.model.answer import MOST_PROBLEMS, Answer, Reading, Scope, answer_in, read_answer
+from planner.model.answer import MOST_PROBLEMS, PlanAnswer, Reading, Scope, answer_in, read_answer
 from planner.model.client import (
     Endpoint,
     Meter,
@@ -37,7 +37,7 @@ from planner.proposal import PlanRequest
 if TYPE_CHECKING:
     import tenacity
 
-__all__ = ["Asking", "Conversation", "Outcome", "ask_all", "left_seconds"]
+__all__ = ["AskedOutcome", "Asking", "PlannerConversation", "ask_all", "left_seconds"]
 
 MOST_PARALLEL = 4
 """Questions asked at once: more would rather run into rate limits than be faster."""
@@ -61,7 +61,7 @@ def left_seconds(deadline: float) -> float:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AskedOutcome:
     """What came of one question: a reading, or the error that stands in its place."""
 
     reading: Reading | None
@@ -85,10 +85,10 @@ class Asking(ABC):
         """The newest response."""
 
     @abstractmethod
-    def ask(self) -> Outcome:
+    def ask(self) -> AskedOutcome:
         """Ask and read; may raise anything."""
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> AskedOutcome:
         """Ask and read; never raises."""
         try:
             return self.ask()
@@ -100,17 +100,17 @@ class Asking(ABC):
         self.last = response
         self.meter.answered(response_usage(response))
 
-    def answer(self) -> Answer:
+    def answer(self) -> PlanAnswer:
         """What stands of the last answer, though it was cut off or is not quite of the form asked for."""
         return answer_in("" if is_refusal(self.last) else response_text(self.last))
 
-    def used(self, reading: Reading, *, cut_off: bool = False) -> Outcome:
+    def used(self, reading: Reading, *, cut_off: bool = False) -> AskedOutcome:
         """What came of it where the answer can be used."""
-        return Outcome(reading, self.meter.usage, self._answered_by, reading.notes(self.scope, cut_off=cut_off))
+        return AskedOutcome(reading, self.meter.usage, self._answered_by, reading.notes(self.scope, cut_off=cut_off))
 
-    def failed(self, error: PlannerUnavailable) -> Outcome:
+    def failed(self, error: PlannerUnavailable) -> AskedOutcome:
         """What came of it where it cannot."""
-        return Outcome(None, self.meter.usage, self._answered_by, (f"{self.label}: {error}",), error)
+        return AskedOutcome(None, self.meter.usage, self._answered_by, (f"{self.label}: {error}",), error)
 
     def unavailable(self, failure: BaseException) -> PlannerUnavailable:
         """`failure` as ours."""
@@ -122,9 +122,9 @@ class Asking(ABC):
         return str(getattr(self.last, "model", "") or "")
 
 
-def ask_all(questions: Sequence[Asking], deadline: float) -> list[Outcome]:
+def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
     """The outcome of each, side by side, `MOST_PARALLEL` at once; those not done in time are given up."""
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, AskedOutcome] = {}
     waiting, lock = count(), Lock()
 
     def work() -> None:
@@ -155,7 +155,7 @@ class Mended(BaseModel):
     statements: list[str] = Field(description="One for each that was asked about, in the same order; '' to leave out")
 
 
-class Conversation(Asking):
+class PlannerConversation(Asking):
     """One question by cards with all that is said about it."""
 
     def __init__(
@@ -176,7 +176,7 @@ class Conversation(Asking):
         self.left: dict[bool, int] = {}
         """How many requests more there may be: True for those sent again, False for those about an answer."""
 
-    def ask(self) -> Outcome:
+    def ask(self) -> AskedOutcome:
         """Ask until the answer can be used, at least in part."""
         error = None
         try:
@@ -260,14 +260,14 @@ class Conversation(Asking):
         return self.meter.may_read(last.read_tokens + 2 * last.output_tokens)
 
 
-def _usable_answer(scope: Scope) -> type[Answer]:
-    """`Answer` that is valid only if it can be used for `scope`, at least in part.
+def _usable_answer(scope: Scope) -> type[PlanAnswer]:
+    """`PlanAnswer` that is valid only if it can be used for `scope`, at least in part.
 
     The scope is held by the class and not passed as instructor's ``context``, which would also be used to
     render the messages as Jinja templates: a history with ``{{`` in it must reach the model as it is.
     """
 
-    class Checked(Answer):
+    class Checked(PlanAnswer):
         @model_validator(mode="after")
         def _usable(self) -> Checked:
             reading = read_answer(self, scope, 0.0)

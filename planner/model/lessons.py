@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from planner.analysis import Analysis, analyze
 from planner.model.answer import Scope
-from planner.model.asking import Conversation
+from planner.model.asking import PlannerConversation
 from planner.model.cards import turn_cards
 from planner.model.client import Endpoint
 from planner.model.prompts import Prompts, safe_text
@@ -125,7 +125,7 @@ class LessonsModel:
     ) -> tuple[Shape, Usage]:
         deadline = time.monotonic() + self.settings.timeout_seconds
         request = _request(analysis, self.settings)
-        asked = Conversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
+        asked = PlannerConversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
         try:
             return asked.create(shape, asked.prompt, most_tokens), asked.meter.usage
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from planner.brief import brief_text, fit_brief, read_brief
 from planner.errors import PlannerUnavailable
 from planner.model.answer import Scope, answer_in, read_answer
-from planner.model.asking import Conversation, Outcome, ask_all, left_seconds
+from planner.model.asking import AskedOutcome, PlannerConversation, ask_all, left_seconds
 from planner.model.client import DEFAULT_MODEL, is_same_account, open_endpoint
 from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
@@ -68,7 +68,7 @@ class ModelPlanner:
 
     def _behind_prefix(
         self, deadline: float, situation: Situation, prompts: Prompts
-    ) -> tuple[list[Outcome], tuple[str, ...]]:
+    ) -> tuple[list[AskedOutcome], tuple[str, ...]]:
         """What the agent's own model says behind its cached prefix, if it was asked; else why not."""
         request, agent = situation.request, situation.request.agent_request
         if agent is None:
@@ -88,7 +88,7 @@ class ModelPlanner:
 
     def _by_cards(
         self, deadline: float, questions: Sequence[Question], prompts: Prompts, situation: Situation
-    ) -> tuple[list[Outcome], str]:
+    ) -> tuple[list[AskedOutcome], str]:
         request = situation.request
         planned = sum(question.tokens(prompts, request.counter) for question in questions)
         spare = request.input_left_tokens - planned - notes_tokens(situation, len(questions))
@@ -97,10 +97,11 @@ class ModelPlanner:
             client = agent.client
         with open_endpoint(client, self.model) as endpoint:
 
-            def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
+            def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
                 each = spare / len(questions)
                 return ask_all(
-                    [Conversation(endpoint, prompts, one, notes, request, deadline, each) for one in some], deadline
+                    [PlannerConversation(endpoint, prompts, one, notes, request, deadline, each) for one in some],
+                    deadline,
                 )
 
             return _outcomes_in_order(questions, ask, situation), endpoint.model
@@ -109,8 +110,8 @@ class ModelPlanner:
 def _asked_proposal(
     request: PlanRequest,
     prompts: Prompts,
-    behind_prefix: Callable[[Situation, Prompts], tuple[list[Outcome], tuple[str, ...]]],
-    by_cards: Callable[[Sequence[Question], Prompts, Situation], tuple[list[Outcome], str]],
+    behind_prefix: Callable[[Situation, Prompts], tuple[list[AskedOutcome], tuple[str, ...]]],
+    by_cards: Callable[[Sequence[Question], Prompts, Situation], tuple[list[AskedOutcome], str]],
 ) -> Proposal:
     """What a model says that is asked `behind_prefix`, which is answered or says why it is not asked; where that brings
     nothing, `by_cards`, which says which model was asked. What it leaves out the rules rank.
@@ -132,8 +133,8 @@ def _asked_proposal(
 
 
 def _outcomes_in_order(
-    questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[Outcome]], situation: Situation
-) -> list[Outcome]:
+    questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[AskedOutcome]], situation: Situation
+) -> list[AskedOutcome]:
     """The outcomes of `questions`: all but the last side by side, then the last with the briefs of the others.
 
     So one brief is written by the model that sees the newest turns; a call of its own that merges would write the
@@ -145,26 +146,26 @@ def _outcomes_in_order(
     return [*first, *ask(questions[-1:], _notes(first, len(questions), situation))]
 
 
-def _notes(outcomes: Sequence[Outcome], questions: int, situation: Situation) -> str:
+def _notes(outcomes: Sequence[AskedOutcome], questions: int, situation: Situation) -> str:
     """What the last of so many questions holds of the briefs of the others."""
     counter = situation.request.counter
     notes, _ = fit_brief(_brief_of(outcomes), counter, notes_tokens(situation, questions) / counter.scale)
     return notes
 
 
-def _brief_of(outcomes: Sequence[Outcome]) -> str:
+def _brief_of(outcomes: Sequence[AskedOutcome]) -> str:
     """All statements of the briefs of `outcomes`, under one set of headings."""
     lines = [line for outcome in outcomes if outcome.reading is not None for line in ("STATE", *outcome.reading.brief)]
     return brief_text(read_brief("\n".join(lines)))
 
 
 def _merged(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[AskedOutcome],
     model: str,
     prompts: Prompts,
     request: PlanRequest,
     asked: Literal["cards", "prefix"] = "cards",
-    before: Sequence[Outcome] = (),
+    before: Sequence[AskedOutcome] = (),
     notes: tuple[str, ...] = (),
 ) -> Proposal:
     """`outcomes`, in the order of the history, over what is known without them; `model` as it was asked for.
@@ -200,7 +201,7 @@ def _merged(
     return replace(prior, turns=turns, provenance=provenance, facts=(*prior.facts, *facts.values()), brief=brief)
 
 
-def _read(outcomes: Sequence[Outcome], request: PlanRequest) -> dict[str, Any]:
+def _read(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
     """How far planners have read the history after `outcomes`, and the turns before that they have not."""
     read, _ = read_and_new(request, earlier_plan(request))
     known = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
@@ -274,7 +275,7 @@ class RelayedPlanner:
         """
         return _asked_proposal(request, load_prompts(), self._behind_prefix, self._by_cards)
 
-    def _behind_prefix(self, situation: Situation, prompts: Prompts) -> tuple[list[Outcome], tuple[str, ...]]:
+    def _behind_prefix(self, situation: Situation, prompts: Prompts) -> tuple[list[AskedOutcome], tuple[str, ...]]:
         """What came of asking behind the agent's prefix, if that is to be done; else why not."""
         request = situation.request
         if not self.prefix_tokens:
@@ -292,11 +293,11 @@ class RelayedPlanner:
 
     def _by_cards(
         self, questions: Sequence[Question], prompts: Prompts, situation: Situation
-    ) -> tuple[list[Outcome], str]:
+    ) -> tuple[list[AskedOutcome], str]:
         request, model = situation.request, self.model or DEFAULT_MODEL
         most = request.settings.max_output_tokens
 
-        def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
+        def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
             put = [
                 RelayedQuestion("complete", one.text(prompts, notes), one.system(prompts), model, most) for one in some
             ]
@@ -330,31 +331,31 @@ class RecordedPlanner:
 
     def _by_cards(
         self, questions: Sequence[Question], prompts: Prompts, situation: Situation
-    ) -> tuple[list[Outcome], str]:
+    ) -> tuple[list[AskedOutcome], str]:
         if len(questions) != len(self.answers):
             count = f"{len(self.answers)} for {len(questions)} questions"
             raise PlannerUnavailable(f"recorded answers: {count}: record them again")
         request, answers = situation.request, iter(self.answers)
 
-        def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
+        def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
             return [_recorded(next(answers), one, request, one.tokens(prompts, request.counter, notes)) for one in some]
 
         return _outcomes_in_order(questions, ask, situation), "recorded"
 
 
-def _recorded(text: str, question: Question, request: PlanRequest, read_tokens: int) -> Outcome:
+def _recorded(text: str, question: Question, request: PlanRequest, read_tokens: int) -> AskedOutcome:
     usage = Usage(input_tokens=read_tokens, output_tokens=request.counter.text(text), requests=1)
     problem = f"recorded answer for {question.scope.name}: cannot be used: record it again"
     return _outcome(RelayedAnswer(text, usage), question.scope, request, "", problem)
 
 
-def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> Outcome:
+def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> AskedOutcome:
     """What `answer` says of `scope`, used as a last answer would be; `problem` if it cannot be."""
     reading = None if answer.failure else read_answer(answer_in(answer.text), scope, request.now)
     if reading is not None and reading.is_usable:
-        return Outcome(reading, answer.usage, model, reading.notes(scope))
+        return AskedOutcome(reading, answer.usage, model, reading.notes(scope))
     error = PlannerUnavailable(f"{problem} ({answer.failure})" if answer.failure else problem, answer.usage)
-    return Outcome(None, answer.usage, model, (str(error),), error)
+    return AskedOutcome(None, answer.usage, model, (str(error),), error)
 
 
 # Without the model: what would be sent. For comparing prompts, and for tests.
@@ -371,9 +372,9 @@ def rendered_prompts(
     prompts, situation = load_prompts(prompts_dir), Situation.of(request)
     texts, known = list[str](), iter(answers)
 
-    def ask(some: Sequence[Question], notes: str) -> list[Outcome]:
+    def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
         texts.extend(f"{one.system(prompts)}\n\n{one.text(prompts, notes)}" for one in some)
-        return [Outcome(read_answer(answer_in(next(known, "")), one.scope, request.now), Usage()) for one in some]
+        return [AskedOutcome(read_answer(answer_in(next(known, "")), one.scope, request.now), Usage()) for one in some]
 
     questions, _ = plan_questions(situation, prompts)
     if questions:

@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.errors import PlannerUnavailable
 from planner.model.answer import Scope, read_answer
-from planner.model.asking import Asking, Outcome, left_seconds
+from planner.model.asking import AskedOutcome, Asking, left_seconds
 from planner.model.cards import history_index
 from planner.model.client import (
     Meter,
@@ -123,7 +123,7 @@ class PrefixQuestion(Asking):
         super().__init__(request, scope, str(agent.body.get("model", "")), keys_of(agent.client), meter)
         self.label = "not answered behind the agent's prefix"
 
-    def ask(self) -> Outcome:
+    def ask(self) -> AskedOutcome:
         """Ask once: an answer that cannot be used leaves the question to the cards."""
         try:
             self.record(self._send())
@@ -138,7 +138,7 @@ class PrefixQuestion(Asking):
         problem = "it declined" if is_refusal(self.last) else (*reading.problems, "there is no brief, and no entry")[0]
         return self._unusable(f"its answer could not be used ({one_line(problem, 160)})")
 
-    def _unusable(self, what: str) -> Outcome:
+    def _unusable(self, what: str) -> AskedOutcome:
         return self.failed(PlannerUnavailable(f"planner model {self.model}: {what}", self.meter.usage))
 
     def _send(self) -> Any:

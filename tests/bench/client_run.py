@@ -22,7 +22,7 @@ from typing import cast
 import click
 
 from applier.processes import program
-from applier.testing import CACHE_READ_PRICES, Request, Usage, say, use
+from applier.testing import CACHE_READ_PRICES, PromptUsage, Request, say, use
 from tests.mod.client import ANSWER as PLAN
 from tests.mod.client import BY_CARDS, FORKED
 from tests.responses_server import ResponsesServer
@@ -111,7 +111,7 @@ class ClientRun:
     rounds: int
     largest_prompt: int
     violations: tuple[str, ...]
-    bill: Usage
+    bill: PromptUsage
     report: str
     """Last output of `compactor wrap`."""
     paths: Counter[str]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from applier.testing import CACHE_READ_PRICES, MessagesServer, Usage
+from applier.testing import CACHE_READ_PRICES, MessagesServer, PromptUsage
 from tests.mod.client import BUILT_IN, BY_CARDS, FORKED, Model, install_mod, opened, refused
 
 __all__ = ["ModRun", "add_command", "run_client"]
@@ -39,7 +39,7 @@ class ModRun:
     asked: Counter[str]
     """Requests for a plan or a summary, by form."""
     violations: tuple[str, ...]
-    bill: Usage
+    bill: PromptUsage
     log: tuple[str, ...]
     """Messages of the mod to the person."""
 

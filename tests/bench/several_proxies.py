@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from applier.store import open_store
-from applier.testing import MessagesServer, Request, Usage, say, use
+from applier.testing import MessagesServer, PromptUsage, Request, say, use
 from tests.bench.proxy_load import RunningProxy, conversation, resident_mb
 from tests.postgres_server import PostgresServer
 
@@ -59,7 +59,7 @@ class _Run:
     too_long: int = 0
     """Valid lists that were too long, since nothing is compacted without the database."""
     compactions: int = 0
-    bill: Usage = field(default_factory=Usage)
+    bill: PromptUsage = field(default_factory=PromptUsage)
     memory: list[int] = field(default_factory=list)
     """Megabytes of all proxies together, at even distances."""
     open: list[int] = field(default_factory=list)

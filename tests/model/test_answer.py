@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.model.answer import Answer, FactEntry, Scope, TurnEntry, answer_in, read_answer, read_entry, read_fact
+from planner.model.answer import FactEntry, PlanAnswer, Scope, TurnEntry, answer_in, read_answer, read_entry, read_fact
 from tests.model.sample import SAMPLE, plan_request
 from tests.strategies import histories, texts
 
@@ -14,7 +14,7 @@ SCOPE = Scope(list(plan_request(SAMPLE).evidence.turns.values()))
 
 
 def reading(*turns, facts=(), scope=SCOPE):
-    return read_answer(Answer(turns=list(turns), facts=list(facts)), scope, 5.0)
+    return read_answer(PlanAnswer(turns=list(turns), facts=list(facts)), scope, 5.0)
 
 
 def test_a_right_answer_is_taken_as_it_is():
@@ -93,7 +93,7 @@ def test_nothing_an_answer_says_gets_past_what_the_turns_hold(data, messages):
         number, number, st.sampled_from(["keep", "summarize", "drop"]), st.integers(0, 9), number, number, texts(),
     )  # fmt: skip
     fact = st.builds("constraint t{} {} | {} | {}".format, number, number, texts(), texts())
-    given_answer = Answer(
+    given_answer = PlanAnswer(
         turns=data.draw(st.lists(st.one_of(entry, texts()))), facts=data.draw(st.lists(st.one_of(fact, texts())))
     )
     found = read_answer(given_answer, scope, 0.0)
@@ -160,7 +160,7 @@ NO_JSON = (TEXT.replace('\\"', '"'), TEXT.replace(",\n", "\n"), "BRIEF:\n" + "\n
     "text", ["", "I cannot do that.", '{"turns": 7}', "{" * 50_000, "[]", "null", '{"brief": []}', *NO_JSON]
 )
 def test_what_is_no_answer_is_an_empty_one(text):
-    assert answer_in(text) == Answer()
+    assert answer_in(text) == PlanAnswer()
 
 
 @pytest.mark.real

@@ -2,7 +2,7 @@
 
 import pytest
 
-from applier.testing import CACHE_READ_PRICES, PromptCache, Request, Usage
+from applier.testing import CACHE_READ_PRICES, PromptCache, PromptUsage, Request
 
 MODEL = "claude-sonnet-5-5"
 LONG = "word " * 3000
@@ -89,7 +89,7 @@ def test_an_entry_lives_five_minutes_from_its_last_use_or_an_hour():
 def test_the_bill_at_three_prices():
     cache = PromptCache()
     usages = [charge(cache, LONG, marks={0: FIVE}) for _ in range(3)]
-    bill, size = sum(usages, Usage()), usages[0].prompt_tokens
+    bill, size = sum(usages, PromptUsage()), usages[0].prompt_tokens
     assert bill.prompt_tokens == 3 * size
     for price in CACHE_READ_PRICES:
         assert bill.cost(price) == pytest.approx(size * (1.25 + 2 * price))

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from applier.adapters.agent_tools import MCP_PREFIX, PROJECT_TOOLS, Answer, answer_call, definitions
-from applier.adapters.claude_code_mod.rows import Row, Transcript, read_rows, rows_of, without_tail
+from applier.adapters.claude_code_mod.rows import Row, RowTranscript, read_rows, rows_of, without_tail
 from applier.adapters.visible import Visible
 from applier.receipt import forecast, receipt, receipt_of_foreign
 from applier.session import Compaction, Session
@@ -232,7 +232,7 @@ def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> 
     return not done.tier or session.log()[-1].kind == "not_worth_it"
 
 
-def _shown(view: Sequence[Message], transcript: Transcript, call: CompactCall) -> tuple[dict[str, Any], str]:
+def _shown(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
     """Return what the client takes in place of its transcript, and the rule of the API that it would break."""
     if call.as_summary == "all":
         return {"summary": view_text(view), "kept": None}, ""

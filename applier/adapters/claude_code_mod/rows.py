@@ -18,7 +18,7 @@ from planner.placeholders import clean
 from planner.reading.media import media_mark
 from planner.reading.messages import Block, Message, blocks
 
-__all__ = ["Row", "Transcript", "read_rows", "rows_of", "without_tail"]
+__all__ = ["Row", "RowTranscript", "read_rows", "rows_of", "without_tail"]
 
 IN_ROWS = ("text", "tool_use", "tool_result")
 """Blocks that a row shows; of a result the texts alone: no image, document, reference to a tool."""
@@ -52,7 +52,7 @@ class Row(BaseModel):
 
 
 @dataclass(frozen=True)
-class Transcript:
+class RowTranscript:
     """What rows say, as messages."""
 
     messages: list[Message]
@@ -62,7 +62,7 @@ class Transcript:
     """The handle of each message's first row."""
 
 
-def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Transcript:
+def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> RowTranscript:
     """The messages of `rows`, with the media of `api`, the same transcript in the API's form as far as it is there.
 
     A call without a result, and a result without its call, are of a call that was interrupted: they are left out.
@@ -77,7 +77,7 @@ def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Tra
     handles |= {_key(one.content): one.handles for one in whole if one.role == "assistant"}
     messages: list[Message] = [{"role": one.role, "content": one.content} for one in whole]
     known = {key: found for key, found in handles.items() if all(found)}
-    return Transcript(messages, known, [one.handles[0] for one in whole])
+    return RowTranscript(messages, known, [one.handles[0] for one in whole])
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _key(content: Sequence[Block]) -> str:
     return json.dumps(content, sort_keys=True)
 
 
-def rows_of(view: Sequence[Message], transcript: Transcript, *, thinking: bool = False) -> Iterator[dict[str, Any]]:
+def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: bool = False) -> Iterator[dict[str, Any]]:
     """The rows that stand for `view`: what the client has itself by its handle alone, the rest as texts and calls.
 
     With `thinking` assistants' messages that are as they were go back by their handles, with what was thought; without
@@ -215,7 +215,7 @@ def _unmarked(message: Message) -> list[Block]:
     return [{name: value for name, value in one.items() if name != "cache_control"} for one in blocks(message)]
 
 
-def without_tail(view: Sequence[Message], transcript: Transcript) -> tuple[list[Message], str]:
+def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[list[Message], str]:
     """`view` up to what stands at its end as it was, and the handle of the first row of that; none: nothing does.
 
     For a client that keeps that itself. What was added to the newest message goes in front with the rest.
@@ -252,7 +252,7 @@ def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _user_rows(content: Sequence[Block], transcript: Transcript, given: set[str]) -> Iterator[dict[str, Any]]:
+def _user_rows(content: Sequence[Block], transcript: RowTranscript, given: set[str]) -> Iterator[dict[str, Any]]:
     """A row for each result and each text; rows of the client's own where they hold what texts cannot say."""
     at = 0
     while at < len(content):
@@ -268,7 +268,7 @@ def _user_rows(content: Sequence[Block], transcript: Transcript, given: set[str]
         at = stop
 
 
-def _own_row(content: Sequence[Block], at: int, transcript: Transcript, given: set[str]) -> tuple[int, str]:
+def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, given: set[str]) -> tuple[int, str]:
     """How far the longest row of the client's own reaches from `at` on, and its handle; else one block, and none."""
     for stop in range(len(content), at, -1):
         if any(map(_holds_more, content[at:stop])):

@@ -26,7 +26,7 @@ from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
 from planner.reading.messages import Block, Message, blocks, call_ids, message_digest, result_ids
 from planner.validity import check_messages
-from planner.validity.rules import CALL_RULES
+from planner.validity.list_rules import CALL_RULES
 
 __all__ = [
     "Assembly",

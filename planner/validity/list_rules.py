@@ -1,7 +1,7 @@
 """Rules 1 to 13, 15, 17, 19, 23 and 24: calls and their results, thinking, and the shape of a list.
 
-Thinking as far as one list shows it: what an edit breaks (rule 14) takes two. Nothing here on how much a request may
-hold, its cache marks and its characters (rules 16, 18 and 20 to 22): a smaller list never breaks them.
+Thinking is checked as far as one list shows it; rule 14 compares two. Limits of a request, its cache marks and its
+characters (rules 16, 18 and 20 to 22) are left out: a smaller list never breaks them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from planner.reading.messages import ROLES, THINKING, Message, blocks, has_user_words
 from planner.reading.patterns import lazy_pattern
-from planner.validity.request import Request, Violation, place_of
+from planner.validity.checked_request import CheckedRequest, Violation, place_of
 
 __all__ = ["CALL_RULES", "CONTENT_RULES"]
 
@@ -19,8 +19,8 @@ _ID = lazy_pattern(r"[a-zA-Z0-9_-]+")
 _ID_KEYS = {"tool_use": "id", "tool_result": "tool_use_id"}
 
 
-def calls_have_results(request: Request) -> Iterator[Violation]:
-    """Rule 1: every ``tool_use`` has its ``tool_result`` in the next user message; nothing stands between."""
+def calls_have_results(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 1: every ``tool_use`` has its ``tool_result`` in the next user message."""
     for calls, answers, _ in request.rounds:
         answered = {call for _, _, call in answers}
         for at, index, call in calls:
@@ -34,8 +34,8 @@ def calls_have_results(request: Request) -> Iterator[Violation]:
             yield Violation(1, place_of(at, index), "a call outside assistant messages", cure, "call_role")
 
 
-def results_have_calls(request: Request) -> Iterator[Violation]:
-    """Rule 2: every ``tool_result`` has its ``tool_use`` in the message before."""
+def results_have_calls(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 2: every ``tool_result`` has its ``tool_use`` in the message before."""
     paired: set[tuple[int, int]] = set()
     for calls, answers, _ in request.rounds:
         called = {call for _, _, call in calls}
@@ -47,8 +47,8 @@ def results_have_calls(request: Request) -> Iterator[Violation]:
             yield Violation(2, place_of(at, index), problem, cure, "uncalled_result")
 
 
-def results_come_first(request: Request) -> Iterator[Violation]:
-    """Rule 3: ``tool_result`` blocks come first in a user message's content; text after."""
+def results_come_first(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 3: ``tool_result`` blocks come first in a user message's content; text after."""
     leads = True
     for at, index, block in request.blocks:
         role = request.messages[at]["role"]
@@ -62,8 +62,9 @@ def results_come_first(request: Request) -> Iterator[Violation]:
             leads = True
 
 
-def results_stand_as_their_calls(request: Request) -> Iterator[Violation]:
-    """Rule 4, for strict providers: results of parallel calls are in one user message, in the order of the calls."""
+def results_stand_as_their_calls(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 4, for strict providers: results of parallel calls are in one user message, in the order of the
+    calls."""
     for calls, answers, behind in request.rounds:
         order = {call: number for number, (_, _, call) in reversed(list(enumerate(calls)))}
         results = [(at, call) for at, _, call in answers if call in order]
@@ -76,8 +77,8 @@ def results_stand_as_their_calls(request: Request) -> Iterator[Violation]:
             yield Violation(4, place_of(behind), "results in another order than their calls", cure, "result_order")
 
 
-def roles_alternate(request: Request) -> Iterator[Violation]:
-    """Rule 4, for strict providers: no two neighbours have one role; the Messages API merges them."""
+def roles_alternate(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 4, for strict providers: no two neighbours have one role; the Messages API merges them."""
     before = ""
     for at, message in enumerate(request.messages):
         role = message["role"]
@@ -87,8 +88,8 @@ def roles_alternate(request: Request) -> Iterator[Violation]:
         before = before if role == "system" else role
 
 
-def ids_are_plain_and_unique(request: Request) -> Iterator[Violation]:
-    """Rules 5 to 7: one result per id, one call per id in the list, and ids match ``^[a-zA-Z0-9_-]+$``."""
+def ids_are_plain_and_unique(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rules 5 to 7: one result per id, one call per id in the list, and ids match ``^[a-zA-Z0-9_-]+$``."""
     known: set[tuple[str, str]] = set()
     for at, index, block in request.blocks:
         kind, place = block["type"], place_of(at, index)
@@ -106,19 +107,19 @@ def ids_are_plain_and_unique(request: Request) -> Iterator[Violation]:
             yield Violation(7, place, problem, "rename it in the call and its result", "bad_id")
 
 
-def inputs_are_objects(request: Request) -> Iterator[Violation]:
-    """Rule 8: ``input`` is an object."""
+def inputs_are_objects(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 8: ``input`` is an object."""
     for at, index, block in request.blocks:
         if block["type"].endswith("tool_use") and not isinstance(block.get("input"), dict):
             problem = f"input is {type(block.get('input')).__name__}, not an object"
             yield Violation(8, place_of(at, index), problem, "parse it, or send {}", "bad_input")
 
 
-def server_calls_and_results_pair(request: Request) -> Iterator[Violation]:
-    """Rule 9: a server tool's result needs its ``server_tool_use`` before it, in the same assistant turn.
+def server_calls_and_results_pair(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 9: a server tool's result needs its ``server_tool_use`` before it, in the same assistant turn.
 
-    A turn goes on in the next assistant message after ``pause_turn``, and when code that the server runs
-    calls a client tool: results alone do not end it. The user's words do, and then no call may be open.
+    A turn continues in the next assistant message after ``pause_turn``, and when code on the server calls a client
+    tool: results alone do not end it. The user's words do, and then no call may be open.
     """
     called: dict[str, str] = {}
     for at, index, block in request.blocks:
@@ -145,10 +146,10 @@ CALL_RULES = (
 )
 
 
-def thinking_is_whole(request: Request) -> Iterator[Violation]:
-    """Rules 10 and 11: thinking has its text or data and a signature, in assistant messages only.
+def thinking_is_whole(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rules 10 and 11: thinking has its text or data and a signature, in assistant messages only.
 
-    Whether a signature matches, only the API can say.
+    Only the API can check whether a signature matches.
     """
     for at, index, block in request.blocks:
         if block["type"] not in THINKING:
@@ -164,11 +165,11 @@ def thinking_is_whole(request: Request) -> Iterator[Violation]:
             yield Violation(11, place_of(at, index), "thinking without a signature", cure, "unsigned_thinking")
 
 
-def thinking_is_in_order(request: Request) -> Iterator[Violation]:
-    """Rule 10: thinking is never last in the list, and leads its message where it is switched on by hand.
+def thinking_is_in_order(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 10: thinking is never last in the list, and leads its message with manual thinking.
 
-    "The final block in an assistant message cannot be `thinking`"; "If an assistant message contains any
-    thinking blocks, the first block must be `thinking`" (Claude up to 4.5).
+    "The final block in an assistant message cannot be `thinking`"; "If an assistant message contains any thinking
+    blocks, the first block must be `thinking`" (Claude up to 4.5).
     """
     last = len(request.messages) - 1
     for at, message in enumerate(request.messages):
@@ -183,10 +184,10 @@ def thinking_is_in_order(request: Request) -> Iterator[Violation]:
             yield Violation(10, place_of(at, 0), "thinking stands behind other content", cure, "late_thinking")
 
 
-def manual_thinking_leads_calls(request: Request) -> Iterator[Violation]:
-    """Rule 12: with manual thinking on, the last assistant message that has ``tool_use`` starts with thinking.
+def manual_thinking_leads_calls(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 12: with manual thinking, the last assistant message with ``tool_use`` starts with thinking.
 
-    The API counts a run of calls and results as one assistant turn: thinking at the start of the run will do.
+    The API counts a run of calls and results as one assistant turn: thinking at the start of the run is enough.
     """
     last, content = request.last_answer
     calls = any(block["type"] == "tool_use" for block in content)
@@ -199,8 +200,8 @@ def manual_thinking_leads_calls(request: Request) -> Iterator[Violation]:
         yield Violation(12, place_of(last, 0), "thinking is on, but the calls lost theirs", cure, "lost_thinking")
 
 
-def no_thinking_when_off(request: Request) -> Iterator[Violation]:
-    """Rule 13: with thinking off, the final assistant message holds none."""
+def no_thinking_when_off(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 13: with thinking off, the final assistant message contains none."""
     last, content = request.last_answer
     thinking = [index for index, block in enumerate(content) if block["type"] in THINKING]
     if request.thinking_enabled is False and thinking:
@@ -209,8 +210,8 @@ def no_thinking_when_off(request: Request) -> Iterator[Violation]:
         )
 
 
-def prefill_is_allowed(request: Request) -> Iterator[Violation]:
-    """Rule 15: the last message is not an assistant message on Claude 4.6 and later (no prefill)."""
+def prefill_is_allowed(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 15: the last message is not an assistant message on Claude 4.6 and later (no prefill)."""
     last, _ = request.last_answer
     ends = 0 <= last == len(request.messages) - 1
     if ends and not request.family.accepts_prefill and not _is_paused(request.messages[last]):
@@ -218,9 +219,9 @@ def prefill_is_allowed(request: Request) -> Iterator[Violation]:
         yield Violation(15, place_of(last), "the list ends with an assistant message", cure, "prefill")
 
 
-def nothing_is_blank(request: Request) -> Iterator[Violation]:
-    """Rule 17: no empty or blank text block, no empty content but of a system message that sets how to answer
-    (``BetaSystemMessageParam`` in the SDK)."""
+def nothing_is_blank(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 17: no empty or blank text block, and no empty content except in a system message that sets how to
+    answer (``BetaSystemMessageParam`` in the SDK)."""
     for at, message in enumerate(request.messages):
         if message["content"] == [] and not (message["role"] == "system" and message.get("output_config")):
             yield Violation(17, place_of(at), "no content", "leave the message out", "empty_content")
@@ -232,11 +233,11 @@ def nothing_is_blank(request: Request) -> Iterator[Violation]:
                 yield Violation(17, where, "a blank text block", "leave it out", "blank_text")
 
 
-def roles_are_known(request: Request) -> Iterator[Violation]:
-    """Rule 19: ``user`` and ``assistant``; ``system`` only for models that take it inside the list.
+def roles_are_known(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 19: roles are ``user`` and ``assistant``; ``system`` only for models that accept it inside the list.
 
-    There it follows the user's message, is the last or right before an assistant's, and never comes between call and
-    result (Anthropic, "Mid-conversation system messages").
+    It follows the user's message, is the last or right before an assistant's, and never comes between call and result
+    (Anthropic, "Mid-conversation system messages").
     """
     for at, message in enumerate(request.messages):
         role, place = message["role"], place_of(at)
@@ -254,11 +255,11 @@ def roles_are_known(request: Request) -> Iterator[Violation]:
                 yield Violation(19, place, "a system message out of place", cure, "system_place")
 
 
-def compaction_blocks_lead(request: Request) -> Iterator[Violation]:
-    """Rule 23: a server ``compaction`` block comes first.
+def compaction_blocks_lead(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 23: a server ``compaction`` block comes first.
 
-    Signed ones (on demand) come first of all, and one of them at most; others (at a threshold) lead the message that
-    they came with (``CompactionBlockMisplacedError`` and its neighbours in the SDK).
+    Signed ones (on demand) come first in the list, and at most one of them; others (at a threshold) lead their message
+    (``CompactionBlockMisplacedError`` and its neighbours in the SDK).
     """
     signed = 0
     for at, index, block in request.blocks:
@@ -276,8 +277,8 @@ def compaction_blocks_lead(request: Request) -> Iterator[Violation]:
             yield Violation(23, place, "a second compaction block", "keep only the latest", "compaction_repeated")
 
 
-def list_starts_with_the_user(request: Request) -> Iterator[Violation]:
-    """Rule 24: the first message is of ``user`` (or a server's compaction of it all)."""
+def list_starts_with_the_user(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 24: the first message is of ``user`` (or a server's compaction of everything before)."""
     if not request.messages:
         yield Violation(24, "messages", "no messages", "send at least one user message", "no_messages")
         return
@@ -289,7 +290,8 @@ def list_starts_with_the_user(request: Request) -> Iterator[Violation]:
 
 
 def _is_paused(message: Message) -> bool:
-    """True if the server still works on it (``pause_turn``): it is sent back as it is, to be continued."""
+    """Return True if the server still works on the message (``pause_turn``): it is sent back as it is, to be
+    continued."""
     content = blocks(message)
     kind = content[-1]["type"] if message["role"] == "assistant" and content else ""
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")

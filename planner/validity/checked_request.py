@@ -1,4 +1,4 @@
-"""A request as the rules see it, with the model's family, and what a rule finds wrong: a value, never an exception."""
+"""A request as the rules read it, with the model's family, and a rule's violation: a value, never an exception."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planner.reading.families import ModelFamily
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, Message, blocks
 
-__all__ = ["MENDED_BY_THE_API", "Request", "Violation", "place_of"]
+__all__ = ["MENDED_BY_THE_API", "CheckedRequest", "Violation", "place_of"]
 
 
 _Place = tuple[int, int, str]
@@ -18,29 +18,29 @@ _Place = tuple[int, int, str]
 
 
 def place_of(message: int, block: int | None = None) -> str:
-    """``messages[3]`` or ``messages[3].content[1]``."""
+    """Return ``messages[3]`` or ``messages[3].content[1]``."""
     return f"messages[{message}]" if block is None else f"messages[{message}].content[{block}]"
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is sent; the rules only read it."""
+class CheckedRequest:
+    """Request under check; rules only read it."""
 
     messages: Sequence[Message]
     family: ModelFamily
     thinking_enabled: bool | None = None
-    """None: not known, and the rules that need it are not asked."""
+    """None if unknown; rules that depend on it are skipped."""
 
     @lazy_property
     def blocks(self) -> list[tuple[int, int, Block]]:
-        """Each top-level block with the index of its message and its own."""
+        """Top-level blocks, each with the index of its message and its own."""
         contents = enumerate(map(blocks, self.messages))
         return [(at, index, block) for at, content in contents for index, block in enumerate(content)]
 
     @lazy_property
     def rounds(self) -> list[tuple[list[_Place], list[_Place], int]]:
-        """Of each run of assistant messages the calls, of the run of user messages right behind it, which may be empty,
-        the results, and where that run starts: neighbours of one role are one message to the API."""
+        """Calls of each run of assistant messages, results of the following run of user messages (which may be empty),
+        and the start of that run: neighbours of one role are one message to the API."""
         by_role = groupby(enumerate(self.messages), lambda numbered: str(numbered[1]["role"]))
         runs = [(role, [at for at, _ in run]) for role, run in by_role]
         return [
@@ -69,25 +69,26 @@ class Request:
 
 
 MENDED_BY_THE_API = frozenset({"alternation", "result_order", "split_results"})
-"""Codes of what the Messages API mends itself: it merges neighbours of one role and pairs results by id."""
+"""Codes of violations that the Messages API repairs itself: it merges neighbours of one role and pairs results by id.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One place of a request that breaks one rule."""
+    """Place of a request that breaks a rule."""
 
     rule: int
-    """1 to 24: the function that checks it says what it demands."""
+    """Number 1 to 24; the docstring of its function describes the rule."""
     place: str
     """``messages[3].content[1]``, ``messages[3]`` or ``messages``."""
     problem: str
     cure: str
     code: str
-    """Tells the problems of one rule apart: ``alternation``, ``split_results``, …"""
+    """Name of the problem among those of one rule: ``alternation``, ``split_results``, …"""
 
     @property
     def message(self) -> int:
-        """Index of the message that its place names; of a rule on calls there always is one."""
+        """Index of the message at that place; a rule on calls always has one."""
         return int(self.place.removeprefix("messages[").partition("]")[0])
 
     @property
@@ -96,5 +97,5 @@ class Violation:
         return self.code not in MENDED_BY_THE_API
 
     def __str__(self) -> str:
-        """One line: the place, the problem, the cure and the rule."""
+        """Return one line: the place, the problem, the cure and the rule."""
         return f"{self.place}: {self.problem}; {self.cure} (rule {self.rule})"

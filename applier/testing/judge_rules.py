@@ -1,6 +1,6 @@
-"""All rules but those on thinking: what a body must be, its calls and results (1 to 9), its shape (15 to 24).
+"""All rules but those on thinking: the form of a body, its calls and results (1 to 9), its shape (15 to 24).
 
-Each says what it refuses, as the API words it.
+Each yields its refusals in the API's words.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _REQUIRED = {
     "tool_addition": ("tool",),
     "tool_removal": ("tool",),
 }
-"""Fields that common blocks need; other blocks are not looked into."""
+"""Required fields of common blocks; other blocks are not checked."""
 _OPTIONAL = {
     "text": ("citations",),
     "tool_use": ("caller", "toolset_name"),
     "tool_result": ("content", "is_error"),
 }
-"""And what they may hold besides, and besides ``type`` and ``cache_control``."""
+"""Optional fields besides ``type`` and ``cache_control``."""
 _SYSTEM_FIELDS = {"output_config": "per-turn-control-2026-07-01", "clear_at": ""}
-"""Of a system message inside the list, with the beta that it takes (``BetaSystemMessageParam`` in the SDK)."""
+"""Fields of a system message inside the list, with the beta it needs (``BetaSystemMessageParam`` in the SDK)."""
 _TOOL_CHANGES, _TOOL_BETA = ("tool_addition", "tool_removal"), "mid-conversation-tool-changes-2026-07-01"
 _ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
 """``toolu_01-a``; not ``toolu:01``, nor an empty one."""
@@ -55,7 +55,7 @@ _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
 def fields_are_known(request: Request) -> Iterator[str]:
-    """Messages and blocks hold the fields they need, and no others."""
+    """Check that messages and blocks have the required fields, and no unknown ones."""
     for at, message in enumerate(request.messages):
         own = _SYSTEM_FIELDS if message["role"] == "system" else {}
         allowed = {name for name, beta in own.items() if beta in request.betas or not beta}
@@ -74,7 +74,7 @@ def fields_are_known(request: Request) -> Iterator[str]:
 
 
 def settings_suit_the_model(request: Request) -> Iterator[str]:
-    """Sampling, forced tools, the thinking mode and its budget are what this model takes."""
+    """Check that sampling, forced tools, the thinking mode and its budget suit this model."""
     body = request.body
     if not isinstance(body.get("max_tokens"), int) or body["max_tokens"] < 1:
         yield "max_tokens: Field required"
@@ -96,14 +96,15 @@ def settings_suit_the_model(request: Request) -> Iterator[str]:
 
 
 def no_prefill(request: Request) -> Iterator[str]:
-    """Claude 4.6 and later do not continue an assistant message, but a turn that paused for its tools."""
+    """Check that an assistant message is not continued on Claude 4.6 and later, except a turn that paused for its
+    tools."""
     content = _prefill(request)
     if content is not None and request.version >= ADAPTIVE_THINKING and not _is_paused(content):
         yield "This model does not support assistant message prefill. The conversation must end with a user message."
 
 
 def prefill_has_no_trailing_space(request: Request) -> Iterator[str]:
-    """Where prefill is taken, its text does not end with white space."""
+    """Check that the text of a prefill does not end with white space."""
     content = _prefill(request)
     text = str(content[-1].get("text", "")) if content else ""
     if request.version < ADAPTIVE_THINKING and text != text.rstrip():
@@ -111,7 +112,7 @@ def prefill_has_no_trailing_space(request: Request) -> Iterator[str]:
 
 
 def texts_are_not_blank(request: Request) -> Iterator[str]:
-    """No empty content, no empty or blank text block."""
+    """Check that no content is empty, and no text block empty or blank."""
     for at, message in enumerate(request.messages):
         if not message["content"] and not (message["role"] == "system" and message.get("output_config")):
             yield f"messages.{at}: {message['role']} messages must have non-empty content"
@@ -122,7 +123,8 @@ def texts_are_not_blank(request: Request) -> Iterator[str]:
 
 
 def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
-    """At most four cache marks, never on messages, empty text or thinking; one hour before five minutes."""
+    """Check that there are at most four cache marks, never on messages, empty text or thinking; one hour before five
+    minutes."""
     for at, message in enumerate(request.messages):
         if _MARK in message:
             yield f"messages.{at}.{_MARK}: Extra inputs are not permitted"
@@ -143,7 +145,8 @@ def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
 
 
 def system_messages_are_allowed(request: Request) -> Iterator[str]:
-    """``system`` messages only for models that take them, behind the user's and before the assistant's."""
+    """Check that ``system`` messages are only for models that accept them, after the user's and before the
+    assistant's."""
     before: Block = {"role": "", "content": ""}
     for at, message in enumerate(request.messages):
         role = message["role"]
@@ -162,7 +165,8 @@ def system_messages_are_allowed(request: Request) -> Iterator[str]:
 
 
 def media_are_few_and_small(request: Request) -> Iterator[str]:
-    """At most 100 images and pages; more than 20 images each at most 2,000 pixels wide and high."""
+    """Check that there are at most 100 images and pages; with more than 20 images each at most 2,000 pixels wide and
+    high."""
     blocks = list(_all_blocks(request))
     images = [(place, block) for place, block in blocks if block.get("type") == "image"]
     pages = sum(pdf_pages(block) for _, block in blocks if block.get("type") == "document")
@@ -178,15 +182,15 @@ def media_are_few_and_small(request: Request) -> Iterator[str]:
 
 
 def text_is_unicode(request: Request) -> Iterator[str]:
-    """No lone surrogate anywhere."""
+    """Check that there is no lone surrogate."""
     for part in ("messages", "system", "tools"):
         if _SURROGATE.search(json.dumps(request.body.get(part), ensure_ascii=False)):
             yield f"{part}: The request body is not valid JSON: no low surrogate in string"
 
 
 def compaction_blocks_lead(request: Request) -> Iterator[str]:
-    """A server's compaction block comes first in its message, and none is asked for amid a call, nor beside what
-    would cut the answer short."""
+    """Check that a server's compaction block comes first in its message, and that none is asked for amid a call, nor
+    beside a setting that would cut the answer short."""
     signed = 0
     for at, index, block in request.blocks():
         if block["type"] != "compaction":
@@ -209,7 +213,8 @@ def compaction_blocks_lead(request: Request) -> Iterator[str]:
 
 
 def list_begins_with_the_user(request: Request) -> Iterator[str]:
-    """1 to 100,000 messages, the first of the user, unless a compaction block stands for what was before."""
+    """Check that there are 1 to 100,000 messages, the first of the user, unless a compaction block replaces what was
+    before."""
     messages = request.messages
     if not messages:
         yield "messages: at least one message is required"
@@ -220,7 +225,7 @@ def list_begins_with_the_user(request: Request) -> Iterator[str]:
 
 
 def _all_blocks(request: Request) -> Iterator[tuple[str, Block]]:
-    """Place and block of everything that may carry a mark, in the order the API reads."""
+    """Yield place and block of everything that may carry a mark, in the API's order."""
     yield from ((f"tools.{at}", tool) for at, tool in enumerate(request.tools))
     yield from ((f"system.{at}", block) for at, block in enumerate(request.system))
     for at, index, block in request.blocks():
@@ -232,13 +237,13 @@ def _all_blocks(request: Request) -> Iterator[tuple[str, Block]]:
 
 
 def _prefill(request: Request) -> list[Block] | None:
-    """What the last message holds, if it is the assistant's."""
+    """Return the last message's content if it is the assistant's."""
     last = request.messages[-1] if request.messages else None
     return blocks_of(last["content"]) if last and last["role"] == "assistant" else None
 
 
 def _is_paused(content: list[Block]) -> bool:
-    """True of an assistant's content whose server tools still run (``pause_turn``)."""
+    """Return True for an assistant's content with running server tools (``pause_turn``)."""
     kind = content[-1]["type"] if content else ""
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
 
@@ -253,7 +258,7 @@ def _ids(blocks: list[Block], kind: str) -> list[str]:
 
 
 def every_call_is_answered(request: Request) -> Iterator[str]:
-    """Each ``tool_use`` has its result in the next message."""
+    """Check that each ``tool_use`` has its result in the next message."""
     for (at, role, blocks), (_, next_role, follower) in pairwise([*request.merged(), (0, "", [])]):
         calls = _ids(blocks, "tool_use")
         answered = _ids(follower, "tool_result") if next_role == "user" else []
@@ -269,7 +274,7 @@ def every_call_is_answered(request: Request) -> Iterator[str]:
 
 
 def every_result_was_called(request: Request) -> Iterator[str]:
-    """Each ``tool_result`` has its ``tool_use`` in the message before."""
+    """Check that each ``tool_result`` has its ``tool_use`` in the message before."""
     before: list[str] = []
     for at, role, blocks in request.merged():
         called = before if role == "user" else []
@@ -284,7 +289,7 @@ def every_result_was_called(request: Request) -> Iterator[str]:
 
 
 def results_lead_their_message(request: Request) -> Iterator[str]:
-    """In a user message that answers calls, the results come first."""
+    """Check that results come first in a user message that answers calls."""
     for at, role, blocks in request.merged():
         kinds = [block["type"] == "tool_result" for block in blocks]
         if role == "user" and kinds != sorted(kinds, reverse=True):
@@ -295,13 +300,13 @@ def results_lead_their_message(request: Request) -> Iterator[str]:
 
 
 def one_result_per_call(request: Request) -> Iterator[str]:
-    """Exactly one result per id."""
+    """Check that there is exactly one result per id."""
     for place, call in _repeated(request, "tool_result"):
         yield f"{place}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call}"
 
 
 def call_ids_are_unique(request: Request) -> Iterator[str]:
-    """Ids of calls are unique in the list."""
+    """Check that ids of calls are unique in the list."""
     for place, _call in _repeated(request, "tool_use"):
         yield f"{place}: `tool_use` ids must be unique"
 
@@ -316,7 +321,7 @@ def _repeated(request: Request, kind: str) -> Iterator[tuple[str, str]]:
 
 
 def ids_match_the_pattern(request: Request) -> Iterator[str]:
-    """Ids are letters, digits, ``_`` and ``-``."""
+    """Check that ids are letters, digits, ``_`` and ``-``."""
     for at, index, block in request.blocks():
         key = _ID_KEYS.get(block["type"])
         if key and not _ID.match(str(block.get(key) or "")):
@@ -325,16 +330,16 @@ def ids_match_the_pattern(request: Request) -> Iterator[str]:
 
 
 def inputs_are_objects(request: Request) -> Iterator[str]:
-    """The input of a call is an object."""
+    """Check that the input of a call is an object."""
     for at, index, block in request.blocks():
         if block["type"] in _CALLS and not isinstance(block.get("input"), dict):
             yield f"messages.{at}.content.{index}.{block['type']}.input: Input should be a valid dictionary"
 
 
 def server_results_follow_their_calls(request: Request) -> Iterator[str]:
-    """A server tool's result stands behind its ``server_tool_use``, in the same assistant turn.
+    """Check that a server tool's result comes after its ``server_tool_use``, in the same assistant turn.
 
-    A paused turn goes on in the next assistant message, so neighbours of one role are read as one.
+    A paused turn continues in the next assistant message, so neighbours of one role are read as one.
     """
     for at, role, blocks in request.merged():
         opened: set[str] = set()
@@ -378,4 +383,4 @@ RULES = (
     (8, inputs_are_objects),
     (9, server_results_follow_their_calls),
 )
-"""By number. Rule 4 asks for what the API mends itself."""
+"""Rules by number; rule 4 describes what the API repairs itself."""
