@@ -65,6 +65,21 @@ def test_a_long_conversation_stays_in_the_window(streamed, proxied, tmp_path):
         assert {exchange.request.headers["authorization"] for exchange in server.exchanges} == {f"Bearer {SECRET}"}
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("background", [None, False])
+def test_plans_are_made_beside_the_answers_unless_it_is_switched_off(background, proxied, tmp_path):
+    tools = Tools(tmp_path)
+    session = {"window_tokens": 24_000, "planner": "rules", "background": background, "background_debounce_seconds": 0}
+    with MessagesServer(Script(one_call, rounds=50), window_tokens=24_000) as server:
+        proxy = proxied(server, session=session)
+        with client_of(proxy) as client:
+            work(send_with(client), tools, turns=1, model=MODEL, thinking=ADAPTIVE)
+        (opened,) = proxy.gateway.conversations.sessions()
+        assert (opened._state.planning.worker.started_at is not None) == (background is None)
+        assert proxy.metrics.value("compactions") == len(proxy.gateway.waits) >= 2
+        assert proxy.metrics.value("compaction_seconds") == pytest.approx(sum(proxy.gateway.waits))
+
+
 def test_what_is_not_compacted_passes_byte_for_byte(proxied):
     body = b'{ "model":"claude-opus-5-5","max_tokens":9, "messages":[{"role":"user","content":"Hi \\u00e9"}] ,"x":1.0}'
     with MessagesServer("ok") as server:

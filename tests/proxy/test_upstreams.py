@@ -233,7 +233,7 @@ def test_wrap_sends_chat_completions_where_the_environment_points_and_says_that_
     assert not claude.arrivals
     assert [one.path for one in openai.arrivals] == ["/v1/chat/completions"]
     assert "planned by rules once" in done.err
-    assert "Chat completions: no model is asked behind them; --planner-model PROVIDER/MODEL names one" in done.err
+    assert "Chat completions: rules planned; --planner-model PROVIDER/MODEL names a model that plans" in done.err
 
 
 @pytest.mark.real

@@ -120,6 +120,8 @@ class ProxyServer(AppServer):
         """Open a session whose planner asks with the agent's key; a model named with its provider is asked there, with
         the environment's key."""
         settings = self._session_settings
+        if settings.background is None:  # each request has an agent that waits
+            settings = settings.model_copy(update={"background": True})
         planner: PlannerChoice = settings.planner
         if names_provider(settings.planner_model):
             asker = None
