@@ -66,8 +66,8 @@ def read_transcript(
     for form in FORMATS:
         if form.detects(document):
             return form.read(document, part)
-    if document.torn:
-        raise document.torn
+    if document.damage:
+        raise document.damage[0]
     wanted = " or ".join([", ".join(form.title for form in FORMATS[:-1]), FORMATS[-1].title])
     raise TranscriptError(f"{document.name}: expected {wanted}, found {_kind(document)}")
 

@@ -1,13 +1,15 @@
-"""From a path or text to JSON values with their lines, and back to text. Decides what is JSON and what is JSONL.
+"""A path or text as JSON values with their lines, and back as text. Decides what is JSON and what is JSONL.
 
-Knows no format. Bounds size and depth; every error names the file and the place in it.
+Of damaged lines it reads the whole records and reports the rest. Knows no format. Bounds size and depth; every error
+names the file and the place in it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -40,14 +42,19 @@ class Document:
     """A parsed file or text."""
 
     name: str
-    """For messages to people: the path, or ``text``."""
+    """The path, or ``text``, for errors and warnings."""
     path: str | None
     value: Any
-    """The one JSON value; of JSONL the list of its values."""
+    """The only JSON value; the list of all values of JSONL."""
     lines: tuple[tuple[int, Any], ...] = ()
-    """Of JSONL: each value with its line, from 1."""
-    torn: TranscriptError | None = None
-    """JSONL whose last line breaks off, as a log does whose writer was killed: what to raise for it."""
+    """The values of JSONL, each with the number of its line, from 1."""
+    damage: tuple[TranscriptError, ...] = ()
+    """Errors of the lines of JSONL that are not whole: the writer was killed, or two wrote at once."""
+
+    @property
+    def damage_notes(self) -> list[str]:
+        """The damage in warnings."""
+        return [f"{error}; left out" for error in self.damage]
 
 
 def load_document(source: str | bytes | os.PathLike[str]) -> Document:
@@ -58,16 +65,16 @@ def load_document(source: str | bytes | os.PathLike[str]) -> Document:
             text names the place.
     """
     if isinstance(source, bytes):
-        return _parsed("text", None, _decoded("text", source))
+        return _parsed("text", None, *_decoded("text", source))
     if isinstance(source, str) and (source.lstrip("\ufeff \t\r\n")[:1] in ("{", "[") or "\n" in source):
         return _parsed("text", None, source)
     if not os.fspath(source):
         raise TranscriptError("text: empty; expected a path or the text of a transcript")
-    return _parsed(str(source), str(source), _decoded(str(source), file_content(Path(source))))
+    return _parsed(str(source), str(source), *_decoded(str(source), file_content(Path(source))))
 
 
 def file_content(path: Path) -> bytes:
-    """All bytes of the file `path`.
+    """Return all bytes of the file `path`.
 
     Raises:
         TranscriptError: it cannot be read, or is too large.
@@ -84,41 +91,98 @@ def file_content(path: Path) -> bytes:
     return raw
 
 
-def _decoded(name: str, raw: bytes) -> str:
+def _decoded(name: str, raw: bytes) -> tuple[str, TranscriptError | None]:
+    """Return `raw` as text, and the error of the first byte in it that is not UTF-8."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise TranscriptError(f"{name}: starts with the byte order mark of UTF-16 (0x{raw[:2].hex()}); expected UTF-8")
     try:
-        return raw.decode()
+        return raw.decode(), None
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise TranscriptError(
-            f"{name}, line {line}: byte 0x{raw[error.start]:02x} at offset {error.start} "
-            "is not UTF-8; expected JSON or JSONL in UTF-8"
-        ) from None
+        problem = f"byte 0x{raw[error.start]:02x} at offset {error.start} is not UTF-8"
+        text = f"{name}, line {line}: {problem}; expected JSON or JSONL in UTF-8"
+        return raw.decode(errors="replace"), TranscriptError(text)
 
 
-def _parsed(name: str, path: str | None, text: str) -> Document:
-    """The document: one value on each line if the first line is one and others follow, else one in all."""
+def _parsed(name: str, path: str | None, text: str, undecoded: TranscriptError | None = None) -> Document:
+    """Return the document in `text`: JSONL if its first line, or else most of its lines, are values; else one value.
+
+    Raises:
+        TranscriptError: neither is in it, or one value with a byte that is not UTF-8 (`undecoded`).
+    """
     text = text.removeprefix("\ufeff")
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.isspace()]
     if not lines:
         raise TranscriptError(f"{name}: empty; expected a list of messages as JSON or JSONL")
-    if len(lines) == 1 or not _is_json(lines[0][1]):
+    if len(lines) == 1 or not (_is_json(lines[0][1]) or _is_damaged_jsonl(text, lines)):
+        if undecoded:
+            raise undecoded
         return document_of(_value(name, text, 1), name, path)
-    values: list[tuple[int, Any]] = []
-    torn = None
-    for number, line in lines:
+    values, damage = _records(name, lines)
+    damage += [undecoded] if undecoded else []
+    if not values:
+        raise damage[0]
+    return Document(name, path, [value for _, value in values], tuple(values), tuple(damage))
+
+
+def _is_damaged_jsonl(text: str, lines: Sequence[tuple[int, str]]) -> bool:
+    """Return True for text that is no JSON value, while most of its lines are objects."""
+    objects = sum(line[0] == "{" and _is_json(line) for _, line in lines)
+    return 2 * objects > len(lines) and not _is_json(text)
+
+
+def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[int, Any]], list[TranscriptError]]:
+    """Return the values on `lines` with their numbers, and the errors of lines that are not whole."""
+    values, damage, at = list[tuple[int, Any]](), list[TranscriptError](), 0
+    while at < len(lines):
+        number, line = lines[at]
         try:
             values.append((number, _value(name, line, number)))
         except TranscriptError as error:
-            if number != lines[-1][0]:
-                raise
-            torn = error
-    return Document(name, path, [value for _, value in values], tuple(values), torn)
+            joined, count = _joined_value([line for _, line in lines[at : at + _MOST_JOINED]])
+            values += [(number, value) for value in (joined or _whole_records(line))]
+            damage += [] if joined else [error]
+            at += count - 1
+        at += 1
+    return values, damage
+
+
+_MOST_JOINED, _MOST_STARTS = 40, 1_000
+
+
+def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
+    """Return the value that begins on the first of `lines` and holds line ends as they are, and how many lines it has;
+    nothing and one line if there is none."""
+    for count in range(2, len(lines) + 1):
+        if _is_json(lines[count - 1]):
+            break
+        try:
+            value = json.loads("\n".join(lines[:count]), strict=False)
+        except (ValueError, RecursionError):
+            continue
+        return ([] if _is_deeper(value, MAX_DEPTH) else [value]), count
+    return [], 1
+
+
+def _whole_records(line: str) -> list[Any]:
+    """Return the objects in a damaged line: those at its beginning, one behind the other, and the one at its end."""
+    decode, found, at = json.JSONDecoder().raw_decode, list[Any](), 0
+    starts = islice(re.finditer(r"\{", line), _MOST_STARTS)
+    for start in starts:
+        if start.start() < at:
+            continue
+        try:
+            value, end = decode(line, start.start())
+        except (ValueError, RecursionError):
+            continue
+        if (start.start() == at or not line[end:].strip("\0 \r")) and not _is_deeper(value, MAX_DEPTH):
+            found.append(value)
+            at = end
+    return found
 
 
 def document_of(value: Any, name: str, path: str | None = None) -> Document:
-    """The document of one `value`; an object that holds no list of messages is JSONL of one line."""
+    """Return the document of one `value`; an object without a list of messages is JSONL of one line."""
     if isinstance(value, Mapping) and "messages" not in value:
         return Document(name, path, [value], ((1, value),))
     return Document(name, path, value)
@@ -163,7 +227,7 @@ def _no_json(error: json.JSONDecodeError, name: str, first_line: int) -> str:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """`value` as JSON that ends a line; a lone surrogate is escaped, for UTF-8 has none."""
+    """Return `value` as JSON that ends a line; a lone surrogate is escaped, as UTF-8 has none."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     try:
         text.encode()
@@ -173,7 +237,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def malformed(error: ValidationError, place: str) -> TranscriptError:
-    """What to raise for the value at `place` that has another form."""
+    """Return the error for a value at `place` of another form."""
     first = error.errors(include_url=False)[0]
     steps = [str(step) for step in first["loc"] if "[" not in str(step) and not str(step)[:1].isupper()]
     return TranscriptError(f"{place}: {'.'.join(steps) or 'line'}: {first['msg']}, found {first['input']!r:.60}")

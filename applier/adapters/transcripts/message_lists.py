@@ -49,8 +49,8 @@ class MessageList:
     def read(self, document: Document, part: int | None) -> Transcript:
         """The first conversation of a document, or the `part`-th."""
         held = self._held(document)
-        if document.torn:
-            raise document.torn
+        if document.damage and self.conversations is None:  # its file would be written back without them
+            raise document.damage[0]
         if not -len(held) <= (part or 0) < len(held):
             raise TranscriptError(f"{document.name}: no part {part}; it holds {len(held)} (0 to {len(held) - 1})")
         chosen = held[part or 0]
@@ -59,7 +59,7 @@ class MessageList:
         lead = self.leading([message for _, message in numbered])
         leading = [message["content"] for _, message in numbered[:lead]]
         messages, places = [m for _, m in numbered[lead:]], [places[number] for number, _ in numbered[lead:]]
-        warnings = [*_odd_roles(messages, places), *pairing_warnings(messages, places)]
+        warnings = [*document.damage_notes, *_odd_roles(messages, places), *pairing_warnings(messages, places)]
         if part is None and len(held) > 1:
             which = f"this is the first (part=0 to {len(held) - 1})"
             warnings.insert(0, f"{document.name}: holds {len(held)} conversations; {which}")

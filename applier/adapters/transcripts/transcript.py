@@ -288,7 +288,7 @@ class Assembly(Pairing):
         """Of the lines of `document`."""
         super().__init__()
         self.name, self._path = document.name, document.path
-        self.warnings = [f"{document.torn}; left out"] if document.torn else []
+        self.warnings = document.damage_notes
         self._compactions: dict[int, frozenset[int]] = {}
         """Lines where the agent compacted, with the lines that this left as they were."""
 
