@@ -35,13 +35,14 @@ from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import find_matches
 from applier.store.store import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
-from planner.errors import ReferenceNotFound, SettingsError, StoreError
+from planner.errors import ReferenceNotFound, SettingsError, StoreError, TranscriptError
 from planner.plan import CompactionPlan
 from planner.prices import register_prices
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
-from planner.reading.messages import Block, compacted_start
+from planner.reading.messages import Block, compacted_start, message_digest, plain_message
 from planner.reading.tokens import TokenCounter
+from planner.validity.mending import answer_calls
 
 __all__ = ["Session"]
 
@@ -124,6 +125,7 @@ class Session:
         )
         self._state.take_call(replace(call, system=system, tools=tools))
         self._draft: State | None = None
+        self._mended = ""
         if no_room := self._state.pressure.no_room:
             raise SettingsError(no_room)
         self._sharing = Sharing(self.session_id) if is_shared else None
@@ -293,18 +295,34 @@ class Session:
             self._note(state)
 
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
-        """What to send instead, after the provider answered `error` to the list last prepared.
+        """Return the list to send instead, after the provider answered `error` to the list last prepared.
 
-        None if the error is not about the prompt's length, or nothing shorter can be sent: raise it then. Never raises.
-        The reactive retry is given once per prepared list; it is more aggressive than any trigger.
+        A shorter one after an error about the prompt's length, once per prepared list and more aggressive than any
+        trigger. After an error about calls without results one with a note for each. None after other errors, or if
+        nothing helps: raise the error then. Never raises.
         """
         refused = read_refusal(error)
         if refused is None:
-            return None
+            return self._answered(messages, error)
         closed, messages = _split(messages)
         with self._turn() as state:
             shorter = chain.recover(state, messages, refused)
         return None if shorter is None else [*closed, *shorter]
+
+    def _answered(self, messages: Sequence[object], error: object) -> list[Any] | None:
+        """Return the prepared list with a note for each lost result, once for a list; None if that changes nothing."""
+        if "tool_result" not in str(error) and "tool_call" not in str(error):
+            return None
+        sent = self.prepare(messages)
+        try:
+            mended = answer_calls([plain_message(message) for message in sent])
+        except TranscriptError:
+            return None
+        digest = "".join(map(message_digest, mended))
+        if mended == sent or digest == self._mended:
+            return None
+        self._mended = digest
+        return mended
 
     def undo(self) -> bool:
         """Take back the last compaction, ten at most; False if there is none. The next `prepare` sends the older view,

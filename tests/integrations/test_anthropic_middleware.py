@@ -15,6 +15,7 @@ from applier.testing import Answer, Failure, MessagesServer, overloaded, say
 from planner.errors import PlannerUnavailable
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
+from planner.validity.mending import LOST_RESULT
 from tests.integrations.conftest import MODEL
 from tests.loopback import KEY, Loopback, billed
 
@@ -346,3 +347,21 @@ def test_a_session_that_cannot_be_opened_leaves_the_request_alone(conversation, 
         client = server.client(middleware=[CompactionMiddleware(resumed)])
         assert create(client, conversation[:1]) == "ok"
         assert bodies(server) == [conversation[:1]]
+
+
+def test_a_conversation_that_lost_a_result_is_mended_once_the_api_refuses_it(new_session):
+    call = {"type": "tool_use", "id": "toolu_1", "name": "numbers", "input": {"to": 7}}
+    messages = [
+        {"role": "user", "content": "Count for me."},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": "Go on."},
+    ]
+    with Loopback(["Gone on."]) as server, new_session() as session:
+        client = anthropic.Anthropic(
+            api_key=KEY, base_url=server.url, max_retries=0, middleware=[CompactionMiddleware(session)]
+        )
+        answer = client.messages.create(model=MODEL, max_tokens=100, messages=messages)
+        assert answer.content[0].text == "Gone on."
+        assert [violation.rule for violation in server.violations] == [1]
+        assert LOST_RESULT in str(server.requests[-1].body["messages"])
+        assert session.recover(messages, "tool_use ids were found without tool_result blocks") is None

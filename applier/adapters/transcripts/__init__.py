@@ -21,6 +21,7 @@ from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, 
 from applier.adapters.transcripts.transcript import Client, Format, Transcript
 from planner.errors import TranscriptError
 from planner.reading.messages import plain_message
+from planner.validity.mending import answer_calls
 
 __all__ = [
     "CLIENTS",
@@ -107,5 +108,7 @@ def write_transcript(messages: Sequence[object], like: Transcript, *, session_id
         TranscriptError: an entry is not a message; the text names its index.
     """
     plain = [plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    if like.client is not None:  # its client sends the list with words behind it
+        plain = answer_calls(plain)
     form = next(form for form in FORMATS if form.name == like.format.removesuffix("_jsonl"))
     return form.write(plain, like, session_id)

@@ -52,7 +52,7 @@ class _ClaudeCode:
 
     def read(self, document: Document, part: int | None) -> Transcript:
         assembly = Assembly(document)
-        lines = _active_branch([_line(number, value, document.name) for number, value in document.lines], assembly)
+        lines = _active_branch(list(_lines(document, assembly)), assembly)
         errors = [line.number for line in lines if line.is_api_error]
         empty: list[int] = []
         for line in lines:
@@ -162,6 +162,15 @@ class _LogLine(BaseModel):
     def ids(self, kind: str, key: str) -> set[str]:
         """What stands under `key` in its blocks of this `kind`."""
         return {str(block.get(key)) for block in self.blocks if block["type"] == kind}
+
+
+def _lines(document: Document, assembly: Assembly) -> Iterator[_LogLine]:
+    """Return the lines of `document`; those of another form become warnings of `assembly`."""
+    for number, value in document.lines:
+        try:
+            yield _line(number, value, document.name)
+        except TranscriptError as error:
+            assembly.warnings.append(f"{error}; left out")
 
 
 def _line(number: int, value: Any, name: str) -> _LogLine:

@@ -43,7 +43,10 @@ class _Codex:
     def read(self, document: Document, part: int | None) -> Transcript:
         rollout = _Rollout(document)
         for number, value in document.lines:
-            rollout.read(number, value)
+            try:
+                rollout.read(number, value)
+            except TranscriptError as error:
+                rollout.assembly.warnings.append(f"{error}; left out")
         for kind, numbers in rollout.skipped.items():
             rollout.assembly.note(numbers, f"{kind} has no place in a transcript; left out")
         system = "\n\n".join(rollout.system) or None
@@ -152,7 +155,7 @@ class _Rollout:
 
 def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
     """What stands before the conversation: the session's own data, instructions and tools, and the newest settings."""
-    start = min((min(numbers) for numbers in like.source["lines"]), default=0)
+    start = min((number for numbers in like.source["lines"] for number in numbers), default=0)
     lines = list(origins.log.values())
     metas: list[LogLine] = [line["payload"] for line in lines if line.get("type") == "session_meta"]
     own = {"id": origins.session_id, "session_id": origins.session_id}

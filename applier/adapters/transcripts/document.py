@@ -126,9 +126,9 @@ def _parsed(name: str, path: str | None, text: str, undecoded: TranscriptError |
 
 
 def _is_damaged_jsonl(text: str, lines: Sequence[tuple[int, str]]) -> bool:
-    """Return True for text that is no JSON value, while most of its lines are objects."""
+    """Return True for text that is no JSON value, while at least half of its lines are objects."""
     objects = sum(line[0] == "{" and _is_json(line) for _, line in lines)
-    return 2 * objects > len(lines) and not _is_json(text)
+    return 2 * objects >= len(lines) and not _is_json(text)
 
 
 def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[int, Any]], list[TranscriptError]]:
@@ -136,11 +136,12 @@ def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[in
     values, damage, at = list[tuple[int, Any]](), list[TranscriptError](), 0
     while at < len(lines):
         number, line = lines[at]
+        number = max(number, values[-1][0] + 1) if values else number  # each record has its own
         try:
             values.append((number, _value(name, line, number)))
         except TranscriptError as error:
             joined, count = _joined_value([line for _, line in lines[at : at + _MOST_JOINED]])
-            values += [(number, value) for value in (joined or _whole_records(line))]
+            values += enumerate(joined or _whole_records(line), number)
             damage += [] if joined else [error]
             at += count - 1
         at += 1

@@ -27,6 +27,7 @@ from planner.reading.lines import join_lines, turn_lines
 from planner.reading.messages import Block, Message, blocks, call_ids, message_digest, result_ids
 from planner.validity import check_messages
 from planner.validity.list_rules import CALL_RULES
+from planner.validity.mending import LOST_RESULT, lost_call, lost_result
 
 __all__ = [
     "Assembly",
@@ -165,6 +166,9 @@ def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list
         if violation.code in _UNPAIRED or (violation.code == "late_result" and at not in dict(wrong)):
             is_open = violation.code == "unanswered_call" and at == len(messages) - 1
             wrong.append((at, violation.problem + (", for it is the last" if is_open else "")))
+    for at, message in enumerate(messages):
+        lost = [block.get("tool_use_id") for block in blocks(message) if block.get("content") == LOST_RESULT]
+        wrong += [(at, f"call {call} has no result; a note replaces it") for call in lost]
     return [f"{places[at]}: {problem}" for at, problem in sorted(wrong)]
 
 
@@ -188,15 +192,19 @@ class Piece:
     only: Only = ""
     results: list[Block] = field(default_factory=list)
     result_lines: list[int] = field(default_factory=list)
+    is_mended: bool = False
+    """True if it is not what its lines contain: a call or a result was lost."""
 
     @property
     def message(self) -> Message:
         return {"role": self.role, "content": self.content}
 
     @property
-    def waits(self) -> bool:
-        """True while a call of it has no result."""
-        return not {*call_ids(self.message)} <= {*result_ids({"role": "user", "content": self.results})}
+    def unanswered(self) -> list[str]:
+        """Ids of its calls that have no result yet."""
+        answered = {*result_ids({"role": "user", "content": self.results})}
+        calls = (str(block.get("id")) for block in blocks(self.message) if block["type"] == "tool_use")
+        return [call for call in dict.fromkeys(calls) if call not in answered]
 
 
 class Pairing:
@@ -244,29 +252,38 @@ class Pairing:
             before.content = [*blocks(before.message), *blocks({"role": "user", "content": content})]
             before.lines.append(line)
             return
+        is_mended = False
         if isinstance(content, list):
-            content = self._unanswered(content, line)
+            content = self._own(content, line)
+            is_mended = any(block["type"] == "tool_result" for block in content)
+            content = [lost_call(block) if block["type"] == "tool_result" else block for block in content]
         if content and not (isinstance(content, str) and content.isspace()):
-            self.pieces.append(Piece("user", content, [line], host, self.part, only))
+            self.pieces.append(Piece("user", content, [line], host or is_mended, self.part, only, is_mended=is_mended))
 
     def answered(self, pieces: Iterable[Piece] | None = None) -> Iterator[Piece]:
-        """`pieces`, or all, each with one message of the results that answer it behind it, those in the order of the
-        calls."""
-        for piece in self.pieces if pieces is None else pieces:
+        """Return `pieces`, or all, each with one message of its results behind it, in the order of its calls.
+
+        A note replaces each result that was lost; calls of the last piece stay open, as they may still run.
+        """
+        chosen = list(self.pieces if pieces is None else pieces)
+        for at, piece in enumerate(chosen):
             yield piece
-            if piece.results:
-                order = {name: at for at, name in enumerate(call_ids(piece.message))}
-                piece.results.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
-                yield Piece("user", piece.results, piece.result_lines, True, piece.part)
+            lost = [] if at == len(chosen) - 1 else piece.unanswered
+            results, lines = [*piece.results, *map(lost_result, lost)], piece.result_lines or piece.lines
+            if results:
+                order = {name: number for number, name in enumerate(call_ids(piece.message))}
+                results.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
+                yield Piece("user", results, lines, True, piece.part, is_mended=bool(lost))
 
     def _open_answer(self, late: bool) -> Piece | None:
         last = self.pieces[-1] if self.pieces else None
         if last is None or last.role != "assistant" or last.part != self.part:
             return None
-        return last if not last.results or (late and last.waits) else None
+        return last if not last.results or (late and last.unanswered) else None
 
-    def _unanswered(self, content: list[Block], line: int) -> list[Block]:
-        """What of `content` is a message of its own: results, and words beside them, join the calls they answer."""
+    def _own(self, content: list[Block], line: int) -> list[Block]:
+        """Return the blocks of `content` that are a message of their own: results, and text beside them, join the calls
+        that they answer."""
         askers = [self._asked.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content]
         last = next((asker for asker in reversed(askers) if asker), None)
         if last is None:
@@ -335,7 +352,11 @@ class Assembly(Pairing):
             task=guess_task(messages, {i for i, piece in enumerate(chosen) if piece.host}),
             format=client.name,
             warnings=(*self.warnings, *pairing_warnings(messages, places)),
-            source={"path": self._path, "log": log, "lines": tuple(tuple(dict.fromkeys(p.lines)) for p in chosen)},
+            source={
+                "path": self._path,
+                "log": log,
+                "lines": tuple(() if p.is_mended else tuple(dict.fromkeys(p.lines)) for p in chosen),
+            },
             client=client,
         )
 
