@@ -25,7 +25,7 @@ ONLY_IN = {
     "pydantic_ai": ("applier.adapters.frameworks.pydantic_ai_",),
     "opentelemetry": ("applier.session.events",),
     "psycopg": ("applier.store",),
-    "detect_secrets": ("applier.store.secrets",),
+    "kingfisher_sdk": ("applier.store.secrets",),
     "starlette": ("applier.adapters.proxy", "applier.web"),
     "uvicorn": ("applier.serving",),
     "rich": ("applier.cli",),

@@ -1,8 +1,8 @@
 """Takes secrets out of text that is kept for reading: facts, plans and events; originals where that is asked for.
 
-What a credential of each provider looks like is known by detect-secrets; the names in front of a value, and forms
-it does not know, stand here. A name alone, a placeholder or a piece of code is left as it is. Time is linear in
-the text, whatever stands in it.
+Three readers find them: kingfisher's rules know the vendors' forms; a long random part behind a prefix is a token,
+whoever made it; and a name, an option, a header or a program says that a value is secret. A name alone, a placeholder
+or a piece of code stays. Time is linear in the text, whatever it holds.
 """
 
 from __future__ import annotations
@@ -11,55 +11,64 @@ import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.reading.messages import strings_in
 from planner.reading.patterns import lazy_pattern
 
+if TYPE_CHECKING:
+    from kingfisher_sdk import Scanner
+
 __all__ = ["MARK", "redact"]
 
 MARK = "[secret]"
-"""What stands in the place of a secret."""
-
-_WINDOW, _OVERLAP = 2_048, 512
-"""Foreign patterns see so many characters at a time: some take the square of what they see. Of a longer secret they
-need see the beginning only, see `_REST`; the longest beginning that one needs is 170 characters (PyPI)."""
-_LEFT_OUT = (
-    "BasicAuthDetector",  # addresses: below, with any password, and without blanks to fill in
-    "IPPublicDetector",  # an address is a fact to remember
-    "IbmCloudIamDetector",  # takes ``PASS: Test…`` with a name of 44 characters for a key
-    "PrivateKeyDetector",  # knows the first line of a key only: below
-)
-"""Plugins that are not asked, as those without patterns are not: names are below, digests have the entropy of keys."""
-_REST = lazy_pattern(r"[\w+/=-]*(?:\.[\w+/=-]+)*")
-"""What goes on behind the part of a secret that a pattern found: ``.c2ln`` of ``eyJh.eyJz.c2ln``; no full stop."""
+"""Text in the place of a secret."""
 
 _ESCAPED = r"(?<=\\[nrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9]m)"
 """Behind ``\\n`` or ``\\u2192`` of JSON, or ``\\x1b[32m`` of a terminal."""
 _START = rf"(?:\b|{_ESCAPED})"
 _QUOTE = r"(?:\\*[\"'])"
 """In a text, in JSON, and in JSON in JSON."""
-_RANDOM = r"(?=[a-z_-]{0,40}[0-9A-Z])"
-"""No name of code in small letters: ``gsk_render_node_get_type``."""
-_FORMS = tuple(
-    lazy_pattern(_START + form)
-    for form in (
-        # Anthropic, Google, Slack, Docker, Vault, Figma: letters, digits, strokes
-        rf"(?:sk-ant-|AIza|ya29\.|GOCSPX-|xox[abeoprs]-|xapp-|dckr_pat_|hv[sbr]\.|figd_){_RANDOM}[\w-]{{20,}}",
-        # Stripe, GitHub (cut ones, too), npm, Hugging Face, Linear, Notion, Sentry, Grafana, Groq, xAI, Perplexity
-        r"(?:[srp]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_|npm_|hf_|lin_(?:api|oauth)_|ntn_|sntry[su]_|glsa_|gsk_"
-        rf"|xai-|pplx-|pscale_(?:pw|tkn|oauth)_){_RANDOM}[A-Za-z0-9]{{16}}[\w.+/=-]*",
-        # Databricks, Shopify, DigitalOcean, Supabase, Mailgun, Postman
-        r"(?:dapi|shp(?:at|ca|pa|ss)_|do[opr]_v1_|sbp_|key-|PMAK-[0-9a-f]{24}-)[0-9a-fA-F]{32}[0-9a-fA-F]*\b",
-        r"sk-(?=[\w-]{0,99}[0-9])(?=[\w-]{0,99}[A-Z])[\w-]{20,}",  # OpenAI, and those who copied its form
-        r"(?<!\.)s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.(])",  # Vault, of old
-        r"secret_(?=[A-Za-z]{0,42}[0-9])[A-Za-z0-9]{43}\b",  # Notion, of old
-        r"AGE-SECRET-KEY-1[0-9A-Z]{50,}",
-        r"(?<=/webhooks/)\d{5,30}/[\w-]{40,}",  # Discord
-    )
+_RUN = lazy_pattern(r"[\w.~/+-]{17}")
+"""So many characters as a token has at least."""
+_KEYWORDS = (
+    "pass", "pwd", "psk", "secret", "token", "credential", "key", "auth", "bearer", "cookie", "identified", "://", "@",
+    "sig", "code=", "login", "-u", "user", "mysql", "maria", '"d', '"k', '"p', '"q',
+)  # fmt: skip
+"""Words one of which every pattern of a named value needs, in lower case."""
+_LONG = lazy_pattern(r"(?<![A-Za-z0-9_])(?:(?<=\\)[nrt])?([A-Za-z0-9][\w.~-]{17,})")
+"""A word that is long enough for a token with its prefix."""
+_PARTS = lazy_pattern(r"[_.~-]+")
+_SPOKEN_PARTS = lazy_pattern(r"[A-Z][a-z]{2,}|[a-z]{3,}|[A-Z]{4,}(?![a-z])|[0-9]{5,}")
+"""Parts of names that people give: words and numbers; a random text is mostly made of others."""
+_LEAST_RANDOM, _LEAST_PLAIN = 16, 19
+"""Characters of a random part: in letters of both cases with digits; in letters of one case with digits."""
+_ID_PREFIXES = (
+    "acct asst batch call card ch chatcmpl cmpl cus doc evt file id img in inv item msg node order ord org pi pm po"
+    " pr price prod prrc proj re req resp rs run sess session sha256 sha384 sha512 src sub task thread toolu tx user"
 )
-"""Forms that detect-secrets does not know, or knows only in some places: ``sk-ant-api03-…``; not
-``sk-icon-large-button-x``. Each vendor's own documentation shows them."""
+"""Prefixes of ids that are no secrets: ``toolu_01…``, ``pi_3Mt…``, ``sha256-…``."""
+_FORMS = (
+    r"eyJ[\w-]{8,8000}\.[\w-]{8,}(?:\.[\w-]+)*",  # a JSON Web Token
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # Amazon
+    r"(?:AC|SK)[0-9a-f]{32}\b",  # Twilio
+    r"[0-9]{8,10}:[\w-]{35}(?![\w-])",  # Telegram
+    r"1//0[\w-]{20,}",  # Google
+    r"EAA[A-Za-z0-9]{90,600}|xprv[A-Za-z0-9]{100,120}|AKID[A-Za-z0-9]{32}\b",  # Meta, wallets, Tencent
+    r"oy2[a-z0-9]{43}\b|re_[A-Za-z0-9]{8}_[A-Za-z0-9]{24}\b",  # NuGet, Resend
+    r"[0-9a-f]{32}-us[0-9]{1,2}\b|[01]/[0-9]{16}:[0-9a-f]{32}\b",  # Mailchimp, Asana
+    r"access_token\$[a-z]{4,12}\$\w{16}\$[0-9a-f]{32}",  # Braintree
+    r"(?:[sp]k|key|token|secret|api)[_-](?:[a-z]{2,4}[_-])?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",  # a UUID
+    r"https://hooks\.slack\.com/[a-z]{1,20}/[\w/-]{20,}",
+    r"(?<=/webhooks/)\d{5,30}/[\w-]{40,}",  # Discord
+)
+_FORM = lazy_pattern(
+    rf"{_START}(?:{'|'.join(_FORMS)})"
+    r"|(?<!\w)\$(?:[1-9]|[1-9a-z]{2,10})\$(?:[\w=,./-]{1,40}\$){0,3}[./A-Za-z0-9]{20,}"  # a password's hash: $2b$12$…
+)
+"""Forms without a prefix, which kingfisher knows in fewer places; each vendor's own documentation shows them."""
+_REST = re.compile(rb"[A-Za-z0-9_]*")
+"""End of a secret that is longer than a rule expects."""
 _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)")
 _LONGEST_KEY = 2**15
 """Characters between the two marks; a key of PGP with its signatures has a third of that."""
@@ -83,34 +92,76 @@ _HEADER = lazy_pattern(
     rf"|{_START}[Bb]earer\s{{1,9}}(?=[\w.~+/-]{{0,99}}[0-9]))({_PLACEHOLDER}[\w.~+/=-]{{6,}})"
 )
 """``Authorization: Bearer abcdefgh``, ``Bearer a1b2c3…``; not ``bearer of news``."""
-_PASS = r"pass(?:word|wd|phrase)|pwd"
-_NAME = rf"(?i:{_PASS}|secret|token|credential|api[_-]?key|(?:access|account|auth|private|secret)[_-]?key)"
+_PASS = r"pass(?:word|wd|phrase|code)|pwd|storepass|requirepass|psk"
+_NAME = (
+    rf"(?i:{_PASS}|secret|token|credential|api[_-]?key|(?:access|account|auth|private|secret|signing|encryption|master"
+    r"|client|shared|license|service)[_-]?(?:access[_-]?)?key(?:[_-]data)?)"
+)
 _VALUE = rf"{_PLACEHOLDER}[^\s\"'`,;\x1b&()\[\]{{}}<>|\\]{{6,}}+"
 _QUOTED = rf"({_NAME}{_QUOTE}?\s?(?:[:=]\s?|[ ])({_QUOTE})){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)"
 """``"client_secret": "p8~xyzzy"``, ``PASSWORD 'q1w2e3r4'``; not ``token = "…"`` with blanks in it."""
-_BARE = rf"({_NAME}(?:=|:[ ])){_VALUE}(?![(\[])"
+_BARE = rf"({_NAME}(?i:_base|_value)?(?:=|:[ ])){_VALUE}(?![(\[])"
 """``DB_PASSWORD=hunter22``; not ``token=get_token()``. What it finds in code is let go by `_CODE`."""
 _ASSIGNED = rf"({_NAME}[ ]{{1,9}}[=:][ ]{{1,9}})(?=[A-Za-z+/]{{0,99}}[0-9])[A-Za-z0-9+/]{{16,}}+={{0,2}}(?![\w.(\[])"
 """``aws_secret_access_key = wJalr/K7…``; not ``token = first_token2``."""
-_SPOKEN = rf"((?i:{_PASS})[ ](?:is|was)[ ][\"'`]?){_VALUE}"
-"""``The password is q1w2e3r4``; not ``the password is wrong``."""
-_OPTION = rf"(--[\w-]{{0,30}}{_NAME}[ ]{{1,9}}[\"']?|machine[ ]\S{{1,99}}[ ]login[ ]\S{{1,99}}[ ]password[ ]){_VALUE}"
-"""``--password q1w2e3r4``, a line of netrc; not ``--token-file path/to``."""
-_USER = rf"((?<!\S)(?:-u|--user)[ =]?[\"']?[\w.@+-]{{1,99}}:){_VALUE}"
+_MIXED = r"(?=[^\s\"']{0,99}(?:[0-9]|[a-z][A-Z]|[A-Z]{2}[a-z]))"
+_SHORT_NAME = (
+    rf"((?:[_.-](?i:pass|auth|key|pat)|\b(?:pass|auth)){_QUOTE}?\s?[=:]\s?{_QUOTE}?"
+    rf"|(?i:auth|credentials?){_QUOTE}?\s?[=:]\s?[(\[]\s?{_QUOTE}?[^\s,\"']{{1,60}}{_QUOTE}?,\s{{0,3}}{_QUOTE}?){_MIXED}{_VALUE}"
+)
+"""``SMTP_PASS=q1w2e3r4``, ``auth=("bob", "q1w2e3r4")``; not ``PASS: TestX``, ``cache_key=rows``: no word is meant."""
+_ELEMENT = (
+    rf"(<(?:[\w.-]{{0,40}}[.:-])?{_NAME}>\s?|{_NAME}\"\s{{1,9}}value=\")"
+    rf"{_PLACEHOLDER}[^\s<\"]{{4,}}(?=\s?[<\"])"
+)
+"""``<password>q1w2e3r4</password>``, ``<add key="Password" value="q1w2e3r4"/>``."""
+_SPOKEN = (
+    rf"((?i:{_PASS}|api key|secret|token)[ ](?:is|was)[ ][\"'`]?"
+    rf"|(?i:{_PASS})[ ](?=\S{{0,40}}[0-9])(?=\S{{0,40}}[A-Z])){_VALUE}"
+)
+"""``The password is q1w2e3r4``, ``password Q1w2e3r4``; not ``the password is wrong``."""
+_OPTION = rf"(--?[\w.-]{{0,40}}{_NAME}(?:[ ]{{1,9}}|=)[\"']?){_VALUE}"
+"""``--password q1w2e3r4``; not ``--token-file path/to``."""
+_NETRC = lazy_pattern(rf"(\blogin\s{{1,9}}\S{{1,99}}\s{{1,9}}password\s{{1,9}}){_VALUE}")
+"""A password of netrc, in one line or several."""
+_USER = rf"((?<!\S)(?:-[uU]|--user|--proxy-user)[ =]?[\"']?(?:[\w.@+-]{{1,99}}|\[secret\])[:%]){_VALUE}"
 """``curl -u admin:q1w2e3r4``; not ``docker run -u 1000:1000``."""
-_MYSQL = rf"({_START}(?:mysql|mysqldump|mariadb)\b[^\n|;&]{{0,99}}?\s-p){_VALUE}"
-"""``mysql -u root -pq1w2e3r4``: the one program that takes it without a blank."""
-_NAMED = tuple(map(lazy_pattern, (_QUOTED, _BARE, _ASSIGNED, _SPOKEN, _OPTION, _USER, _MYSQL)))
-"""What a name, an option or a program says is a secret."""
+_PROGRAM = (
+    rf"({_START}(?:(?:mysql|mysqldump|mariadb|mysqladmin)\b[^\n|;&]{{0,99}}?\s-p|sshpass\s{{1,9}}-p\s?[\"']?"
+    rf"|login\b[^\n|;&]{{0,99}}?\s-p\s{{1,9}}[\"']?|IDENTIFIED\s(?:WITH\s\w{{1,40}}\s)?BY\s(?:PASSWORD\s)?[\"']"
+    rf"|htpasswd\s-\w{{0,5}}b\w{{0,5}}\s\S{{1,99}}\s\S{{1,99}}\s|vault\slogin\s)"
+    rf"|(?<!\S)-pass(?:in|out)?\spass:|AUTH\s(?=\S{{0,99}}[0-9])"
+    rf"|echo\s[\"']?(?=\S{{6,200}}\s?\|[^\n]{{0,60}}--password-stdin)){_VALUE}"
+)
+"""``mysql -u root -pq1w2e3r4``, ``docker login -u bob -p q1w2e3r4``, ``IDENTIFIED BY 'q1w2e3r4'``."""
+_NAMED = tuple(map(lazy_pattern, (_QUOTED, _BARE, _ASSIGNED, _SHORT_NAME, _ELEMENT, _SPOKEN, _OPTION, _USER, _PROGRAM)))
+"""Values that a name, an option or a program calls secret."""
 _WORD = lazy_pattern(
     rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`]|$)"
 )
 """A plain word or number, where no code has it: ``password=correcthorse``; not ``f(token=given)``, which goes on with
 a bracket or comma."""
-_COOKIE = lazy_pattern(rf"((?i:cookie){_QUOTE}?\s?[:=]\s?{_QUOTE}?[\w.-]{{1,60}}=)[^\s\"'\\]{{6,}}[^\n\"'\\]*")
-"""``Cookie: session=…; theme=dark`` to its end; not ``cookie: string``."""
-_SIGNED = lazy_pattern(r"([?&]sig(?:nature)?=)[\w%+/=-]{20,}")
+_COOKIE = lazy_pattern(
+    rf"((?i:cookie){_QUOTE}?\s?[:=]\s?{_QUOTE}?)(?=[\w.-]{{1,60}}=|[^\n\"'\\]{{0,400}};\s?[\w.-]{{1,60}}=)[^\n\"'\\]{{8,}}"
+)
+"""``Cookie: theme=dark; session=…`` to its end; not ``cookie: string``."""
+_SIGNED = lazy_pattern(
+    r"((?:[?&;](?i:sig|code|client_assertion)|\b(?i:(?:x-amz-)?signature|x-amz-security-token))=)"
+    r"(?=[\w%+/=.-]{0,99}[0-9])[\w%+/=.-]{20,}"
+)
 """``…&sig=…`` of a signed address."""
+_SCHEME = lazy_pattern(
+    rf"((?i:authorization){_QUOTE}?\s?[:=]\s?{_QUOTE}?(?i:aws4-hmac-sha256|digest|hawk|oauth|signature)\s)[^\n'\\]{{8,}}"
+)
+"""``Authorization: Digest username="…", response="…"`` to its end."""
+_LOGIN = lazy_pattern(
+    rf"({_START}[a-z][\w.-]{{0,40}}:){_PLACEHOLDER}(?=[^\s@]{{0,99}}[0-9])[^\s@/:\"']{{8,99}}(?=@(?!sha\d)[a-z])"
+)
+"""``bob:q1w2e3r4@host``; not ``image:tag@sha256:…``."""
+_USERINFO = lazy_pattern(rf"({_START}[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://)(?=[\w.~%-]{{0,99}}[0-9])[\w.~%-]{{16,}}(?=@)")
+"""``https://TOKEN@host``; not ``https://user@host``."""
+_JWK = lazy_pattern(rf"({_QUOTE}(?:d|k|p|q|dp|dq|qi){_QUOTE}\s?:\s?{_QUOTE})[\w-]{{30,}}(?={_QUOTE})")
+"""The private parts of a JSON Web Key."""
 _KEY_LINE = lazy_pattern(
     r"((?:^|(?<=\\[nr]))(?:[\w./-]{1,99}[:-]\d{1,7}[:-])?"
     rf"(?:[^A-Za-z\n\\\x1b]|(?:\x1b|\\+u001b)\[[\d;]{{0,9}}m|\\+(?:u[0-9a-f]{{4}}|t)){{0,40}}(?:(?<![A-Za-z0-9/=])|{_ESCAPED}))"
@@ -127,19 +178,51 @@ _CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]+{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.
 
 
 def _without_others(text: str) -> str:
-    """`text` without the secrets that stand in one line."""
-    text = _KEY_LINE.sub(rf"\1{MARK}", _without_known(text))
-    for form in _FORMS:
-        text = form.sub(MARK, text)
-    for pattern in (_URL, _HEADER, _COOKIE, _SIGNED, _WORD):
-        text = pattern.sub(rf"\1{MARK}", text)
-    for pattern in _NAMED:
-        text = pattern.sub(_hidden, text)
-    return text
+    """Return `text` without the secrets that are in one line, and the passwords of netrc."""
+    text = "\n".join(map(_without_line, _without_known(text).split("\n")))
+    return _NETRC.sub(_hidden, text) if "login" in text and "password" in text else text
+
+
+def _without_line(line: str) -> str:
+    return _clean_line_often(line) if len(line) <= _OFTEN else _clean_line(line)
+
+
+def _clean_line(line: str) -> str:
+    """Return `line` without its secrets; most lines have no word that one needs."""
+    if _RUN.search(line):
+        line = _LONG.sub(_without_token, _FORM.sub(MARK, _KEY_LINE.sub(rf"\1{MARK}", line)))
+    low = line.lower()
+    if any(word in low for word in _KEYWORDS):
+        for pattern in (_URL, _USERINFO, _LOGIN, _SCHEME, _HEADER, _COOKIE, _SIGNED, _JWK, _WORD):
+            line = pattern.sub(rf"\1{MARK}", line)
+        for pattern in _NAMED:
+            line = pattern.sub(_hidden, line)
+    return line
+
+
+def _without_token(match: re.Match[str]) -> str:
+    """Return a long word, or the mark in its place if a part behind its prefix is random."""
+    first, *others = _PARTS.split(match[1])
+    is_token = f" {first.lower()} " not in f" {_ID_PREFIXES} " and any(
+        _is_random(part) for part in others if not part.startswith("kwDO")
+    )
+    return match[0].removesuffix(match[1]) + MARK if is_token else match[0]
+
+
+def _is_random(part: str) -> bool:
+    """True if `part` is long, has a digit or both cases, and is made of no words and numbers."""
+    has_digit = any(map(str.isdigit, part))
+    is_mixed = not (part.islower() or part.isupper())
+    least = _LEAST_RANDOM if is_mixed else _LEAST_PLAIN
+    if len(part) < least or not (has_digit or is_mixed) or part.isdigit():
+        return False
+    return sum(map(len, _SPOKEN_PARTS.findall(part))) <= len(part) * (
+        0.4 if not has_digit else 0.7 if is_mixed else 0.8
+    )
 
 
 _OFTEN = 1_000
-"""Characters: so short a text may come again: facts stand in a plan, by themselves, and in a session's next plan."""
+"""Most characters of a line that is remembered: facts are in a plan, by themselves, and in a session's next plan."""
 
 
 def redact(value: Any) -> Any:
@@ -161,10 +244,10 @@ def _replaced(value: Any, name: str, texts: Iterator[str]) -> Any:
     text = next(texts)
     if value and _KEY.fullmatch(name):
         return MARK
-    return _without_others_often(text) if len(text) <= _OFTEN else _without_others(text)
+    return _without_others(text)
 
 
-_without_others_often = lru_cache(2**14)(_without_others)
+_clean_line_often = lru_cache(2**14)(_clean_line)
 
 
 def _hidden(match: re.Match[str]) -> str:
@@ -205,40 +288,22 @@ def _without_body(parts: list[str], index: int, step: int) -> str:
 
 
 def _without_known(text: str) -> str:
-    """`text` without what detect-secrets knows."""
-    spans = sorted({span for pattern in _patterns() for span in _spans(text, pattern)})
-    parts: list[str] = []
+    """Return `text` without what kingfisher's rules find."""
+    data = text.encode("utf-8", "surrogatepass")
+    places = [found.location for found in _scanner().scan(data)]
+    parts: list[bytes] = []
     at = 0
-    for first, last in spans:
+    for first, last in sorted({(place["start_offset"], place["end_offset"]) for place in places}):
         if first >= at:
-            parts += text[at:first], MARK
-        at = max(at, last)
-    return "".join([*parts, text[at:]])
-
-
-def _spans(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """Where `pattern` finds secrets in `text`, window by window."""
-    reached = 0
-    for start in range(0, max(1, len(text)), _WINDOW - _OVERLAP):
-        for match in pattern.finditer(text[start : start + _WINDOW]):
-            first, last = (start + place for place in match.span())
-            if first < reached:
-                continue
-            rest = _REST.match(text, last)
-            reached = rest.end() if rest else last
-            yield first, reached
+            parts += data[at:first], MARK.encode()
+        rest = _REST.match(data, last)
+        at = max(at, rest.end() if rest else last)
+    return b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass") if parts else text
 
 
 @cache
-def _patterns() -> tuple[re.Pattern[str], ...]:
-    """The patterns of detect-secrets."""
-    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
-    from detect_secrets.plugins.base import RegexBasedDetector
+def _scanner() -> Scanner:
+    """Return the scanner with all of kingfisher's rules; making it takes .3 s, the first time on a machine 3 s."""
+    from kingfisher_sdk import Rules, Scanner
 
-    classes: dict[str, Any] = dict(get_mapping_from_secret_type_to_class())
-    return tuple(
-        pattern
-        for _, plugin in sorted(classes.items())
-        if issubclass(plugin, RegexBasedDetector) and plugin.__name__ not in _LEFT_OUT
-        for pattern in plugin.denylist
-    )
+    return Scanner(Rules(), base64=False)

@@ -1,4 +1,4 @@
-"""No credential that a session holds is readable in what the store keeps to be read: 71 forms in all channels."""
+"""No credential that a session holds is readable in what the store keeps to be read, in all channels."""
 
 import json
 from random import Random
@@ -17,17 +17,16 @@ from tests.credentials import FORMS, made
 from tests.hunt.cut_secrets_hunt import LINES, WRAPPED, readable
 from tests.strategies import text
 
-LEAST_UNREADABLE = 68
+LEAST_UNREADABLE = 0.97
+"""Share of the forms that nobody reads in any channel."""
 CONTEXTS = ["{}", "please use {} for it", "run:\n{}\nthen go on", 'export X="{}"', "{{'key': '{}'}}"]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_nearly_every_form_is_unreadable_wherever_it_stands(seed):
-    leaks = set()
-    for form in FORMS:
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_unreadable_wherever_it_stands(form):
+    for seed in range(3):
         secret, parts = made(form, seed)
-        leaks |= {form for context in CONTEXTS if readable(parts, redact(context.format(secret)))}
-    assert len(FORMS) - len(leaks) >= LEAST_UNREADABLE, leaks
+        assert not [context for context in CONTEXTS if readable(parts, redact(context.format(secret)))]
 
 
 @given(st.sampled_from(FORMS), st.sampled_from(list(WRAPPED)), st.integers(0, 99))
@@ -106,7 +105,7 @@ def test_nearly_no_form_is_readable_in_what_the_store_keeps(tmp_path, seed, reda
         shown = "\n".join(kept)
     assert "[secret]" in shown
     leaks = {form for form, (_, parts) in secrets.items() if readable(parts, shown)}
-    assert len(FORMS) - len(leaks) >= LEAST_UNREADABLE, leaks
+    assert len(leaks) <= len(FORMS) * (1 - LEAST_UNREADABLE), leaks
 
 
 def test_a_text_under_a_secrets_name_goes_from_what_a_call_says(tmp_path):
