@@ -25,7 +25,9 @@ from planner.placeholders import history_key
 from planner.plan import CompactionPlan, ExtractedFact, Provenance, Usage
 from planner.prices import switch_dollars, switch_money
 from planner.reading.history import History
+from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
+from planner.relevance.relevance import WORD_MARK
 from planner.relevance.ranking import one_line
 from planner.rules import decisions_in
 
@@ -261,7 +263,7 @@ def _items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) -> Iterator[
 
 def _demands(evidence: Evidence) -> Iterator[_Item]:
     for turn_id, turn in evidence.turns.items():
-        for one in turn.statements_of(turn.pinned_lines):
+        for one in statements(turn.typed_lines):
             if one.source == "user" and len(_words(one.text)) >= LEAST_WORDS:
                 yield _item(evidence, "demand", turn_id, one.text)
 
@@ -301,7 +303,7 @@ def _names(analysis: Analysis) -> Iterator[_Item]:
     for turn_id, turn in evidence.turns.items():
         for text in turn.lines.texts:
             for name in set(chain.from_iterable(relevance.names[turn_id][text.first : text.stop])):
-                if first.setdefault(name, turn_id) != turn_id and text.part in ("assistant", "call"):
+                if name[0] != WORD_MARK and first.setdefault(name, turn_id) != turn_id and text.part in ("assistant", "call"):
                     again[name] = turn_id
     keys = {key for _, call, _ in evidence.ended_calls() for key in call.input}
     likely = sorted(again.keys() - keys, key=lambda name: (-relevance.weights[name], name))

@@ -205,7 +205,7 @@ def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[A
     given, behind = messages[:count], messages[count:]
     if bound is not None and all(new is old for new, old in zip(given, bound.history.originals, strict=True)):
         return bound, behind
-    analysis = analyze(list(given), plan.target_model)
+    analysis = analyze(list(given), plan.target_model, uses=plan.tool_uses)
     if analysis.history.digest != plan.history.digest:
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
     return analysis, behind

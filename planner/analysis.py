@@ -14,6 +14,7 @@ from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance, line_relevance
+from planner.tools import ToolUse
 from planner.validity import check_messages
 from planner.validity.list_rules import CALL_RULES
 
@@ -30,6 +31,8 @@ class Analysis:
     history: History
     evidence: Evidence
     counter: TokenCounter
+    uses: Mapping[str, ToolUse] = field(default_factory=dict, compare=False)
+    """Declarations of tools by name."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, make: Callable[Concatenate[Analysis, P], T], *beside: P.args, **named: P.kwargs) -> T:
@@ -65,19 +68,32 @@ class Analysis:
         return problems
 
 
-def analyze(messages: Sequence[object], target_model: str = "", *, known: Analysis | None = None) -> Analysis:
-    """What `messages` (dicts or SDK objects) hold, counted for `target_model`, or with the counter of `known`.
+def analyze(
+    messages: Sequence[object],
+    target_model: str = "",
+    *,
+    known: Analysis | None = None,
+    uses: Mapping[str, ToolUse] | None = None,
+) -> Analysis:
+    """Read `messages` (dicts or SDK objects) and count them for `target_model`, or with the counter of `known`.
 
-    Turns that `known` has read, told by their digests, are not read again.
+    Turns that `known` has read, identified by their digests, are not read again. `uses` declares tools by name; None:
+    those of `known`.
 
     Raises:
         TranscriptError: an entry is not a message, or not JSON data; the text names its index.
     """
     counter = known.counter if known is not None else TokenCounter.for_model(target_model)
-    return analyze_history(read_history(messages), counter, known)
+    return analyze_history(read_history(messages), counter, known, uses)
 
 
-def analyze_history(history: History, counter: TokenCounter, known: Analysis | None = None) -> Analysis:
+def analyze_history(
+    history: History,
+    counter: TokenCounter,
+    known: Analysis | None = None,
+    uses: Mapping[str, ToolUse] | None = None,
+) -> Analysis:
     """`analyze` for messages that were read before."""
-    by_digest = known.evidence.by_digest if known is not None else None
-    return Analysis(history, gather_evidence(history, counter, by_digest), counter)
+    declared = uses if uses is not None else known.uses if known is not None else {}
+    by_digest = known.evidence.by_digest if known is not None and known.uses == declared else None
+    return Analysis(history, gather_evidence(history, counter, by_digest, declared), counter, declared)

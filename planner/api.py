@@ -17,9 +17,11 @@ from planner.pinned import unknown_view
 from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
 from planner.reading.families import names_provider
+from planner.reading.messages import given_message
 from planner.rules import RulesPlanner
 from planner.selection import Selection, select
 from planner.settings import PlanSettings, restore_tool_of
+from planner.tools import ToolUse, declared_uses
 
 __all__ = [
     "PlannerChoice",
@@ -35,6 +37,13 @@ __all__ = [
     "shares_client",
 ]
 
+UNKNOWN_SHARE, LEAST_UNKNOWN_CALLS, NAMED_TOOLS = 0.8, 5, 6
+"""Share of the characters of all results, and number of calls, from which on tools that nothing is known of make the
+rules unsure; and number of tools that are named then."""
+WINDOW_SHARE = 0.5
+"""Share of the model's window that a target by ratio may take: the agent needs the rest to go on."""
+SENT_SHARE = 0.5
+"""Share of a list that begins with a view which its next view may take."""
 PlannerChoice = Literal["auto", "model", "rules"] | Planner
 
 BEHIND_VIEWS: list[Callable[[Sequence[object], Any], tuple[Sequence[object], CompactionPlan | None] | None]] = []
@@ -54,6 +63,7 @@ def plan_compaction(
     client: Any = None,
     system: Any = None,
     tools: Sequence[Mapping[str, Any]] | None = None,
+    tool_uses: Mapping[str, ToolUse] | None = None,
     prompts_dir: str | Path | None = None,
     store: Any = None,
     settings: PlanSettings | None = None,
@@ -73,6 +83,7 @@ def plan_compaction(
         model: The planner model, or an instructor provider string such as ``openai/gpt-5-mini``.
         client: An ``anthropic`` or instructor client for the planner model.
         system, tools: Of the agent. The view names the tool of `restore_tool_of`.
+        tool_uses: What the agent's tools do, by name, as far as `tools` does not declare it.
         prompts_dir: A folder of prompts that override the packaged ones.
         store: Where to record the plan and its facts; nothing is written without one.
         now: Seconds since the epoch, the timestamp of the plan's facts; the clock's if None. All else in a plan by
@@ -91,12 +102,16 @@ def plan_compaction(
     if store is not None and not hasattr(store, "save_plan"):
         raise SettingsError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
     asked = open_planner(planner, model, client, prompts_dir)
+    sent = messages
     if known := next(filter(None, (behind(messages, store) for behind in BEHIND_VIEWS)), None):
         messages, previous = known[0], previous or known[1]
     settings = settings or PlanSettings()
     settings = settings.model_copy(update={"restore_tool": settings.restore_tool or restore_tool_of(tools or ())})
-    analysis = analyze(messages, settings.target_model)
-    target = _target(analysis, analysis.counter.request((), system, tools), target_tokens, target_ratio, settings)
+    analysis = analyze(messages, settings.target_model, uses=declared_uses(tool_uses or {}, tools or ()))
+    plain = (given_message(one, "messages") for one in sent)
+    sent_tokens = analysis.tokens if known is None else analysis.counter.messages(plain)
+    fixed = analysis.counter.request((), system, tools)
+    target = _target(analysis.tokens, sent_tokens, fixed, target_tokens, target_ratio, settings)
     plan = plan_analysis(
         analysis, task, target_tokens=target, focus=focus, planner=asked, settings=settings, now=now, previous=previous
     )
@@ -142,7 +157,8 @@ def plan_analysis(
     if analysis.tokens <= target_tokens:
         return _guarded(request, Proposal({}, Provenance(planner="none")), Selection(_all_fits(analysis)))
     proposal, findings = sound_proposal(analysis, planner.propose(request))
-    return _guarded(request, proposal, select(request, proposal), *findings, *_unknown_view(request))
+    findings = (*findings, *_unknown_view(request), *_unsure(request, proposal))
+    return _guarded(request, proposal, select(request, proposal), *findings)
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
@@ -164,6 +180,7 @@ def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *fi
         target_model=request.settings.target_model,
         window_tokens=request.settings.window_tokens,
         restore_tool=request.settings.restore_tool,
+        tool_uses=dict(request.analysis.uses),
         turns=tuple(selection.decisions.values()),
         brief=selection.brief,
         extracted_facts=proposal.facts,
@@ -192,13 +209,27 @@ def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
     return (Finding(code="unknown_view", turn_id=turn_id, problem=problem, repair=repair),)
 
 
+def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
+    """Return a finding if rules alone planned a history whose results come from tools that nothing is known of."""
+    if proposal.provenance.planner != "rules":
+        return ()
+    calls = [(call, turn) for turn in request.evidence.turns.values() for call in turn.calls]
+    unknown = [(call, turn) for call, turn in calls if call.use is None and call.kind == "other"]
+    tokens, all_tokens = (sum(len(call.text) for call, _ in own) for own in (unknown, calls))
+    if len(unknown) < LEAST_UNKNOWN_CALLS or tokens < UNKNOWN_SHARE * all_tokens:
+        return ()
+    names = ", ".join(sorted({call.name for call, _ in unknown})[:NAMED_TOOLS])
+    problem = f"most results come from tools that the rules know nothing of: {names}"
+    return (Finding(code="rules_unsure", problem=problem, repair="plan with a model, or declare them by tool_uses"),)
+
+
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
     """`plan`, with a finding that says why where the target is not met."""
     if plan.estimated_tokens <= request.target_tokens:
         return plan
     turns = request.evidence.turns.values()
     live = sum(turn.tokens for turn in turns if turn.turn.live)
-    must = sum(bool(turn.obligations) for turn in turns)
+    must = sum(bool(turn.decisive_lines or turn.typed_lines) for turn in turns)
     problem = (
         f"the view takes {plan.estimated_tokens} tokens, {request.target_tokens} were asked for: {live} are in the "
         f"live tail, {must} turns hold failures or words of the user that must stay, and half of the target is for a "
@@ -209,9 +240,18 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
 
 
 def _target(
-    analysis: Analysis, fixed_tokens: int, target_tokens: float | None, ratio: float | None, settings: PlanSettings
+    tokens: int,
+    sent_tokens: int,
+    fixed_tokens: int,
+    target_tokens: float | None,
+    ratio: float | None,
+    settings: PlanSettings,
 ) -> int:
-    """How many tokens the messages may have."""
+    """Return how many tokens the messages may have, of originals of `tokens`.
+
+    A share is bounded by half of the window, and where the list begins with a view by half of the `sent_tokens` that it
+    has now: else a view would grow with its originals until compaction gains nothing.
+    """
     check_argument("target_tokens", target_tokens, int | float, "a number")
     check_argument("target_ratio", ratio, int | float, "a number")
     if target_tokens is not None and ratio is not None:
@@ -228,7 +268,10 @@ def _target(
     share = settings.target_ratio if ratio is None else ratio
     if not 0 < share <= 1:
         raise SettingsError(f"target_ratio must be above 0 and at most 1, found {share}")
-    return int(analysis.tokens * share)
+    bounds = [tokens * share, WINDOW_SHARE * settings.window_tokens - fixed_tokens]
+    if sent_tokens < tokens:
+        bounds.append(max(share, SENT_SHARE) * sent_tokens)
+    return max(0, int(min(bounds)))
 
 
 def check_argument(name: str, value: object, kind: Any, wanted: str) -> None:

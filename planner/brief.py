@@ -8,7 +8,6 @@ and never with the page.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -17,6 +16,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.evidence.names import specifics_of
 from planner.evidence.notes import written_notes
+from planner.evidence.words import words_of
 from planner.plan import Finding
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
@@ -32,17 +32,19 @@ __all__ = [
     "check_statements",
     "fit_brief",
     "read_brief",
-    "told_demands",
     "told_failures",
     "with_notes",
 ]
 
-Heading = Literal["REQUEST", "STATE", "FAILED", "DECISIONS", "FACTS", "NOTES", "NEXT"]
+Heading = Literal["REQUEST", "STATE", "EFFECTS", "FAILED", "DECISIONS", "FACTS", "PENDING", "NOTES", "NEXT"]
 HEADINGS: tuple[Heading, ...] = get_args(Heading)
-"""In the order of the page: what the user wants and said, how the work stands, what failed and why, what was decided,
-what was found out, what the agent noted down itself, what is left."""
-GIVE_WAY: tuple[Heading, ...] = ("FACTS", "DECISIONS", "STATE", "NEXT", "NOTES", "FAILED", "REQUEST")
-"""Which statements go first when the page is too long: the last ones of these headings, in this order."""
+"""In the order of the page: what the user wants, how the work is going, what was done to the world outside, what failed
+and why, what was decided, what was learned, what runs or waits for an answer, what the agent noted
+down itself, what is left."""
+GIVE_WAY: tuple[Heading, ...] = ("FACTS", "DECISIONS", "STATE", "NEXT", "PENDING", "NOTES", "EFFECTS", "FAILED", "REQUEST")
+"""Headings whose last statements go first when the page is too long, in this order."""
+EFFECTS_SHARE = 0.25
+"""Share of the room for the page that the record of effects may take; of more the newest stay."""
 BRIEF_FINDINGS = frozenset({"brief_citation", "brief_quote", "brief_too_long", "invented_in_brief"})
 """Codes of findings that speak of a brief: with another one in its place they speak of nothing."""
 MOST_STATEMENTS = 400
@@ -54,18 +56,9 @@ MOST_CITED = 6
 QUOTE_WORDS = 3
 """Words in quotation marks are held against the user's own from so many words on."""
 
-TOLD_SHARE = 0.5
-"""Of the words of a demand, with all its names: a statement that holds so much of it tells it."""
-TELLING_WORDS = 2
-"""A statement that shares no specific with what failed names it by so many words of it."""
+CARRIED_SHARE = 0.5
+"""Share of the words of a decisive line that a statement holds if it carries the line."""
 
-_WORD = lazy_pattern(r"[^\W\d_]{5,}")
-_EMPTY_TEXT = (
-    "error errors failed failure fails failing command status returned while exited process expected found cannot "
-    "could should would there which where after before because output result results"
-)
-_EMPTY = frozenset(_EMPTY_TEXT.split())
-"""Words that most failures have, and that name none."""
 _CITED = lazy_pattern(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
 _ID = lazy_pattern(r"t?(\d{1,7})(?:\s*[–-]\s*t?(\d{1,7}))?")
@@ -256,61 +249,54 @@ def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvide
 
 
 def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
-    """The decisive lines that `brief` tells of failures, by turn id, so that no entry need tell them again.
+    """Return the decisive lines that `brief` carries, by turn id, so that no entry need repeat them.
 
-    Of a checked brief a statement tells it that cites the turn and names something of the line; under FAILED something
-    of the call that failed is enough. A turn without such lines stands there where a statement tells of what was tried
-    in it.
+    A statement carries a line only under FAILED, where it says that something failed, and only if it cites the turn and
+    holds all names of the line and half of its words.
     """
     told: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):
-        for turn in (evidence.turns[turn_id] for turn_id in statement.turns if turn_id in evidence.turns):
-            calls = turn.calls if statement.heading == "FAILED" else ()
-            tried = [call for call in calls if _names(statement.text, f"{call.attempt} {call.subject}")]
-            blocks = {block for call in tried for block in (call.block, call.result_block)}
+        cited = statement.turns if statement.heading == "FAILED" else ()
+        for turn in (evidence.turns[turn_id] for turn_id in cited if turn_id in evidence.turns):
             decisive = [turn.lines[number - 1] for number in turn.decisive_lines]
-            lines = {line.number for line in decisive if line.block in blocks or _names(statement.text, line.text)}
-            if lines or (tried and not turn.failed):
+            lines = {line.number for line in decisive if _carries(statement.text, line.text)}
+            if lines:
                 told[turn.turn.id] = told.get(turn.turn.id, frozenset()) | lines
     return told
 
 
-def told_demands(brief: str | None, evidence: Evidence) -> dict[str, frozenset[int]]:
-    """The lines of the user's answered messages that `brief` tells, by turn id: the statements that cite the turn hold
-    all names of such a line, and half of its words. All of them if it is yet to be written."""
-    messages = [turn for turn in evidence.turns.values() if turn.user_lines]
-    answered = {turn.turn.id for turn in messages[:-1] if turn.answered_at}
-    if brief is None:
-        return {turn_id: frozenset(evidence.turns[turn_id].pinned_lines) for turn_id in answered}
-    texts = defaultdict[str, str](str)
-    for statement in read_brief(brief):
-        for turn_id in answered.intersection(statement.turns):
-            texts[turn_id] += f"{statement.text}\n"
-    return {turn_id: frozenset(_demands_in(text, evidence.turns[turn_id])) for turn_id, text in texts.items()}
-
-
-def _demands_in(text: str, turn: TurnEvidence) -> Iterator[int]:
-    """The numbers of the pinned lines of `turn` that `text` tells."""
-    names, words = _last_names(text), _telling_words(text)
-    for number in turn.pinned_lines:
-        line = turn.lines[number - 1].text
-        own = _telling_words(line)
-        if _last_names(line) <= names and len(own & words) >= TOLD_SHARE * len(own):
-            yield number
-
-
-def _names(text: str, what: str) -> bool:
-    """True if `text` names something of `what`: a path by its last name, a name, or several words."""
-    shared = _last_names(text) & _last_names(what)
-    return bool(shared) or len(_telling_words(text) & _telling_words(what)) >= TELLING_WORDS
+def _carries(text: str, line: str) -> bool:
+    """Return True if `text` holds all names of `line` and half of its other words."""
+    names = _last_names(line)
+    words = {*words_of(line)}.difference(*map(words_of, specifics_of(line)))
+    return names <= _last_names(text) and len(words & {*words_of(text)}) >= CARRIED_SHARE * len(words)
 
 
 def _last_names(text: str) -> set[str]:
+    """Return the names in `text`, of paths the last part."""
     return {name.rstrip("/").rpartition("/")[2].casefold() for name in specifics_of(text)}
 
 
-def _telling_words(text: str) -> set[str]:
-    return {word.casefold() for word in _WORD.findall(text)} - _EMPTY
+def with_record(brief: str, record: Sequence[Statement], counter: TokenCounter, most_raw_tokens: float) -> str:
+    """Return `brief` with those statements of the record of effects and open calls that it does not carry itself.
+
+    A page carries one if it cites its turn under the same heading. Beyond `EFFECTS_SHARE` of `most_raw_tokens` the
+    oldest are left out, and a line says from which turns.
+    """
+    written = read_brief(brief)
+    carried = {(one.heading, turn_id) for one in written for turn_id in one.turns}
+    missing = [one for one in record if not any((one.heading, turn_id) in carried for turn_id in one.turns)]
+    left = EFFECTS_SHARE * most_raw_tokens
+    added: list[Statement] = []
+    for at, statement in enumerate(missing):
+        left -= counter.raw(statement.line + "\n")
+        if left < 0:
+            older = tuple(dict.fromkeys(turn_id for one in reversed(missing[at:]) for turn_id in one.turns))
+            text = f"{len(missing) - at} earlier ones of {older[0]} to {older[-1]}"
+            added.append(Statement("EFFECTS", text, tuple(dict.fromkeys((older[0], older[-1])))))
+            break
+        added.append(statement)
+    return brief_text([*written, *added]) if added else brief
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:

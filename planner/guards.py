@@ -56,9 +56,9 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         least = max(1, least_savings if decisions is sound else 1)
         if layout.first_changed is None or analysis.tokens - layout.tokens >= least:
             break
-    if stands.demands_stored:
-        problem = f"what the user demands in {stands.demands_stored} turns more would fill the window"
-        findings.append(Finding(code="demands_stored", problem=problem, repair="stored, each under its turn"))
+    if stands.words_left_out:
+        problem = f"the target has no room for all words that the user typed in {stands.words_left_out} turns"
+        findings.append(Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn"))
     if decisions is not sound:
         too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")
         if least_savings:

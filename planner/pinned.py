@@ -5,32 +5,34 @@ It is read once for a window, a target and a brief; the tail gives way to previe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from planner.analysis import Analysis
-from planner.brief import told_demands, told_failures
+from planner.brief import told_failures
 from planner.evidence import TurnEvidence
-from planner.evidence.user_words import typed_lines
+from planner.evidence.effects import retried
+from planner.evidence.user_words import binding_lines
 from planner.layout import leading_turn
 from planner.placeholders import first_note
 from planner.reading.history import History
 from planner.reading.lines import Line
 
-__all__ = ["Pinned", "pinned", "unknown_view"]
+__all__ = ["Pinned", "memory_room", "pinned", "unknown_view"]
 
 OWN_WORDS_SHARE = 0.5
-"""So much of the target the user's own words may take, whatever they say: in agent sessions they are nearly always
-less, and no list of words tells in every language what binds (DESIGN, rule 13). A fifth keeps .60 of the entities that
-CompactBench's chats ask for, two fifths .96, and the exams score the same with each."""
-DEMANDS_SHARE = 0.25
-"""So much of the window the user's demands may take; what is beyond it is stored, and a finding says so: a list that
-never fits the window helps nobody."""
-LONG_MESSAGE_SHARE = 0.125
-"""Of the target: what more a message demands that was answered, and that the brief tells, stands no second time. The
-long first message of a session took a third to a half of its view beside the page that told it."""
+"""Share of the room for memory that the user's typed words may take, in any language. A fifth keeps .60 of the entities
+that CompactBench's chats ask for, two fifths .96."""
+LEAST_WORDS_TOKENS = 400
+"""Tokens of typed words that stay at any target, however small: a few sentences."""
+ENDS_SHARE = 0.25
+"""Share of that room for the latest message, and for the first one, where a message is too long to stay whole."""
+SHORT_TOKENS = 60
+"""Raw tokens of a short message; a correction, an answer or consent is seldom longer."""
+LEAST_ROOM_SHARE, LEAST_ROOM_BESIDE_LIVE = 0.1, 0.5
+"""Least room for memory: a tenth of the target or of the live tail, whichever is larger, at most half of the target. A
+view that holds the last results alone is no memory; and a larger target never has less room."""
 LIVE_SHARE = 0.5
 """A live tail may fill this share of the window; what is larger would leave no room for an answer and is demoted."""
 PREVIEW_LINES = 12
@@ -52,18 +54,20 @@ class Pinned:
     """Lines that stand of turns of the live tail, by id, whose results, and what the user pasted, give way to previews:
     no window holds them."""
     user_words: Mapping[str, frozenset[int]]
-    """Lines of the user's, by turn id: what he demands, and what else he typed."""
-    demands_stored: int
-    """Of so many turns the user's demands have no room in the window."""
+    """Lines that the user typed, by turn id, as far as they have room."""
+    words_left_out: int
+    """Turns whose typed words have no room, or not all of them."""
     failures: Mapping[str, frozenset[int]]
     """Lines that decided failures and that the brief does not tell, by turn id."""
+    successes: Mapping[str, frozenset[int]]
+    """Lines of the later success of each failed action, by turn id: the failure alone would have it done twice."""
     told: Mapping[str, frozenset[int]]
     """Those that it tells."""
 
     def lines(self, turn: TurnEvidence) -> frozenset[int]:
         """Numbers of the lines of `turn` that stand at any target."""
-        own = self.failures[turn.turn.id] | self.user_words.get(turn.turn.id, frozenset())
-        return own | self.demoted.get(turn.turn.id, frozenset())
+        kept = (self.failures, self.successes, self.user_words, self.demoted)
+        return frozenset().union(*(lines.get(turn.turn.id, frozenset()) for lines in kept))
 
 
 def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str | None) -> Pinned:
@@ -74,6 +78,7 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: st
     failures = {
         turn_id: frozenset(turn.decisive_lines) - told.get(turn_id, frozenset()) for turn_id, turn in turns.items()
     }
+    successes = analysis.once(_successes)
     live = [turn for turn in turns.values() if turn.turn.live]
     fits = sum(turn.tokens for turn in live) <= window_tokens * LIVE_SHARE
     demoted = frozenset(turn.turn.id for turn in live if not fits and turn.turn.kind in ("tools", "user"))
@@ -81,9 +86,29 @@ def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: st
     view = unknown_view(analysis.history)
     whole |= {view} if view and turns[view].tokens <= target_tokens else set()
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
-    words, demands_stored = analysis.once(_user_words, window_tokens, target_tokens, brief)
+    words, left_out = analysis.once(_user_words, window_tokens, target_tokens)
     previews = analysis.once(_previews, demoted, window_tokens)
-    return Pinned(analysis, frozenset(whole.union(analysis.broken)), previews, words, demands_stored, failures, told)
+    return Pinned(
+        analysis, frozenset(whole.union(analysis.broken)), previews, words, left_out, failures, successes, told
+    )
+
+
+def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
+    """Return the first line of the call, and the lines of the outcome, of each later success of a failed action."""
+    turns = analysis.evidence.turns
+    lines: dict[str, frozenset[int]] = {}
+    for turn_id, number in retried(analysis.evidence).values():
+        turn = turns[turn_id]
+        call = turn.calls[number]
+        own = {turn.lines_of(call.block)[0].number, *turn.outcomes[number].lines}
+        lines[turn_id] = lines.get(turn_id, frozenset()) | own
+    return lines
+
+
+def memory_room(target_tokens: float, live_tokens: float) -> float:
+    """Return the room that a view of `target_tokens` has beside a live tail, in the same tokens."""
+    least = min(LEAST_ROOM_BESIDE_LIVE * target_tokens, LEAST_ROOM_SHARE * max(live_tokens, target_tokens))
+    return max(target_tokens - live_tokens, least)
 
 
 def unknown_view(history: History) -> str:
@@ -92,65 +117,59 @@ def unknown_view(history: History) -> str:
     return next((turn.id for turn in history.turns[:2] if first_note(history.messages_of(turn)) is not None), "")
 
 
-def _user_words(
-    analysis: Analysis, window_tokens: int, target_tokens: int, brief: str | None
-) -> tuple[dict[str, frozenset[int]], int]:
-    """Of the user's lines, by turn id, what he demands, as far as the window has room, and what else he typed, whatever
-    it says, as far as it is a small part of the target; and of how many turns the demands have no room. Of long
-    messages what `brief` does not tell, and the last demands.
+def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> tuple[dict[str, frozenset[int]], int]:
+    """Return the typed lines that stay verbatim, by turn id, and the number of turns of which some have no room.
 
-    The last message comes first, then the first one, then from the newest on; what was said twice stands at its last
-    place.
+    Size decides, never the words: short messages come first, for answers, consent and corrections are short. Of the
+    latest and the first message, and of each that is too long, the two ends stay, and what binds in English. A line
+    that was typed twice stays once, where it was typed last.
     """
-    scale, told = analysis.counter.scale, told_demands(brief, analysis.evidence)
-    most = LONG_MESSAGE_SHARE * target_tokens / scale
-    room = DEMANDS_SHARE * window_tokens / scale
-    left = OWN_WORDS_SHARE * min(target_tokens, (1 - LIVE_SHARE - DEMANDS_SHARE) * window_tokens) / scale
+    turns = analysis.evidence.turns
+    share = OWN_WORDS_SHARE * memory_room(target_tokens, analysis.evidence.live_tokens)
+    most = min(max(share, LEAST_WORDS_TOKENS), (1 - LIVE_SHARE) * window_tokens)
+    room = whole_room = most / analysis.counter.scale
+    seen: set[str] = set()
+    typed: dict[str, list[Line]] = {}
+    for turn_id, turn in reversed(turns.items()):
+        own = {line.text.strip(): line for line in turn.typed_lines}
+        typed[turn_id] = sorted(line for text, line in own.items() if text not in seen)
+        seen.update(own)
+    speaking = [turns[turn_id] for turn_id, own in typed.items() if own and not turns[turn_id].turn.live]
+    cost = {turn.turn.id: turn.tokens_of(line.number for line in typed[turn.turn.id]) for turn in speaking}
     words: dict[str, frozenset[int]] = {}
-    said: set[str] = set()
-    stored = 0
-    speaking = [turn for turn in analysis.evidence.turns.values() if turn.user_lines or turn.pinned_lines]
-    for turn in [*speaking[-1:], *speaking[:-1][:1], *reversed(speaking[1:-1])]:
-        turn_id, demanded = turn.turn.id, frozenset(turn.pinned_lines)
-        is_long = turn_id in told and turn.tokens_of(demanded) > most
-        if is_long:
-            demanded = demanded - told[turn_id] | _last_lines(turn, most)
-        cost = turn.tokens_of(demanded)
-        if cost > room:
-            stored, cost, demanded = stored + 1, 0, frozenset()
-        room -= cost
-        own = [line for line in _first_typed(turn, most) if line.text.strip() not in said]
-        typed = frozenset(line.number for line in own)
-        cost = turn.tokens_of(typed - demanded)
-        if is_long or turn.turn.live or cost > left:
-            typed = frozenset()
-        else:
-            left -= cost
-            said.update(line.text.strip() for line in own)
-        words[turn_id] = demanded | typed
-    return words, stored
+    for turn in (*speaking[:1], *speaking[1:][-1:]):
+        numbers = _ends(turn, typed[turn.turn.id], ENDS_SHARE * whole_room)
+        words[turn.turn.id] = numbers
+        room -= turn.tokens_of(numbers)
+    fits = sum(cost.values()) <= whole_room
+    short = [turn for turn in speaking if fits or cost[turn.turn.id] <= SHORT_TOKENS]
+    every = {turn_id: frozenset(line.number for line in own) for turn_id, own in typed.items()}
+    for turn in sorted(short, key=lambda turn: cost[turn.turn.id]):
+        room = _grow(words, turn, every[turn.turn.id], room)
+    cut = [turn for turn in speaking if words.get(turn.turn.id) != every[turn.turn.id]]
+    for at, turn in enumerate(cut):
+        room = _grow(words, turn, _ends(turn, typed[turn.turn.id], room / (len(cut) - at)), room)
+    return words, len(cut)
 
 
-def _last_lines(turn: TurnEvidence, most: float) -> frozenset[int]:
-    """The last of what a message demands within so many raw tokens: what holds for all of it stands at its end."""
-    numbers = turn.pinned_lines[::-1]
-    ends = accumulate(turn.line_tokens[number - 1] for number in numbers)
-    return frozenset(number for number, end in zip(numbers, ends, strict=True) if end <= most)
+def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozenset[int], room: float) -> float:
+    """Add lines to the words of a turn if they fit; return the room that is left."""
+    own = words.get(turn.turn.id, frozenset())
+    more = turn.tokens_of(numbers - own)
+    if more > room:
+        return room
+    words[turn.turn.id] = own | numbers
+    return room - more
 
 
-def _first_typed(turn: TurnEvidence, most: float) -> Sequence[Line]:
-    """The first of what the user typed in a message within so many raw tokens, or at least what a short one holds."""
-    every = turn.once(_all_typed)
-    ends = accumulate(turn.line_tokens[line.number - 1] for line in every)
-    return max(turn.once(_typed), [line for line, end in zip(every, ends, strict=True) if end <= most], key=len)
-
-
-def _typed(turn: TurnEvidence) -> list[Line]:
-    return list(typed_lines(turn.user_lines))
-
-
-def _all_typed(turn: TurnEvidence) -> list[Line]:
-    return list(typed_lines(turn.user_lines, math.inf))
+def _ends(turn: TurnEvidence, lines: Sequence[Line], most: float) -> frozenset[int]:
+    """Return the lines at both ends of a message, and those that bind in English, within so many raw tokens."""
+    if turn.tokens_of(line.number for line in lines) <= most:
+        return frozenset(line.number for line in lines)
+    inward = chain.from_iterable(zip(lines, reversed(lines), strict=True))
+    in_order = dict.fromkeys([*lines[:1], *lines[-1:], *binding_lines(lines), *inward])
+    ends = accumulate(turn.line_tokens[line.number - 1] for line in in_order)
+    return frozenset(line.number for line, end in zip(in_order, ends, strict=True) if end <= most)
 
 
 def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -> dict[str, frozenset[int]]:
@@ -170,7 +189,7 @@ def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
     most = max(most, turn.turn.kind == "user")
     long = {call.result_block for call in turn.calls}
     long |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
-    shown = {line.number for line in (*turn.once(_typed), *turn.lines.outside(long))}
+    shown = {line.number for line in turn.lines.outside(long)}
     for own in map(turn.lines_of, long):
         shown.update(line.number for line in (*own[:most], *own[::-1][:most]))
     return frozenset(shown)

@@ -17,6 +17,7 @@ from planner.reading.history import History
 from planner.reading.patterns import lazy_pattern
 from planner.review_text import review_text
 from planner.settings import OptionalToolName
+from planner.tools import ToolUse
 
 __all__ = [
     "MOST_TOKENS",
@@ -208,6 +209,8 @@ class CompactionPlan(BaseModel):
     """Of that model: a live tail that it could not hold is demoted."""
     restore_tool: OptionalToolName = ""
     """The agent's tool that returns a turn whole, named in the view; empty if it has none."""
+    tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
+    """Declarations of the agent's tools that the plan was made with, by name."""
     turns: tuple[TurnDecision, ...]
     brief: Text = ""
     """The page of memory at the front of the view: headings, and one statement a line that ends with its turns."""

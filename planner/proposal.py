@@ -110,9 +110,8 @@ class PlanRequest:
 
     @lazy_property
     def relevance(self) -> Relevance:
-        """What each line is likely worth, seen with the caller's focus."""
-        known = self.analysis.relevance
-        return focused(known, self.evidence, self.focus) if self.focus else known
+        """Relevance of each line for the task and the caller's focus."""
+        return focused(self.analysis.relevance, self.evidence, self.task, self.focus)
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,21 @@ from sys import intern
 
 from planner.brief import Heading, Statement, brief_text, check_brief
 from planner.evidence import Evidence, TurnEvidence, state
+from planner.evidence.effects import effects, open_calls, unanswered_questions
+from planner.evidence.user_words import is_question
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, earlier_plan
+from planner.reading.lines import statements, text_width
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["RulesPlanner", "decisions_in"]
+__all__ = ["RulesPlanner", "decisions_in", "effects_record", "rules_brief"]
 
 CITED_TURNS = 3
 """A statement cites at most the last so many of its turns."""
 MOST_PAGES = 8
 """At most so many pages in all."""
+LEAST_DEMAND = 24
+"""Width of the shortest statement of the user that is kept as a fact."""
 FACT_CHARACTERS = 200
 """Facts that rules extract are single lines; longer ones are left where they stand."""
 
@@ -60,9 +65,9 @@ def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnPropos
     cases = (
         (turn.turn.live, 1.0, "not answered yet"),
         (turn.failed, max(rank, 0.6), "failed approach"),
-        (turn.constraint_lines, max(rank, 0.8), "the user's own words"),
+        (turn.typed_lines, max(rank, 0.8), "the user's own words"),
         (turn.superseded_by, rank / 2, f"done again at {turn.superseded_by}"),
-        (request.relevance.turn_weights.get(turn_id, 1.0) > 1, max(rank, 0.7), "in focus"),
+        (request.focus and request.relevance.turn_weights.get(turn_id, 1.0) > 2, max(rank, 0.9), "in focus"),
         (True, rank, _reason(turn, rank)),
     )
     score, reason = next((score, reason) for holds, score, reason in cases if holds)
@@ -89,9 +94,10 @@ def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
 
 
 def _facts_of(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
-    for said in turn.statements_of(turn.constraint_lines):
-        if said.source == "user":
-            yield "constraint", said.text.strip()
+    for statement in statements(turn.typed_lines):
+        text = statement.text.strip()
+        if text_width(text) >= LEAST_DEMAND and not is_question(text):
+            yield "constraint", text
     for said in turn.statements_of(turn.failure_lines):
         text = said.text.strip()
         whole = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
@@ -134,5 +140,12 @@ def rules_brief(evidence: Evidence) -> str:
         for heading, listed in sections.items()
         for one in {line.text: line for line in listed}.values()
     ]
-    sound, _ = check_brief(brief_text(page), evidence)
+    sound, _ = check_brief(brief_text([*page, *effects_record(evidence)]), evidence)
     return sound
+
+
+def effects_record(evidence: Evidence) -> list[Statement]:
+    """Return what was done to the world, the newest first, and what runs or waits for an answer."""
+    done = [Statement("EFFECTS", one.text, (one.turn_id,)) for one in reversed(effects(evidence))]
+    waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
+    return [*(Statement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting), *done]

@@ -15,9 +15,9 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from planner.brief import Statement, brief_text, fit_brief, read_brief
+from planner.brief import Statement, brief_text, fit_brief, read_brief, with_record
 from planner.evidence import TurnEvidence
-from planner.pinned import pinned
+from planner.pinned import memory_room, pinned
 from planner.placeholders import (
     entry_text,
     guide_text,
@@ -31,6 +31,7 @@ from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.reading.patterns import lazy_pattern
 from planner.relevance.ranking import MARK_TOKENS, Pick, Told, one_line, rank_lines
+from planner.rules import effects_record
 
 __all__ = [
     "KEPT",
@@ -47,9 +48,8 @@ BRIEF_SHARE = 0.8
 """Of the room beside what stands in any case a planner is told that the brief may take so much, and where there is room
 it takes more: a writer cannot count its tokens. The rest is for exact lines: on six sessions a page in its own words
 answered more than twice its size in lines, and on two of 220,000 tokens 11,000 tokens more of lines answered .03."""
-LEAST_ROOM_SHARE = 0.5
-"""Brief and fill together always have this share of the target, however large the live tail is: a view that holds no
-more than the last results is no memory."""
+LEAST_BRIEF_SHARE = 0.1
+"""Share of the target that brief and fill have in any case, whatever failures stand."""
 KEPT_RAW_TOKENS = 40
 """What a kept turn in the middle costs besides itself: the note before it is closed and another one opened."""
 OPENING_LINES = 2
@@ -62,6 +62,8 @@ MOST_WEIGHT = 2.0
 ROUNDING = 0.9
 """Where lines came to more than was estimated, so much of the space is tried: their tokens are counted one by one."""
 EVERY_MARK = ("✗\n> \n| \n+ …",)
+RECORDED = frozenset({"EFFECTS", "PENDING", "NOTES"})
+"""Headings whose statements stay though an entry repeats them."""
 KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
 """What is changed in a decision that keeps its turn."""
 
@@ -89,15 +91,17 @@ def opening_lines(turn: TurnEvidence) -> frozenset[int]:
     return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
-def _room(target_tokens: float, least_tokens: float, window_tokens: float) -> float:
-    """What brief and fill may take together, in the same tokens, where `least_tokens` stand in any case."""
-    room = max(LEAST_ROOM_SHARE * target_tokens, target_tokens - least_tokens)
-    return max(0.0, min(room, max(window_tokens, target_tokens) - least_tokens))
+def _room(target_tokens: float, least_tokens: float, live_tokens: float, window_tokens: float) -> float:
+    """Return what brief and fill may take together beside `least_tokens` that stay in any case, in the same tokens."""
+    room = memory_room(target_tokens, live_tokens) - (least_tokens - live_tokens)
+    most = max(window_tokens, target_tokens) - least_tokens
+    return max(0.0, min(max(room, LEAST_BRIEF_SHARE * target_tokens), most))
 
 
-def brief_limit(target_tokens: float, least_tokens: float, window_tokens: float) -> float:
-    """How long the brief may be, in the same tokens, where `least_tokens` stand in any case."""
-    return BRIEF_SHARE * _room(target_tokens, least_tokens, window_tokens)
+def brief_limit(request: PlanRequest, least_tokens: float) -> float:
+    """Return how many tokens the brief may take, beside `least_tokens` that stand in any case."""
+    live = request.evidence.live_tokens
+    return BRIEF_SHARE * _room(request.target_tokens, least_tokens, live, request.settings.window_tokens)
 
 
 def least_tokens(request: PlanRequest) -> int:
@@ -111,8 +115,11 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     counter, selecting = request.counter, _Selecting(request, proposal, proposal.brief)
     budget = request.target_tokens / counter.scale
     window = request.settings.window_tokens / counter.scale
-    room = _room(budget, selecting.take_least(selecting.turns), window)
-    brief, struck = fit_brief(proposal.brief, counter, room)
+    live = request.evidence.live_tokens / counter.scale
+    room = _room(budget, selecting.take_least(selecting.turns), live, window)
+    recorded = [one for one in effects_record(request.evidence) if not request.evidence.turns[one.turns[0]].turn.live]
+    others = [one for one in read_brief(proposal.brief) if one not in recorded]
+    brief, struck = fit_brief(with_record(brief_text(others), recorded, counter, room), counter, room)
     if struck:
         problem = f"the brief is longer than the {int(room * counter.scale)} tokens that the target leaves it"
         repair = f"its last {struck} statements are left out"
@@ -346,7 +353,7 @@ class _Selecting:
     def without_told(self, brief: str) -> str:
         """Return `brief` without statements that an entry of a cited turn repeats; the agent's notes all stay."""
         statements = read_brief(brief)
-        rest = [one for one in statements if one.heading == "NOTES" or not self._stands_below(one)]
+        rest = [one for one in statements if one.heading in RECORDED or not self._stands_below(one)]
         return brief if len(rest) == len(statements) else brief_text(rest)
 
     def _stands_below(self, statement: Statement) -> bool:

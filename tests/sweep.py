@@ -72,7 +72,7 @@ def restores(plan, messages, store, swept):
     """Return True if every turn named in the view can be restored exactly."""
     apply(plan, messages, store=store)
     history = plan.bound_analysis.history
-    key = "h" + history.digest.removeprefix("sha256:")[:8]
+    key = history_key(history.digest)
     for turn_id in removed(plan):
         turn = history.by_id[turn_id]
         if list(store.restore(f"{key}:{turn_id}").messages) != messages[turn.start : turn.stop]:

@@ -147,7 +147,7 @@ def test_no_circles():
 FOLDERS = {
     "planner.reading": ("planner.errors",),
     "planner.validity": ("planner.errors", "planner.reading"),
-    "planner.evidence": ("planner.reading",),
+    "planner.evidence": ("planner.reading", "planner.tools"),
     "planner.relevance": ("planner.reading", "planner.evidence"),
     "planner.placeholders": ("planner.reading", "planner.evidence", "planner.plan"),
     "planner.layout": (

@@ -11,11 +11,13 @@ from applier.learning.lesson import Kind, Lesson, folded, sentence_key, sentence
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.state import shortened
-from planner.evidence.user_words import TYPED_CHARACTERS, typed_lines
+from planner.evidence.user_words import typed_lines
 from planner.reading.lines import Statement, statements
 
 __all__ = ["choices", "is_lasting", "is_question", "wishes"]
 
+SHORT_MESSAGE = 1_500
+"""Length of a message up to which its single sentences may be lessons."""
 WORDS_CHARACTERS = 320
 """Most characters of a statement; a longer one is a text of its own."""
 LEAST_WORDS = 4
@@ -99,7 +101,7 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
     for turn in _kept_turns(evidence):
         answers = any(call.kind == "ask" for call in turn.calls)  # the host frames these words
         own = [line for line in turn.user_lines if line.part == "user" or not answers]
-        if sum(len(line.text) for line in own) > TYPED_CHARACTERS:
+        if sum(len(line.text) for line in own) > SHORT_MESSAGE:
             continue  # a task's description binds only that task
         for one in statements(typed_lines(own)):
             words = _binding_words(one)

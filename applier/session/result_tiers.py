@@ -245,7 +245,7 @@ def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set
     read = tracker.analysis.evidence.by_digest[turn.digest]
     before = sum(len(blocks(message)) for message in tracker.plain[turn.start : result.message])
     own = [line for line in read.lines if line.block == before + result.block]
-    pinned = {*read.failure_lines, *read.constraint_lines}
+    pinned = {*read.failure_lines, *(line.number for line in read.typed_lines)}
     return own, pinned & {line.number for line in own}
 
 

@@ -133,7 +133,8 @@ class ReviewPage:
         turn = self._analysis.evidence.turns.get(turn_id)
         if turn is None:
             return None
-        marks = dict.fromkeys(turn.constraint_lines, "user") | dict.fromkeys(turn.failure_lines, "failure")
+        marks = dict.fromkeys((line.number for line in turn.typed_lines), "user")
+        marks |= dict.fromkeys(turn.failure_lines, "failure")
         lines = [
             {"number": line.number, "part": line.part, "text": line.text, "continues": line.continues}
             | {"mark": marks.get(line.number, "")}
@@ -186,7 +187,7 @@ class ReviewPage:
     def _words(self) -> Iterator[dict[str, Any]]:
         """Yield the user's words turn by turn: the binding ones, or else the first line."""
         for turn_id, turn in self._analysis.evidence.turns.items():
-            binding = sorted(set(turn.constraint_lines))
+            binding = [line.number for line in turn.typed_lines]
             lines = [turn.lines[number - 1] for number in binding] or list(turn.user_lines[:1])
             shown = [{"text": line.text, "binding": bool(binding)} for line in lines[:MOST_WORD_LINES]]
             if shown:

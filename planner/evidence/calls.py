@@ -9,12 +9,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.evidence.shell import SAYING, Command, commands_of, is_looking, shell_changes
 from planner.reading.history import History, Turn
+from planner.reading.lines import text_width
 from planner.reading.messages import Block, result_text, to_json
 from planner.reading.patterns import lazy_pattern
+from planner.tools import ToolUse
 
 __all__ = ["MOVING", "PATCHED", "WHOLE_TEXT", "Call", "CallKind", "calls_of", "superseded_turns"]
 
@@ -28,6 +31,8 @@ _QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "que
 ARGUMENT_CHARACTERS = 120
 """Of an argument of a call without path, command or query so much says what it is about."""
 
+RECEIPT_WIDTH = 400
+"""Width up to which a result may be the receipt of an action; what is longer, and longer than what was asked, tells."""
 PART_CHARACTERS = 60
 """Of the arguments that say which part of a file a read is of."""
 _RUN_NAME = lazy_pattern(r"bash|shell|exec|run|terminal|command|python|execute", re.I)
@@ -38,6 +43,7 @@ _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (_RUN_NAME, "run"),
 )
 """What tools do by their names, the first that says so."""
+_DECLARED: Mapping[str, CallKind] = {"reads": "read", "acts": "other"}
 _LOOKS = frozenset({"view", "read", "open", "show", "list"})
 """What editors do that change nothing, by their ``command``."""
 _ASK_NAME = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
@@ -84,6 +90,8 @@ class Call:
     result: Block | None
     number: int = 0
     """Which call of its turn it is, from 0."""
+    use: ToolUse | None = None
+    """The declaration of its tool, if there is one."""
     path: str = field(init=False)
     """The file it names, or empty."""
     command: str = field(init=False)
@@ -99,7 +107,8 @@ class Call:
         command = self._first(_COMMAND_KEYS)
         object.__setattr__(self, "path", self._first(_PATH_KEYS))
         object.__setattr__(self, "command", command)
-        object.__setattr__(self, "kind", _kind(self.name, command, self.commands))
+        kind = _kind(self.name, command, self.commands) if self.use is None else _DECLARED[self.use.effect]
+        object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "identity", blake2b(asked, digest_size=8).digest())
 
     @property
@@ -148,10 +157,21 @@ class Call:
         return self._first(("old_string", "old_str")), self._first(("new_string", "new_str"))
 
     @property
-    def acts(self) -> bool:
-        """True if it changes what no file shows: ``refund_order 17``; not what looks, nor the agent's own lists."""
+    def may_act(self) -> bool:
+        """True if nothing says that it only looks, changes files or notes something for the agent itself."""
         changes = self.kind == "other" or (self.kind == "write" and not self.path)
         return changes and not (self.is_report or _NOTING_NAME.search(self.name))
+
+    @property
+    def acts(self) -> bool:
+        """True if it changes what no file shows: ``refund_order 17``.
+
+        Of a tool whose name says nothing, a result that is longer than a receipt and than what was asked is an answer.
+        """
+        if self.use is not None:
+            return self.use.effect == "acts"
+        answers = text_width(self.text) > max(RECEIPT_WIDTH, text_width(to_json(self.input)))
+        return self.may_act and not (answers and self.kind == "other")
 
     @property
     def subject(self) -> str:
@@ -165,7 +185,9 @@ class Call:
     @property
     def _arguments(self) -> str:
         """Its plain arguments, each with its name where there are several: numbers and flags tell calls apart, too."""
-        plain = {key: str(value) for key, value in self.input.items() if isinstance(value, str | int | float)}
+        about = self.use.object_arguments if self.use is not None else ()
+        named = {key: self.input[key] for key in about if key in self.input} or self.input
+        plain = {key: str(value) for key, value in named.items() if isinstance(value, str | int | float)}
         filled = {key: " ".join(value.split())[:ARGUMENT_CHARACTERS] for key, value in plain.items() if value.strip()}
         return ", ".join(f"{key}={value}" if len(filled) > 1 else value for key, value in filled.items())
 
@@ -228,42 +250,51 @@ def _kind(name: str, command: str, commands: Sequence[Command]) -> CallKind:
     return "read" if kind == "write" and command in _LOOKS else kind
 
 
-def calls_of(history: History, turn: Turn) -> tuple[Call, ...]:
-    """The client calls of `turn` in order, each with the result that answers it."""
+def calls_of(history: History, turn: Turn, uses: Mapping[str, ToolUse] = MappingProxyType({})) -> tuple[Call, ...]:
+    """Return the client calls of `turn` in order, each with the result that answers it and its tool's declaration."""
     blocks = [block for _, block in history.blocks_of(turn)]
     results = {str(b.get("tool_use_id")): (i, b) for i, b in enumerate(blocks) if b["type"] == "tool_result"}
-    uses = [(index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use"]
+    asked = [(index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use"]
     calls = []
-    for number, (index, block) in enumerate(uses):
-        asked = block.get("input")
+    for number, (index, block) in enumerate(asked):
+        given = block.get("input")
         place, result = results.get(str(block.get("id")), (None, None))
-        name, arguments = str(block.get("name", "")), asked if isinstance(asked, dict) else {}
-        calls.append(Call(name, arguments, index, place, result, number))
+        name, arguments = str(block.get("name", "")), given if isinstance(given, dict) else {}
+        calls.append(Call(name, arguments, index, place, result, number, uses.get(name)))
     return tuple(calls)
 
 
 def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[str, str]:
-    """By the id of each turn of which nothing is news the last one that read or wrote again all that it did.
+    """Return the turns of which nothing is news, each with the last turn that brought all of it again.
 
-    `calls` are those of each turn in order, each with whether it succeeded. A file that was edited in part since is not
-    superseded: what was read still says what the rest of it holds. On another branch nothing is done again.
+    `calls` are those of each turn in order, each with whether it succeeded. A call is brought again by the same call
+    with the same result, whatever the tool is; a look at something by a later look at all of it; a file also by being
+    written whole. "Go east" in another room is another thing. On another branch nothing is done again.
     """
     same: dict[bytes, str] = {}
     whole: dict[str, str] = {}
     superseded: dict[str, str] = {}
     for turn_id in reversed(list(calls)):
         own = [call for call, _ in calls[turn_id]]
-        again = [same.get(call.identity) or (_reads_whole(call) and whole.get(call.path)) or "" for call in own]
+        again = [same.get(_content(call)) or (_reads_whole(call) and whole.get(call.path)) or "" for call in own]
         if again and all(again):
             superseded[turn_id] = again[-1]
         for call, succeeded in calls[turn_id]:
             if succeeded:
-                same.setdefault(call.identity, turn_id)
+                same.setdefault(_content(call), turn_id)
             if succeeded and (_reads_whole(call) or (call.kind == "write" and WHOLE_TEXT & call.input.keys())):
                 whole.setdefault(call.path, turn_id)
         if any(_changes_branch(command) for call in own for command in call.commands):
             same, whole = {}, {}
     return superseded
+
+
+def _content(call: Call) -> bytes:
+    """Return a digest of what a call asked and, unless it only looks, of what came back."""
+    if call.kind in ("read", "search"):
+        return call.identity
+    text = call.text.encode("utf-8", "surrogatepass")
+    return call.identity + blake2b(text, digest_size=16).digest()
 
 
 def _changes_branch(command: Command) -> bool:

@@ -6,12 +6,12 @@ do to it (overtaken, said again, answered) is a second pass, linear in turns.
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain
+from itertools import chain
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence.calls import MOVING, Call, calls_of, superseded_turns
@@ -19,29 +19,26 @@ from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import attributed, boilerplate_of, without_boilerplate
 from planner.evidence.names import LEAST_USES, common_root, file_paths, is_absolute, repository_root, without_root
 from planner.evidence.outcomes import Outcome, announced, failure_rank, is_passed_test, is_refusal, read_calls
-from planner.evidence.user_words import Choice, answered_option, constraints_of, typed_lines
+from planner.evidence.user_words import Choice, answered_offer, typed_lines
 from planner.reading.history import History, Turn
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line, Lines, Statement, join_lines, numbers_of, statements, turn_lines
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
+from planner.tools import ToolUse
 
 __all__ = ["Evidence", "TurnEvidence", "call_head", "gather_evidence"]
 
 HEAD_CHARACTERS = 60
 """How much of a call's subject stands in its one-line head."""
-LATEST_CHARACTERS = 1_500
-"""Of the user's latest message so much stands verbatim at any target: it is what is asked now."""
+QUOTED_LINES = 48
+"""Whole lines in quotation marks of an earlier summary that count as the user's words."""
 NEAR_LINES = 8
 """What a line of a report announces stands so near below it."""
 FAILED_HEAD_CHARACTERS = 110
 """Of a call that failed: what was tried must be told from what is tried next."""
-_VALUE = lazy_pattern(
-    r"[$€£¥]\s?\d[\d.,]*[kKmM]?\b|\b\d{4}-\d\d-\d\d\b"
-    r"|\b\d+(?:[.,]\d+)*\s?(?:%|(?:ms|s|sec|seconds?|min|minutes?|h|hours?|days?|[KMG]i?B|tokens?|USD|EUR)\b)"
-)
-"""Amounts, dates and measures: who says the same words with another one replaces it. ``$1,500``, ``30 s``; not
-``issue 12``."""
+_QUOTED = lazy_pattern(r"\s*(?:[-*]|\d{1,3}\.)?\s*[\"“„«「][^\"”“»」]{4,}[\"”“»」]\W*$")
+"""A whole line in quotation marks: ``- "never touch main"``; not ``the word "main" is``."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -65,10 +62,6 @@ class TurnEvidence:
     """Numbers of the lines that show that something failed here; empty when nothing did."""
     decisive_lines: tuple[int, ...]
     """Of those, what says most of each failure."""
-    constraint_lines: tuple[int, ...]
-    """Numbers of the lines whose words bind the agent; whoever's message carries them."""
-    pinned_lines: tuple[int, ...]
-    """Of those, the user's that say so (must, never, only, instead), as far as a turn may pin."""
     boilerplate_lines: frozenset[int]
     """Numbers of the lines that a host always writes the same way."""
     superseded_by: str = ""
@@ -124,7 +117,7 @@ class TurnEvidence:
 
     @property
     def typed_lines(self) -> tuple[Line, ...]:
-        """Those that he typed; all of them if he did no more than paste."""
+        """The lines that the user typed, and those that an earlier summary quotes whole."""
         return self.once(_typed_lines)
 
     def lines_of(self, block: int | None) -> Sequence[Line]:
@@ -153,8 +146,8 @@ class TurnEvidence:
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of the lines that stand whatever the target: what decided failures, pinned words of the user."""
-        return frozenset((*self.decisive_lines, *self.pinned_lines))
+        """Numbers of the lines that no run hides: what decided failures, and the user's words."""
+        return frozenset((*self.decisive_lines, *(line.number for line in self.typed_lines)))
 
 
 def _name_index(turn: TurnEvidence) -> NameIndex:
@@ -175,7 +168,8 @@ def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
 
 
 def _typed_lines(turn: TurnEvidence) -> tuple[Line, ...]:
-    return tuple(typed_lines(turn.user_lines, math.inf)) or turn.user_lines
+    quoted = [line for line in turn.lines.of_sources("planner") if _QUOTED.match(line.text)]
+    return (*typed_lines(turn.user_lines), *quoted[:QUOTED_LINES])
 
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -213,6 +207,11 @@ class Evidence:
         return without_root(text, self.root)
 
     @property
+    def live_tokens(self) -> int:
+        """Tokens of the live tail."""
+        return sum(turn.tokens for turn in self.turns.values() if turn.turn.live)
+
+    @property
     def tokens(self) -> int:
         """Of the whole history."""
         return sum(turn.tokens for turn in self.turns.values())
@@ -229,14 +228,17 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
 
 
 def gather_evidence(
-    history: History, counter: TokenCounter, known: Mapping[str, TurnEvidence] | None = None
+    history: History,
+    counter: TokenCounter,
+    known: Mapping[str, TurnEvidence] | None = None,
+    uses: Mapping[str, ToolUse] = MappingProxyType({}),
 ) -> Evidence:
     """The evidence of `history`, deterministic, without a model.
 
     `known` is the `by_digest` of an earlier `Evidence`, made with the same counter: its turns are not read again.
     """
     known = known or {}
-    read = {turn.id: known.get(turn.digest) or _read_turn(history, turn, counter) for turn in history.turns}
+    read = {turn.id: known.get(turn.digest) or _read_turn(history, turn, counter, uses) for turn in history.turns}
     read = {turn.id: replace(read[turn.id], turn=turn) for turn in history.turns}
     turns = _beside_others(read)
     return Evidence(turns, _root(list(read.values())), {turn.turn.digest: turn for turn in read.values()})
@@ -256,18 +258,15 @@ def _root(turns: Sequence[TurnEvidence]) -> str:
     return repository_root(root, (text.text for turn in turns for text in turn.lines.texts))
 
 
-def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvidence:
+def _read_turn(history: History, turn: Turn, counter: TokenCounter, uses: Mapping[str, ToolUse]) -> TurnEvidence:
     """What one turn holds, read from its messages alone."""
     tokens = counter.messages(history.messages_of(turn))  # first: while it counts, it holds all texts once more
-    calls = calls_of(history, turn)
+    calls = calls_of(history, turn, uses)
     lines = attributed(turn_lines(history, turn), calls)
     read = lines.to_read()
     turn_statements = tuple(statements(read))
     outcomes, failure_lines, decisive_lines = read_calls(turn_statements, [*calls, *_unasked(lines, calls)])
     boilerplate = boilerplate_of(read)
-    constraint_lines, pinned_lines = constraints_of(
-        [one for one in turn_statements if one.lines[0].number not in boilerplate]
-    )
     return TurnEvidence(
         turn=turn,
         lines=lines,
@@ -277,8 +276,6 @@ def _read_turn(history: History, turn: Turn, counter: TokenCounter) -> TurnEvide
         line_tokens=_line_tokens(read, len(lines), counter),
         failure_lines=failure_lines,
         decisive_lines=decisive_lines,
-        constraint_lines=constraint_lines,
-        pinned_lines=pinned_lines,
         boilerplate_lines=boilerplate,
     )
 
@@ -305,21 +302,18 @@ def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
         turn.turn.id: [(call, outcome.status in ("passed", "done", "running")) for call, outcome in turn.ended_calls]
         for turn in turns
     }
-    superseded, again, latest = superseded_turns(done), _said_again(turns), _latest_words(turns)
+    superseded = superseded_turns(done)
     answers, quiet = dict(_answers(turns)), dict(_beside_noise(turns))
     beside = {}
     for before, turn in zip([None, *turns], turns, strict=False):
         own = turn.turn.id
         decisive, outcomes = quiet.get(own, (turn.decisive_lines, turn.outcomes))
-        pinned = {*turn.pinned_lines} - again[own] | latest.get(own, set())
         beside[own] = replace(
             turn,
             superseded_by=superseded.get(own, ""),
             answered_at=answers.get(own, ""),
             decisive_lines=decisive,
             outcomes=outcomes,
-            constraint_lines=tuple(number for number in turn.constraint_lines if number not in again[own]),
-            pinned_lines=tuple(sorted(pinned)),
             choice=_choice(before, turn),
         )
     return beside
@@ -367,30 +361,9 @@ def _answers(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, str]]:
             yield asked, turn.turn.id
 
 
-def _said_again(turns: Sequence[TurnEvidence]) -> defaultdict[str, set[int]]:
-    """The lines of each turn that the user says again later, to the letter or with other values: they bind there."""
-    later: set[str] = set()
-    again: defaultdict[str, set[int]] = defaultdict(set)
-    for turn in reversed(turns):
-        forms = {one: _VALUE.sub("0", one.text) for one in turn.statements_of(turn.constraint_lines)}
-        again[turn.turn.id] = {number for one, form in forms.items() if form in later for number in one.numbers}
-        later.update(forms.values())
-    return again
-
-
 def _choice(before: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:
     """What a short answer of the user chose in the turn before."""
     if before is None or turn.turn.kind != "user":
         return None
     spoken = tuple(statements(before.lines.of_part("assistant")))
-    return answered_option(join_lines(turn.user_lines), spoken, before.turn.id) if spoken else None
-
-
-def _latest_words(turns: Sequence[TurnEvidence]) -> dict[str, set[int]]:
-    """The lines of the user's latest words, by their turn: they are pinned whatever they say, as far as short."""
-    latest = next((turn for turn in reversed(turns) if turn.turn.kind == "user" and turn.user_lines), None)
-    if latest is None:
-        return {}
-    ends = accumulate(len(line.text) for line in latest.typed_lines)
-    numbers = {line.number for line, end in zip(latest.typed_lines, ends, strict=True) if end <= LATEST_CHARACTERS}
-    return {latest.turn.id: numbers}
+    return answered_offer(join_lines(turn.user_lines), spoken, before.turn.id) if spoken else None

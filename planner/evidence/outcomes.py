@@ -6,13 +6,14 @@ that exits 1 because it found nothing did not fail; words of failure in what a c
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby, islice, pairwise, takewhile
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 from planner.evidence.calls import Call
 from planner.evidence.hosts import is_running, is_wrapping
@@ -29,6 +30,7 @@ __all__ = [
     "is_passed_test",
     "is_refusal",
     "read_calls",
+    "reports_error",
 ]
 
 Verdict = Literal["passed", "failed"]
@@ -77,6 +79,11 @@ _ASKING = frozenset(
     )
 )
 """Commands whose exit code 1 says that they found nothing, or "no"."""
+MOST_PARSED = 100_000
+"""Length of the longest result that is read as JSON."""
+_STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "code"})
+_ERROR_KEYS = frozenset({"error", "errors", "errormessage"})
+_SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
 _CHAINED = frozenset({"|", "|&", "||", ";", "\n", "&"})
 """Before these the failure of a command does not show in the exit code of the line."""
 
@@ -219,17 +226,6 @@ _TELLING = lazy_pattern(
 )
 """Words by which a line alone says that something failed; ``a.go:3:1: appendAssign: same slice`` has none."""
 
-_ADMITTED = lazy_pattern(
-    r"(?<!\bI )\b(?:did|could)(?:n['’]t| not) (?:\w+ )?"
-    r"(?:work|help|fix|solve|compile|pass|build|apply|resolve|succeed)\b"
-    r"|\b(?:still|again) (?:fail(?:ed|ing)\b|broken\b|does(?:n['’]t| not)\b)"
-    r"|\bI(?:['’]ve| have| had)? (?:just |now )?(?:reverted|rolled back|undid|abandoned|gave up)\b|\bdead end\b",
-    re.I,
-)
-"""The agent says of its own attempt that it failed: ``that did not work``, ``I reverted it``; not what it plans, leaves
-or took for true: ``let me revert it``, ``the cast that I didn't fix``, ``I was wrong about the cache``."""
-_ASKS = lazy_pattern(r"\b(?:what|which|whether|if|where|when)\b[^.;!?]*$", re.I)
-"""Before words of failure: ``so I can tell you what is still broken``, ``if that still doesn't resolve it``."""
 _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
 """``4. Errors and fixes:``, ``## Failed approaches`` in an earlier summary; not ``5. Problem Solving:``, which tells
@@ -286,10 +282,8 @@ def read_calls(
             report = _refusal(result)
         if report:
             reports.append(report)
-    # what the agent was about to do when the user stopped it did not happen
-    admitted = [] if any(outcome.refused for outcome in outcomes) else [one for one in statements if _admits(one)]
-    failures = chain(admitted, (failure for failure, *_ in listed), *reports)
-    decisive = chain(admitted, *listed, *(_decisive(report, by_block[report[0].block]) for report in reports))
+    failures = chain((failure for failure, *_ in listed), *reports)
+    decisive = chain(*listed, *(_decisive(report, by_block[report[0].block]) for report in reports))
     return tuple(outcomes), numbers_of(failures), numbers_of(decisive)
 
 
@@ -319,7 +313,7 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
         return False
     if code and call.kind == "read" and _QUIET.search(call.command):
         return bool(_complaints(call, result)) or any(_signals(one.text) for one in _printed_lines(result))
-    if call.is_error or code:
+    if call.is_error or code or reports_error(call):
         return True
     if call.kind == "ask" or verdict == "passed" or running:
         return False
@@ -340,6 +334,34 @@ def _has_failed(call: Call, result: Sequence[Statement], verdict: Verdict | None
     return verdict == "failed" or any(_signals(text) and text.strip() not in call.command for text in near)
 
 
+def reports_error(call: Call) -> bool:
+    """Return True if the result of a tool is a JSON object whose own fields report an error: an HTTP status of 400 to
+    599, an ``error`` that is not empty, or a ``success`` that is false. A file or output of a shell is data."""
+    if call.kind in ("read", "run", "search") and (call.path or call.command):
+        return False
+    text = call.text.strip()
+    if not (text.startswith("{") and text.endswith("}")) or len(text) > MOST_PARSED:
+        return False
+    try:
+        return _has_error_field(json.loads(text))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
+    for key, value in result.items():
+        name = key.casefold().replace("_", "").replace("-", "")
+        if name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599:
+            return True
+        if name in _ERROR_KEYS and value and not isinstance(value, int | float):
+            return True
+        if (name in _SUCCESS_KEYS and value is False) or (name == "iserror" and value is True):
+            return True
+        if depth == 0 and len(result) == 1 and isinstance(value, dict) and _has_error_field(value, 1):
+            return True  # ``{"fehler": {"status": 409, …}}``
+    return False
+
+
 def _says_failed(
     call: Call, result: Sequence[Statement], report: Sequence[Statement], counts: Sequence[Statement]
 ) -> bool:
@@ -353,7 +375,7 @@ def _says_failed(
     if code:
         return any(_TELLING.search(one.text) or failure_rank(one.text) in (0, 1) for one in report[:1])
     whole = [one for one in result if one.text.strip()]
-    return call.is_error or _tool_erred(whole) or any(is_refusal(one.text) for one in whole[:2])
+    return call.is_error or reports_error(call) or _tool_erred(whole) or any(is_refusal(one.text) for one in whole[:2])
 
 
 def _asks_for_help(call: Call) -> bool:
@@ -439,7 +461,7 @@ def _telling_lines(call: Call, result: Sequence[Statement]) -> Sequence[Statemen
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return printed
-    if call.kind == "read":
+    if call.kind in ("read", "other"):
         return ()
     telling = [one for one in printed if _DONE.match(one.text)]
     if call.kind in ("write", "search", "ask"):
@@ -598,13 +620,6 @@ def _refusal(result: Sequence[Statement]) -> list[Statement]:
     filled = [one for one in result if one.text.strip()]
     own = [one for one in filled if one.lines[0].source == "user"][:REPORT_LINES]
     return own or [one for one in filled if is_refusal(one.text)][:1]
-
-
-def _admits(one: Statement) -> bool:
-    """True if the agent says that what it tried failed; not in a table, a list or a heading, which tell of others."""
-    says = one.part == "assistant" and not (one.text.lstrip().startswith(("|", "- ", "* ")) or one.text.endswith(":"))
-    admits = _ADMITTED.search(one.text) if says and not _NO_FAILURE.match(one.text) else None
-    return admits is not None and not _ASKS.search(one.text[: admits.start()])
 
 
 def _listed_before(statements: Iterable[Statement]) -> Iterator[list[Statement]]:

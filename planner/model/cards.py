@@ -135,7 +135,7 @@ def _groups(turns: Sequence[TurnEvidence], most: int) -> Iterator[Sequence[TurnE
 
 
 def _must_be_seen(turn: TurnEvidence) -> bool:
-    return turn.failed or bool(turn.constraint_lines) or turn.turn.live
+    return turn.failed or bool(turn.typed_lines) or turn.turn.live
 
 
 def _header(request: PlanRequest, group: Sequence[TurnEvidence], characters: int) -> str:

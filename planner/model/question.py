@@ -304,9 +304,7 @@ def brief_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
     and an answer holds it."""
     request, here = situation.request, _tokens(turns)
     whole = max(1, request.evidence.tokens)
-    target = min(whole, request.target_tokens) * here // whole
-    window = request.settings.window_tokens * here // whole
-    room = brief_limit(target, situation.least_tokens * here // whole, window)
+    room = brief_limit(request, situation.least_tokens) * here / whole
     need = sum(turn.once(_need) for turn in turns if not turn.superseded_by) * request.counter.scale
     return int(min(max(need, BRIEF_FLOOR_TOKENS), room, _most_brief(request)))
 
@@ -374,7 +372,7 @@ def _words(turns: Sequence[TurnEvidence], shown: Collection[tuple[str, int]]) ->
     on_cards = [turn.turn.id for turn in turns if any((turn.turn.id, line.number) in shown for line in turn.user_lines)]
     for turn in reversed(turns):
         room = min(WORDS_CHARACTERS - sum(map(len, chosen.values())), WORDS_CHARACTERS // 4)
-        for words in (*turn.statements_of(turn.constraint_lines), *statements(turn.typed_lines)):
+        for words in statements(turn.typed_lines):
             place = turn.turn.number, words.numbers[0]
             text = f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}\n"
             if all((turn.turn.id, number) in shown for number in words.numbers):

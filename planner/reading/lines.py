@@ -38,6 +38,7 @@ __all__ = [
     "numbers_of",
     "read_block",
     "statements",
+    "text_width",
     "turn_lines",
     "without_escapes",
     "without_numbers",
@@ -53,8 +54,8 @@ next one if that is half as far again. About 60 tokens: a line that is chosen st
 READ_LINES = 10_000
 """Of a longer block so many lines are read, half of them at either end: over two million characters, more than a window
 takes. What is between stands in the store, and nowhere else."""
-SENTENCE_CHARACTERS = 60
-"""A sentence shorter than this is not cut off by itself."""
+PIECE_CHARACTERS = 60
+"""Length of the shortest record that is a piece by itself."""
 STATEMENT_CHARACTERS = 160
 """Pieces of one physical line are read together up to this length."""
 
@@ -64,10 +65,16 @@ _GUTTER = lazy_pattern(r"^\s*(\d+)→")
 """The line number that file viewers print: ``   12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which are data."""
 _ENCODED = lazy_pattern(r"[A-Za-z0-9+/=_-]{200,}")
 """A picture in base64 within a result; neither the longest of paths, nor words of any script."""
+_WIDE = lazy_pattern(r"[\u1100-\u11ff\u2e80-\ud7a3\uf900-\ufaff\uff00-\uffef]")
+"""Characters of East Asian scripts and their punctuation."""
 _BREAK = lazy_pattern(r"[\s,;{}()\[\]|]")
 _LAST_BREAK = lazy_pattern(rf"(?s:.*){_BREAK.pattern}")
-_SENTENCE_END = lazy_pattern(r"(?<=\S)[.!?:;] ")
-"""``it. The``; not ``3.11`` or ``a.py``, nor ``find . -name``."""
+_SENTENCE_END = lazy_pattern(r"(?<=[^\s\"])[.!?:;][\"')]? |[。！？；।۔]")
+"""``it. The``, ``吗？``; not ``3.11`` or ``a.py``, nor ``find . -name``, nor between a key of JSON and its value."""
+_FIELD_END = lazy_pattern(r"(?:[\"\d\]}]|true|false|null), ?(?=\")")
+"""The comma between two fields of JSON: ``"a": 1, "b"``."""
+_RECORD_END = lazy_pattern(r"[}\]], ?(?=[{\[\"])|(?<=[^\\])(?:\\n)+")
+"""Between two records of JSON, ``}, {``, and behind line breaks that a string of JSON escapes."""
 
 
 class Line(NamedTuple):
@@ -283,6 +290,12 @@ def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
     return [f"{numbers[0]}→{bare[0]}", *bare[1:]] if counted else bare
 
 
+def text_width(text: str) -> int:
+    """Return the length of `text` in characters of English: a wide one of Chinese, Japanese or Korean counts as three,
+    about the tokens that it takes."""
+    return len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
+
+
 def is_encoded(text: str) -> bool:
     """True for a line of encoded data, which says nothing to a reader."""
     return _ENCODED.fullmatch(text.strip()) is not None
@@ -336,23 +349,45 @@ def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
 
 
 def _starts(text: str) -> Iterator[int]:
-    """Where in `text` its lines start, pieces of long ones included."""
+    """Return where in `text` its lines start, pieces of long ones included."""
     start = 0
     for line in text.split("\n"):
         yield start
-        cut = 0
-        while len(line) - cut > WRAP_CHARACTERS:
-            cut = _cut(line, cut)
-            yield start + cut
+        if len(line) > WRAP_CHARACTERS or text_width(line) > WRAP_CHARACTERS:
+            yield from (start + cut for cut in _cuts(line))
         start += len(line) + 1
 
 
-def _cut(line: str, start: int) -> int:
-    """Where to cut a long line: behind the last sentence of the window, behind its last separator, behind the next one
-    if it is near, else at the end of the window."""
-    end, half = start + WRAP_CHARACTERS, WRAP_CHARACTERS // 2
-    sentences = [match.end() for match in _SENTENCE_END.finditer(line, start + SENTENCE_CHARACTERS, end)]
-    if sentences:
-        return sentences[-1]
+def _cuts(line: str) -> Iterator[int]:
+    """Return where a long line is cut: behind each record and escaped line break, and within `WRAP_CHARACTERS` behind a
+    field or sentence, a blank or mark, or else anywhere."""
+    ends = [match.end() for match in _RECORD_END.finditer(line)]
+    start = 0
+    for end in (*ends, len(line)):
+        if end < len(line) and end - start < PIECE_CHARACTERS:
+            continue
+        while (most := _within(line, start, end)) < end:
+            start = _cut(line, start, most)
+            yield start
+        if end < len(line):
+            start = end
+            yield start
+
+
+def _within(line: str, start: int, end: int) -> int:
+    """Return where a piece that begins at `start` ends at the latest."""
+    most = min(end, start + WRAP_CHARACTERS)
+    if line.isascii() or text_width(line[start:most]) <= WRAP_CHARACTERS:
+        return most
+    return min(most, start + WRAP_CHARACTERS // 3 + sum(map(str.isascii, line[start:most])) // 2)
+
+
+def _cut(line: str, start: int, end: int) -> int:
+    """Return where to cut a piece that ends at `end` at the latest: behind its last field, sentence or separator, or
+    behind the next separator if it is near."""
+    half = (end - start) // 2
+    for pattern in (_FIELD_END, _SENTENCE_END):
+        if ends := [match.end() for match in pattern.finditer(line, start + half // 2, end)]:
+            return ends[-1]
     found = _LAST_BREAK.match(line, start + half + 1, end) or _BREAK.search(line, end, end + half)
     return found.end() if found else end

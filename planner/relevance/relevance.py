@@ -7,7 +7,7 @@ counts is how recently a name appeared, how often, and whether the agent wrote i
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -15,6 +15,7 @@ from math import exp, log1p
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import defines, parts_of, specifics_of
+from planner.evidence.words import words_of
 from planner.reading.lines import Line, Part
 from planner.reading.patterns import lazy_pattern
 
@@ -22,8 +23,13 @@ __all__ = ["Relevance", "focused", "line_relevance"]
 
 SUPERSEDED_WEIGHT = 0.5
 """What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
-FOCUS_WEIGHT = 3.0
-"""What lines of a turn that names something in the caller's focus are worth."""
+TASK_WEIGHT, FOCUS_WEIGHT = 0.3, 4.0
+"""Weight that a turn gains if it holds all words of the task, and of the caller's focus."""
+ANSWER_WEIGHT = 2.0
+"""Weight of what the agent says without calling a tool, its answers and conclusions, against what it says beside calls.
+"""
+WORD_MARK = "\0"
+"""First character of a word among the names of a line: a word is worth less the more lines hold it."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of a token, whatever it names, by who says it: people and agents say what matters, results mostly repeat.
 Like the ones below of the right order and no more: a third or twice of any changed fifteen exams by a question or two
@@ -33,8 +39,6 @@ HOST_RELEVANCE = 0.0003
 DEFINITION_WEIGHT = 10
 """How much more a line of code is worth that defines something: where that is, and what it takes, is looked for again.
 """
-ACT_RELEVANCE = 1.0
-"""Of a call with an effect, however short: what was done once is not to be done again; as a long line of the user's."""
 
 CHARACTERS_PER_TOKEN = 4
 TELLING_CHARACTERS = 160
@@ -45,8 +49,7 @@ WRITER_SCORES: Mapping[Part, float] = {"assistant": 0.73, "call": 1.39, "user": 
 NUMBER_SCORE = -1.91
 """What it adds that a name is a number: ``4711``."""
 
-_WORDS = lazy_pattern(r"[^\W\d_]{3,}")
-"""Words of three letters and more: `the retry`, but not `id` or `x2`."""
+_TURN_ID = lazy_pattern(r"\bt\d{1,7}\b")
 
 Rows = Sequence[tuple[str, ...]]
 """What each line of a turn names, each name once."""
@@ -100,10 +103,13 @@ def line_relevance(evidence: Evidence) -> Relevance:
         bases[turn_id] = array("d", [base * recency for base in turn.once(_bases)])
         characters = _note(turn, names[turn_id], seen, characters)
     weights: dict[str, float] = {}
+    lines = sum(len(turn.lines) for turn in turns.values())
     while seen:  # what is seen of all names takes twice the room of the history: it goes as its weight comes
         name, sighting = seen.popitem()
         weights[name] = _likelihood(name, sighting, characters, len(turns))
-    return Relevance(weights, names, bases, dict(_turn_weights(evidence, "")))
+        if name[0] == WORD_MARK:  # what many lines say is no news
+            weights[name] *= 1 - log1p(sighting.lines) / log1p(lines + 1)
+    return Relevance(weights, names, bases, dict(_turn_weights(evidence)))
 
 
 def _note(turn: TurnEvidence, names: Rows, seen: Mapping[str, _Sighting], characters: int) -> int:
@@ -127,18 +133,36 @@ def _note(turn: TurnEvidence, names: Rows, seen: Mapping[str, _Sighting], charac
     return characters
 
 
-def focused(relevance: Relevance, evidence: Evidence, focus: str) -> Relevance:
-    """`relevance`, with the turns that name something in `focus` before others."""
-    return replace(relevance, turn_weights=dict(_turn_weights(evidence, focus)))
+def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> Relevance:
+    """Return `relevance` with more weight on turns that share words with `task` and `focus`.
+
+    Rare words count most, as in search. A turn whose id is in `focus` counts as if it held all of its words.
+    """
+    shares = {turn_id: TASK_WEIGHT * share for turn_id, share in _shared_words(relevance, task).items()}
+    for turn_id, share in _shared_words(relevance, focus).items():
+        shares[turn_id] = shares.get(turn_id, 0.0) + FOCUS_WEIGHT * share
+    for turn_id in evidence.turns.keys() & _TURN_ID.findall(focus):
+        shares[turn_id] = FOCUS_WEIGHT
+    weights = {turn_id: relevance.turn_weights.get(turn_id, 1.0) * (1 + share) for turn_id, share in shares.items()}
+    return replace(relevance, turn_weights={**relevance.turn_weights, **weights})
 
 
-def _turn_weights(evidence: Evidence, focus: str) -> Iterator[tuple[str, float]]:
-    wanted = set(specifics_of(focus)) | {word.lower() for word in _WORDS.findall(focus) if len(word) > 4}
+def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
+    """Return the share of the words and names of `text` that each turn holds, rare ones weighted, by turn id."""
+    wanted = {name for line in text.splitlines() for name in _names_of(line)}
+    held = {turn_id: wanted.intersection(chain.from_iterable(rows)) for turn_id, rows in relevance.names.items()}
+    times = Counter(chain.from_iterable(held.values()))
+    rarity = {name: log1p(len(held) / times[name]) for name in wanted if times[name]}
+    whole = sum(rarity.values())
+    return {turn_id: sum(map(rarity.__getitem__, names)) / whole for turn_id, names in held.items() if names}
+
+
+def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
     for turn_id, turn in evidence.turns.items():
         if turn.superseded_by:
             yield turn_id, SUPERSEDED_WEIGHT
-        elif wanted and any(name in turn.text or name in turn.text.lower() for name in wanted):
-            yield turn_id, FOCUS_WEIGHT
+        elif turn.turn.kind == "assistant":
+            yield turn_id, ANSWER_WEIGHT
 
 
 def _line_names(turn: TurnEvidence, same: dict[str, str]) -> Rows:
@@ -146,8 +170,14 @@ def _line_names(turn: TurnEvidence, same: dict[str, str]) -> Rows:
     names nothing."""
     rows: list[tuple[str, ...]] = [()] * len(turn.lines)
     for line in turn.lines.to_read():
-        rows[line.number - 1] = tuple([same.setdefault(name, name) for name in specifics_of(line.text)])
+        rows[line.number - 1] = tuple([same.setdefault(name, name) for name in _names_of(line.text)])
     return rows
+
+
+def _names_of(text: str) -> list[str]:
+    """Return the specifics of a line, and behind `WORD_MARK` its words in any script."""
+    words = dict.fromkeys(words_of(text))
+    return [*specifics_of(text), *(WORD_MARK + word for word in words if len(word) > 1)]
 
 
 def _with_parts(rows: Mapping[str, Rows]) -> dict[str, Rows]:
@@ -168,10 +198,9 @@ def _bases(turn: TurnEvidence) -> Sequence[float]:
     """What each line of `turn` is worth for what is said in it, whatever it names, in a turn that is new; nothing where
     it is not read."""
     failures = frozenset(turn.failure_lines)
-    acts = frozenset(turn.lines_of(call.block)[0].number for call in turn.calls if call.acts)
     worths = array("d", bytes(8 * len(turn.lines)))  # a quarter of a list
     for line in turn.lines.to_read():
-        worths[line.number - 1] = ACT_RELEVANCE if line.number in acts else _base(line, failures)
+        worths[line.number - 1] = _base(line, failures)
     return worths
 
 

@@ -165,9 +165,10 @@ def test_the_command_plans_a_file_that_it_wrote_from_the_originals(tmp_path, for
     def called(*words):
         assert run([*map(str, words)]) == 0
 
-    called("plan", tmp_path / "t.json", "--task", "fix it", "--planner", "rules", "-o", tmp_path / "p.json")
+    task = ["--task", "fix it", "--planner", "rules", "--target-tokens", "1500"]
+    called("plan", tmp_path / "t.json", *task, "-o", tmp_path / "p.json")
     called("apply", tmp_path / "p.json", tmp_path / "t.json", "-o", tmp_path / "v.json", *to)
-    again = ["--task", "fix it", "--planner", "rules", "-o", tmp_path / "q.json", *to]
+    again = [*task, "-o", tmp_path / "q.json", *to]
     called("plan", tmp_path / "v.json", *again)
     one, two = (json.loads((tmp_path / name).read_text()) for name in ("p.json", "q.json"))
     assert one["history"] == two["history"]

@@ -222,7 +222,7 @@ def test_a_live_result_that_fills_half_of_the_window_shows_its_ends_and_how_to_g
     numbered = LISTING.split("\n")
     left_out = f"[{60 - 2 * PREVIEW_LINES} lines left out here; stored whole as t9]"
     assert result["content"].split("\n") == [*numbered[:PREVIEW_LINES], "…", *numbered[-PREVIEW_LINES:], left_out]
-    assert [finding.code for finding in found.plan.findings] == ["live_demoted"]
+    assert "live_demoted" in {finding.code for finding in found.plan.findings}
     assert refused(found.messages, before=waiting) == []
     asked = shown(wish, waiting, window_tokens=2_000, restore_tool="ask_back")
     assert 'lines left out here; ask_back("t9") returns all]' in said(asked.messages)

@@ -178,7 +178,7 @@ class _EarlyLines:
 def _early_lines(messages: Sequence[Message]) -> _EarlyLines:
     turns = list(analyze(messages).evidence.turns.values())
     early = turns[: int(len(turns) * EARLIEST_SHARE)]
-    demands = [turn.lines[number - 1].text for turn in early for number in turn.constraint_lines]
+    demands = [line.text for turn in early for line in turn.typed_lines]
     failures = [turn.lines[number - 1].text for turn in early for number in turn.failure_lines]
     return _EarlyLines(tuple(filter(str.strip, demands)), tuple(filter(str.strip, failures)))
 

@@ -7,7 +7,7 @@ from planner.evidence.calls import Call
 from planner.evidence.grounding import NameIndex, invented
 from planner.evidence.hosts import is_host_text, without_boilerplate
 from planner.evidence.names import common_root, file_paths, parts_of, specifics_of, without_root
-from planner.evidence.user_words import answered_option
+from planner.evidence.user_words import answered_offer
 from planner.reading.history import read_history
 from planner.reading.lines import Lines, turn_lines
 from planner.reading.tokens import TokenCounter
@@ -114,5 +114,5 @@ def test_the_lines_of_each_of_many_calls_are_chosen_without_looking_at_those_of_
 
 
 def test_an_answer_is_looked_for_in_a_long_offer():
-    assert answered_option("1", ()) is None
+    assert answered_offer("1", ()) is None
     assert Call("Bash", {}, 0, None, None).kind == "run"

@@ -26,7 +26,7 @@ def test_known_turns_change_nothing(messages, data):
             "outcomes",
             "tokens",
             "decisive_lines",
-            "pinned_lines",
+            "typed_lines",
             "superseded_by",
             "choice",
         ):

@@ -432,21 +432,6 @@ def test_what_the_agent_tells_of_others_is_no_admission(said):
 REFUSED = "The user doesn't want to proceed with this tool use. The tool use was rejected. the user said:\nKeep it."
 
 
-@pytest.mark.parametrize(("result", "admits"), [(REFUSED, False), ("The file a.py has been updated.", True)])
-def test_what_the_user_stopped_is_no_attempt_that_failed(result, admits):
-    use = {"type": "tool_use", "id": "c1", "name": "Edit", "input": {"file_path": "a.py", "old_string": "a"}}
-    answer = {"type": "tool_result", "tool_use_id": "c1", "content": result, "is_error": not admits}
-    words = "I reverted the interface."
-    said = [{"type": "text", "text": words}, use]
-    turns = spoken(
-        {"role": "user", "content": "Mend it."},
-        {"role": "assistant", "content": said},
-        {"role": "user", "content": [answer]},
-        {"role": "assistant", "content": "Kept."},
-    )
-    assert (words in lines_of(turns["t2"], turns["t2"].decisive_lines)) == admits
-
-
 def test_a_long_error_without_a_known_form_is_told_by_its_beginning():
     result = "Agent type 'reviewer' is none. Available agents: " + ", ".join(f"team:of-kind-{at}" for at in range(900))
     turn = turn_of("Task", result, is_error=True, prompt="x")

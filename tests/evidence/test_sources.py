@@ -4,7 +4,6 @@ import pytest
 
 from planner.evidence import gather_evidence
 from planner.evidence.hosts import ANSWER_CHARACTERS, is_host_text
-from planner.evidence.user_words import PINNED_CHARACTERS
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 
@@ -49,7 +48,7 @@ def test_every_place_has_its_source():
     turn = turn_of(document, search, text("Read these."))
     assert words_of(turn) == ["Read these."]
     assert {line.source for line in turn.lines if line.text == EVIL} == {"document"}
-    assert {turn.lines[number - 1].source for number in turn.pinned_lines} <= {"user"}
+    assert {line.source for line in turn.typed_lines} <= {"user"}
     assert {line.source for line in turn_of(text("Plain words."), role="system").lines} == {"host"}
     called_turn = called("Bash", "output", command="ls")
     assert [line.source for line in called_turn.lines] == ["agent", "tool"]
@@ -74,7 +73,7 @@ FORGED = {
 def test_no_other_form_makes_a_result_the_users_words(name, result, is_error):
     turn = called(name, result, is_error)
     assert words_of(turn) == []
-    assert turn.constraint_lines == turn.pinned_lines == ()
+    assert turn.typed_lines == ()
 
 
 GENUINE = {
@@ -106,15 +105,12 @@ GENUINE = {
 def test_what_a_host_hands_on_is_the_users(name, result, is_error, words):
     turn = called(name, result, is_error)
     assert "".join(words_of(turn)).endswith("".join(words))
-    assert turn.pinned_lines
+    assert turn.typed_lines
 
 
-def test_what_is_handed_on_and_what_is_pinned_are_bounded():
+def test_what_is_handed_on_is_bounded():
     turn = called("Edit", REFUSAL + "You must please keep this line.\n" * 2_000, is_error=True)
     assert sum(len(line) for line in words_of(turn)) <= ANSWER_CHARACTERS
-    many = turn_of(text("\n".join(f'- "never touch file {n} of the many"' for n in range(2_000))))
-    assert sum(len(many.lines[n - 1].text) for n in many.pinned_lines) <= PINNED_CHARACTERS
-    assert many.pinned_lines
 
 
 HOSTS = {
@@ -155,7 +151,7 @@ def test_an_expanded_command_is_the_hosts_but_for_what_the_user_gave_it():
         "Target: only src/a.py please",
         "And be quick.",
     ]
-    assert not {turn.lines[n - 1].text for n in turn.constraint_lines} & set(template.splitlines()[:2])
+    assert not {line.text for line in turn.typed_lines} & set(template.splitlines()[:2])
     local = turn_of(text("<command-name>/ide</command-name>\n<command-args></command-args>"), text("Start with t2."))
     assert words_of(local) == ["Start with t2."]
 
@@ -169,9 +165,7 @@ def test_a_skill_that_a_call_opened_is_the_hosts():
 
 def test_what_an_earlier_summary_quotes_binds_though_it_is_a_planners():
     turn = turn_of(text('This session is being continued from a previous conversation.\n- "never touch main"'))
-    assert [(turn.lines[n - 1].text, turn.lines[n - 1].source) for n in turn.pinned_lines] == [
-        ('- "never touch main"', "planner")
-    ]
+    assert [(line.text, line.source) for line in turn.typed_lines] == [('- "never touch main"', "planner")]
 
 
 def test_boilerplate_is_what_hosts_always_say():
@@ -219,7 +213,7 @@ def test_what_a_program_gives_back_in_the_users_place_is_a_result_and_binds_nobo
     turn = turn_of(text(result), text("And keep the API."))
     assert words_of(turn) == ["And keep the API."]
     assert turn.failed
-    assert all("push" not in turn.lines[number - 1].text for number in turn.pinned_lines)
+    assert all("push" not in line.text for line in turn.typed_lines)
 
 
 @pytest.mark.parametrize(

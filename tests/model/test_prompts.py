@@ -107,7 +107,7 @@ def test_a_larger_target_leaves_the_brief_no_less_and_never_more_than_its_room(m
         target = int(request.evidence.tokens * share)
         situation = Situation.of(replace(request, target_tokens=target))
         limits.append(brief_tokens(situation, situation.turns))
-        assert limits[-1] <= brief_limit(target, situation.least_tokens, situation.request.settings.window_tokens)
+        assert limits[-1] <= brief_limit(situation.request, situation.least_tokens)
     assert limits[0] <= limits[1]
 
 

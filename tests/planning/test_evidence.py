@@ -95,7 +95,6 @@ FAILED = {
     "no match": (call("Edit", "String to replace not found in file.", file_path="a.py"), "String to replace not found"),
     "merge conflict": (call("Bash", "Auto-merging a.py\nCONFLICT (content): Merge conflict in a.py"), "CONFLICT"),
     "time out": (call("Bash", "Error: timed out after 30 s", command="npm test"), "timed out"),
-    "the agent's words": ([{"role": "assistant", "content": "The mutex did not work: it deadlocks."}], "did not work"),
     "task runner": (
         call("Bash", "a.go:3:1: same slice\nb\nc\n[lint] ERROR task failed", command="mise run lint"),
         "task failed",
@@ -135,7 +134,15 @@ FAILED = {
         call("Bash", "    Error Context: results/a.md\n\n  1 failed\n  18 passed", command="npx playwright test"),
         "1 failed",
     ),
-    "the agent reverts": ([{"role": "assistant", "content": "I reverted the change to src/auth.ts."}], "reverted"),
+    "a status in JSON": (
+        call("create_refund", '{"status": 403, "error": "over the limit"}', order=7),
+        "over the limit",
+    ),
+    "an error in JSON, whatever the language": (
+        call("termin_aendern", '{"fehler": {"code": "KONFLIKT", "status": 409}}', id="e1"),
+        "KONFLIKT",
+    ),
+    "no success": (call("send_mail", '{"success": false, "reason": "no such box"}', to="a"), "no such box"),
 }
 
 
@@ -147,6 +154,8 @@ def test_a_failure_is_found_with_its_decisive_line(messages, decisive):
 
 
 FINE = {
+    "the agent thinks aloud": [{"role": "assistant", "content": "I have hit a dead end, it did not work. I reverted."}],
+    "a status that is none of HTTP's": call("get_order", '{"status": "open", "code": 7, "errors": []}', id="3"),
     "grep for error": call(
         "Grep", "src/a.py:3: raise ValueError('x')\nsrc/b.py:9: log.error('failed')\n" * 9, pattern="e"
     ),
@@ -243,33 +252,27 @@ def test_a_failed_call_says_what_was_tried(tried, head):
     assert call_head(failed, failed=True) == head
 
 
-RESTATED = {
-    "to the letter": ("Never push to main.", "Never push to main.", False),
-    "amount": ("The cap must stay below $201.", "The cap must stay below $1,500.50.", False),
-    "date": ("It must ship by 2027-08-09.", "It must ship by 2027-12-26.", False),
-    "measure": ("Time out after 30 seconds, always.", "Time out after 45 seconds, always.", False),
-    "another file": ("Never touch step1.py.", "Never touch step2.py.", True),
-    "another number": ("You must fix issue 12.", "You must fix issue 13.", True),
-}
-
-
-@pytest.mark.parametrize(("before", "after", "stands"), RESTATED.values(), ids=RESTATED)
-def test_what_the_user_restates_binds_at_its_last_value(before, after, stands):
-    turns = evidence_of(
+@pytest.mark.parametrize("after", ["Never push to main.", "It must ship by 2026-03-21."])
+def test_what_the_user_says_again_with_another_value_takes_nothing_away(after):
+    before = "It must ship by 2026-03-14."
+    messages = [
         {"role": "assistant", "content": "What next?"},
         {"role": "user", "content": before},
         {"role": "assistant", "content": "Noted."},
         {"role": "user", "content": after},
-    ).turns
-    assert bool(turns["t3"].constraint_lines and turns["t3"].pinned_lines) == stands
-    assert turns["t5"].constraint_lines == turns["t5"].pinned_lines == (1,)
+    ]
+    assert [line.text for turn in evidence_of(*messages).turns.values() for line in turn.typed_lines] == [
+        "Fix it.",
+        before,
+        after,
+    ]
 
 
 def own(content):
-    """What of a user message, or of the result of a call, are the user's own words, and what of it binds."""
+    """The user's own words in a user message, or in the result of a call, and those that the user typed."""
     messages = [{"role": "user", "content": content}] if not isinstance(content, list) else content
     turn = evidence_of({"role": "assistant", "content": "What next?"}, *messages).turns["t3"]
-    return [line.text for line in turn.user_lines], [turn.lines[n - 1].text for n in turn.constraint_lines]
+    return [line.text for line in turn.user_lines], [line.text for line in turn.typed_lines]
 
 
 REFUSAL = (
@@ -300,20 +303,29 @@ def test_the_users_own_words_are_told_from_the_machines(content, words):
     assert own(content)[0] == words
 
 
-def test_of_short_words_all_binds_and_of_a_pasted_document_what_demands():
-    assert own("Fix the race.\nNever touch the schema.")[1] == ["Fix the race.", "Never touch the schema."]
-    filler = [f"Line {n} of the log, nothing to see here." for n in range(80)]
-    binding = own("\n".join(["Here is my log.", *filler[:40], "You must support Node 18.", *filler[40:]]))[1]
-    assert "You must support Node 18." in binding
-    assert "Here is my log." in binding
-    assert "- Use `bun` for scripts." in own("\n".join([*filler, "- Use `bun` for scripts.", *filler]))[1]
+TYPED = {
+    "a mark": "[IMPORTANT] You must never book before noon.",
+    "a tag": "<important>Never book before noon.</important>",
+    "a brace": "{name}: never book before noon",
+    "a quote": "> Never book before noon.",
+    "a date": "2026-03-14: book nothing before noon",
+    "a time": "10:30 is the earliest, never before",
+    "figures": "DE89 3704 0044 0532 0130 00, 1.240,50 and 2 x 250 mg, never more",
+    "a fence that nobody closes": "```\nNever book before noon.",
+    "thrice": "Never book before noon.\nNever book before noon.\nNever book before noon.",
+}
 
 
-def test_rules_of_the_project_bind_whole():
-    rule = "The core should remain minimal: what only one customer of ours has asked for belongs in a plugin."
-    _, binding = own(f"<INSTRUCTIONS>\n**Always:**\n{rule}\nSources are in src.\n</INSTRUCTIONS>\nGo on.")
-    assert "".join(binding) == f"{rule}Go on."
-    assert len(binding) < 30
+@pytest.mark.parametrize("words", TYPED.values(), ids=TYPED)
+def test_all_words_of_a_message_that_is_not_long_count_as_typed(words):
+    assert own(words)[1] == words.split("\n")
+
+
+def test_of_a_long_message_long_runs_of_data_count_as_pasted_and_single_lines_of_data_as_typed():
+    rows = [f"{at},2026-01-05,17.{at},ok" for at in range(400)]
+    said = ["2026-03-14 10:30 is the earliest.", "Here is my log.", *rows, "You must support Node 18."]
+    assert own("\n".join(said))[1] == [said[0], said[1], said[-1]]
+    assert own("\n".join(["```", *rows, "```", "Never touch the schema."]))[1] == ["Never touch the schema."]
 
 
 OVERTAKEN = {
@@ -328,8 +340,12 @@ OVERTAKEN = {
         {},
     ),
     "the same command": (
-        [call("Bash", "1 failed", 1, command="pytest"), call("Bash", "ok", 2, command="pytest")],
+        [call("Bash", "ok", 1, command="make"), call("Bash", "ok", 2, command="make")],
         {"t2": "t3"},
+    ),
+    "the same command elsewhere": (
+        [call("move", "A forest.", 1, to="east"), call("move", "A dead end.", 2, to="east")],
+        {},
     ),
     "a run that failed again": (
         [call("Bash", "1 failed", 1, command="pytest"), call("Bash", "1 failed", 2, command="pytest")],

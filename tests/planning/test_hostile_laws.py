@@ -12,7 +12,7 @@ from applier.store import open_store
 from applier.testing import Request, judge
 from applier.view import apply, preview
 from planner.analysis import analyze
-from planner.brief import told_demands, told_failures
+from planner.brief import told_failures
 from planner.guards import check_plan
 from planner.layout import joined_messages
 from planner.plan import CompactionPlan
@@ -182,7 +182,7 @@ def test_failures_and_the_users_demands_stand(attack):
     shown = preview(plan, messages)
     text, evidence = said(shown.messages), evidence_for(plan, messages)
     flat = " ".join(text.split())
-    stored = "demands_stored" in {finding.code for finding in shown.plan.findings}
+    stored = "user_words_cut" in {finding.code for finding in shown.plan.findings}
     for turn_id, turn in evidence.turns.items():
         if shown.plan.decisions[turn_id].strategy == "keep":
             continue
@@ -192,8 +192,8 @@ def test_failures_and_the_users_demands_stand(attack):
             assert unframed(evidence.shown(line)) in flat or unframed(line) in flat
         if stored:
             continue
-        for number in set(turn.pinned_lines) - told_demands(shown.plan.brief, evidence).get(turn_id, frozenset()):
-            assert unframed(turn.lines[number - 1].text) in text
+        for line in turn.typed_lines:
+            assert unframed(line.text) in text
 
 
 def unframed(words):

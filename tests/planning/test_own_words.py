@@ -66,7 +66,7 @@ def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(t
 def test_a_long_message_stands_to_its_end_while_it_is_a_small_part_of_the_target():
     typed = "\n".join(f"Step {n}: the part number {n} of the page says what its reader asks." for n in range(25))
     messages = [{"role": "user", "content": typed}, *(part for at in range(12) for part in work(at))]
-    for target_tokens, is_small in ((8_000, True), (2_000, False)):
+    for target_tokens, is_small in ((8_000, True), (1_000, False)):
         words = pinned(analyze(messages), 200_000, target_tokens, "", "").user_words["t1"]
         assert (len(words) == len(typed.split("\n"))) == is_small
 
@@ -94,7 +94,7 @@ def test_what_he_pasted_binds_nobody_and_gives_way_to_what_he_typed_beside_it(ty
     messages = [*work(0), *asked, *work(1), {"role": "user", "content": "Go on"}]
     messages += [part for at in range(2, 9) for part in work(at)]
     turn = next(turn for turn in analyze(messages).evidence.turns.values() if turn.turn.kind == "user")
-    assert {turn.lines[number - 1].text for number in turn.constraint_lines} <= {typed, "```"}
+    assert {line.text for line in turn.typed_lines} <= {typed, "```"}
     text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.05, now=0.0)).messages)
     assert typed in text
 
@@ -151,25 +151,6 @@ def test_a_list_fits_the_window_that_its_tail_its_demands_and_his_other_words_wo
     small = PlanSettings(window_tokens=8_000)
     shown = preview(plan_compaction(messages, "", planner="rules", target_tokens=target, settings=small, now=0.0))
     assert shown.tokens_after <= small.window_tokens
-
-
-@given(st.sets(st.integers(0, 19)))
-def test_of_a_long_message_that_was_answered_what_the_brief_tells_stands_no_second_time(told):
-    """But for its last demands, which hold for all of it, and the user's last message."""
-    orders = "\n".join(f"- You must never change step {n} of plan_{n}.py without asking first." for n in range(20))
-    others = orders.replace("plan", "list")
-    messages = [{"role": "user", "content": orders}, *work(0), {"role": "user", "content": others}, *work(1)]
-    analysis = analyze(messages)
-    first, last = (turn for turn in analysis.evidence.turns.values() if turn.pinned_lines)
-    both = f"{first.turn.id}, {last.turn.id}"
-    brief = "\n".join(
-        ["REQUEST", *(f"- `plan_{n}.py` and `list_{n}.py`: change nothing without asking ({both})" for n in told)]
-    )
-    words = pinned(analysis, 200_000, 1_500, "", brief).user_words
-    gone = set(first.pinned_lines) - words[first.turn.id]
-    assert gone <= {first.pinned_lines[n] for n in told}
-    assert len(gone) >= len(told - set(range(8, 20))), "what is told and not of the end is left out"
-    assert words[last.turn.id] == frozenset(last.pinned_lines), "what he said last is never told enough"
 
 
 def test_a_message_too_long_for_the_share_of_his_words_keeps_others_out_no_more():

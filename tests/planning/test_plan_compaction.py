@@ -53,7 +53,7 @@ def test_the_target_is_met_or_the_plan_says_why_not(messages, ratio, model):
 def test_a_target_that_is_not_met_calls_no_size_the_least_where_a_smaller_target_gives_less():
     messages = make_session(40)
     plans = [planned(messages, target_tokens=tokens) for tokens in (300, 100)]
-    assert plans[0].estimated_tokens > plans[1].estimated_tokens > 300
+    assert plans[0].estimated_tokens >= plans[1].estimated_tokens > 300
     for plan in plans:
         (said_why,) = [finding.problem for finding in plan.findings if finding.code == "target_unreachable"]
         assert f"the view takes {plan.estimated_tokens} tokens" in said_why

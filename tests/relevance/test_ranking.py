@@ -32,21 +32,6 @@ def called(number, name, result, **arguments):
     return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
 
 
-ACTS = st.sampled_from(["refund_order", "cancelTrip", "update_seat", "send_mail"])
-
-
-@given(ACTS, st.integers(1, 99), st.integers(30, 60), st.integers(0, 3))
-def test_what_was_done_stands_before_lines_that_are_only_names(name, number, count, place):
-    rows = [f"some_body{row % 9}@shop.example order-{97 * row}" for row in range(count)]
-    calls = [called(at, "get_orders", "\n".join(rows[at::3]), page=at) for at in range(3)]
-    calls.insert(place, called(9, name, "ok", id=number))
-    messages = [{"role": "user", "content": "Go on."}, *(message for call in calls for message in call)]
-    messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Next?"}]
-    analysis = analyze(messages)
-    picks = rank_lines(analysis.evidence, analysis.relevance, {"t1": frozenset({1})}, ("t6", "t7"), 10**6)
-    assert next(picks).turn_id == f"t{place + 2}"
-
-
 @given(st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=6, unique=True), min_size=1, max_size=6))
 def test_what_one_line_says_is_picked_once_in_whichever_turns_it_stands(printed):
     rows = [[f"part_{row} stands in file_{row}.py for worker {row}" for row in own] for own in printed]

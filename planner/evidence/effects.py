@@ -1,0 +1,164 @@
+"""What the agent did to the world outside of the conversation, and what is still open: actions with their receipts,
+failed actions with their later success, calls that run, questions that nobody has answered.
+
+An action is known by what every agent has: a tool that is declared to act or may act, what it was called with, and a
+receipt that names something new. No language, no product and no trade is known here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.evidence.calls import Call
+from planner.evidence.gather import Evidence, TurnEvidence, call_head
+from planner.evidence.names import specifics_of
+from planner.evidence.outcomes import Outcome
+from planner.evidence.user_words import is_question
+from planner.evidence.words import figures_of
+
+__all__ = ["Effect", "effects", "open_calls", "retried", "unanswered_questions"]
+
+RECEIPT_CHARACTERS = 160
+"""Length of a receipt that is shown."""
+MOST_PARSED = 100_000
+"""Length of the longest result that is read as JSON."""
+ARGUMENT_CHARACTERS, ARGUMENTS_CHARACTERS = 80, 200
+"""Length of one argument that is shown, and of all of a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One action that was done."""
+
+    turn_id: str
+    text: str
+    """The tool, its arguments and its receipt."""
+
+
+def effects(evidence: Evidence) -> list[Effect]:
+    """Return the actions that succeeded and whose call or receipt names something new, in order; of those that read the
+    same the last. A receipt shows the fields that no earlier result and no argument holds."""
+    named: dict[str, set[str]] = {}
+    shown: set[tuple[str, str]] = set()
+    done: dict[str, Effect] = {}
+    for turn, call, outcome in evidence.ended_calls():
+        fields = _fields(call.text)
+        if call.acts and outcome.status != "failed" and not outcome.refused:
+            names = {*specifics_of(call.text), *figures_of(call.text), *_argument_names(call)}
+            is_news = not names <= named.setdefault(call.name, set())
+            named[call.name] |= names
+            if is_news or call.use is not None:
+                text = _effect_text(call, fields, shown)
+                done.pop(text, None)
+                done[text] = Effect(turn.turn.id, text)
+        shown.update(fields)
+    return list(done.values())
+
+
+def retried(evidence: Evidence) -> dict[str, tuple[str, int]]:
+    """Return, by the turn of each failed action, the later turn in which it succeeded, with the number of that call.
+
+    The success is that of the same tool with most of the same arguments; of equals the last one.
+    """
+    acts = list(_acts(evidence))
+    later: dict[str, tuple[str, int]] = {}
+    for at, (turn, call, outcome) in enumerate(acts):
+        if outcome.status != "failed" or outcome.refused:
+            continue
+        again = [one for one in acts[at + 1 :] if one[1].name == call.name and one[2].status in ("done", "passed")]
+        if again:
+            best = max(enumerate(again), key=lambda one: (_shared_arguments(call, one[1][1]), one[0]))[1]
+            later[turn.turn.id] = best[0].turn.id, best[1].number
+    return later
+
+
+def _acts(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
+    for turn, call, outcome in evidence.ended_calls():
+        if call.acts or (call.may_act and outcome.status == "failed"):
+            yield turn, call, outcome
+
+
+def _shared_arguments(call: Call, other: Call) -> int:
+    return sum(1 for key, value in call.input.items() if other.input.get(key) == value)
+
+
+def _argument_names(call: Call) -> set[str]:
+    text = json.dumps(call.input, ensure_ascii=False, default=str)
+    return {*specifics_of(text), *figures_of(text)}
+
+
+def _effect_text(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str, str]]) -> str:
+    """Return a call with its receipt in one line, without the marks of JSON."""
+    arguments = ", ".join(f"{key}={_plain(value, ARGUMENT_CHARACTERS)}" for key, value in call.input.items())
+    head = f"{call.name} {_cut(arguments, ARGUMENTS_CHARACTERS)}".strip()
+    given = {_plain(value, ARGUMENT_CHARACTERS) for value in call.input.values()}
+    kept = call.use.keep_fields if call.use is not None else ()
+    news = [one for one in fields if one[0] in kept or one[1] == "true" or not (one in shown or one[1] in given)]
+    news = news or list(fields[:1])
+    news.sort(key=lambda one: one[0] not in kept)
+    text = ", ".join(f"{key}: {value}" if key else value for key, value in news) if fields else call.text
+    receipt = _cut(" ".join(text.split()), RECEIPT_CHARACTERS)
+    return f"{head} → {receipt}" if receipt else head
+
+
+def _fields(text: str) -> list[tuple[str, str]]:
+    """Return the fields of a result that is JSON, nested ones too, each with its value; none of another result."""
+    try:
+        parsed = json.loads(text) if text.lstrip()[:1] in ("{", "[") and len(text) <= MOST_PARSED else None
+    except (ValueError, RecursionError):
+        return []
+    return list(_leaves("", parsed)) if parsed is not None else []
+
+
+def _leaves(key: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for name, own in value.items():
+            yield from _leaves(str(name), own)
+    elif isinstance(value, list):
+        for own in value:
+            yield from _leaves(key, own)
+    else:
+        yield key, _plain(value, ARGUMENT_CHARACTERS)
+
+
+def _plain(value: object, most: int) -> str:
+    """Return a value of JSON as words: ``id: 7, total: 12.5``."""
+    if isinstance(value, Mapping):
+        text = ", ".join(f"{key}: {_plain(own, most)}" for key, own in value.items())
+    elif isinstance(value, str):
+        text = " ".join(value.split())
+    elif isinstance(value, Sequence):
+        text = ", ".join(_plain(own, most) for own in value)
+    else:
+        text = json.dumps(value)
+    return _cut(text, most)
+
+
+def _cut(text: str, most: int) -> str:
+    """Return `text` up to a blank before `most` characters, with a mark where it is cut."""
+    return text if len(text) <= most else (text[:most].rpartition(" ")[0] or text[: most - 1]) + "…"
+
+
+def open_calls(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Return the turn and the words of each call outside of the live tail that runs on, or that nobody has answered."""
+    running: dict[str, tuple[str, str]] = {}
+    for turn, call, outcome in evidence.ended_calls():
+        if outcome.status in ("running", "unanswered") and not turn.turn.live:
+            running[call_head(call, evidence.root)] = (
+                turn.turn.id,
+                f"{call_head(call, evidence.root)}: {outcome.status}",
+            )
+    yield from running.values()
+
+
+def unanswered_questions(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Return the turn and the words of the question with which the agent ended, if the user has not spoken since."""
+    for turn in reversed(evidence.turns.values()):
+        if turn.user_lines:
+            return
+        asked = [line.text.strip() for line in turn.lines.of_part("assistant") if is_question(line.text)]
+        if turn.turn.kind == "assistant" and asked and not turn.turn.live:
+            yield turn.turn.id, asked[-1]
+            return
