@@ -27,8 +27,8 @@ from planner.prices import switch_dollars, switch_money
 from planner.reading.history import History
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
-from planner.relevance.relevance import WORD_MARK
 from planner.relevance.ranking import one_line
+from planner.relevance.relevance import WORD_MARK
 from planner.rules import decisions_in
 
 __all__ = ["forecast", "in_sight", "receipt", "receipt_of_foreign"]
@@ -303,7 +303,11 @@ def _names(analysis: Analysis) -> Iterator[_Item]:
     for turn_id, turn in evidence.turns.items():
         for text in turn.lines.texts:
             for name in set(chain.from_iterable(relevance.names[turn_id][text.first : text.stop])):
-                if name[0] != WORD_MARK and first.setdefault(name, turn_id) != turn_id and text.part in ("assistant", "call"):
+                if (
+                    name[0] != WORD_MARK
+                    and first.setdefault(name, turn_id) != turn_id
+                    and text.part in ("assistant", "call")
+                ):
                     again[name] = turn_id
     keys = {key for _, call, _ in evidence.ended_calls() for key in call.input}
     likely = sorted(again.keys() - keys, key=lambda name: (-relevance.weights[name], name))

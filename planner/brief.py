@@ -41,7 +41,17 @@ HEADINGS: tuple[Heading, ...] = get_args(Heading)
 """In the order of the page: what the user wants, how the work is going, what was done to the world outside, what failed
 and why, what was decided, what was learned, what runs or waits for an answer, what the agent noted
 down itself, what is left."""
-GIVE_WAY: tuple[Heading, ...] = ("FACTS", "DECISIONS", "STATE", "NEXT", "PENDING", "NOTES", "EFFECTS", "FAILED", "REQUEST")
+GIVE_WAY: tuple[Heading, ...] = (
+    "FACTS",
+    "DECISIONS",
+    "STATE",
+    "NEXT",
+    "PENDING",
+    "NOTES",
+    "EFFECTS",
+    "FAILED",
+    "REQUEST",
+)
 """Headings whose last statements go first when the page is too long, in this order."""
 EFFECTS_SHARE = 0.25
 """Share of the room for the page that the record of effects may take; of more the newest stay."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from applier.store import open_store
 from applier.view import apply, preview
 from planner import CompactionPlan, plan_compaction, read_history
+from planner.placeholders import history_key
 from tests.viewed import plan_of, refused, removed
 
 RATIOS = (0.5, 0.25, 0.1)
