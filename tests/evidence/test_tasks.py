@@ -53,8 +53,7 @@ def history_of(*calls):
 
 
 def carried(messages):
-    tracker = HistoryTracker(COUNTER)
-    tracker.take(messages)
+    tracker, _ = HistoryTracker(COUNTER).taken(messages)
     return "\n".join(open_lists(tracker))
 
 
