@@ -216,9 +216,8 @@ def _is_random(part: str) -> bool:
     least = _LEAST_RANDOM if is_mixed else _LEAST_PLAIN
     if len(part) < least or not (has_digit or is_mixed) or part.isdigit():
         return False
-    return sum(map(len, _SPOKEN_PARTS.findall(part))) <= len(part) * (
-        0.4 if not has_digit else 0.7 if is_mixed else 0.8
-    )
+    most = 0.4 if not has_digit else 0.8 if not is_mixed else 0.7 if len(part) < 2 * _LEAST_RANDOM else 0.85
+    return sum(map(len, _SPOKEN_PARTS.findall(part))) <= len(part) * most
 
 
 _OFTEN = 1_000
