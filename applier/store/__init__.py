@@ -1,4 +1,4 @@
-"""Where originals, plans, facts, events and session states live; see `Store` for what it promises."""
+"""The store of originals, plans, facts, events and session states; `Store` lists its guarantees."""
 
 from applier.store.backend import Backend
 from applier.store.opening import REDACT_VARIABLE, STORE_VARIABLE, default_path, open_store, store_file

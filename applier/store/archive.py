@@ -1,8 +1,8 @@
-"""A store's records in one file: a backup of all of them, or one conversation, which another store takes in.
+"""A store's records in one file: a backup of all of them, or one conversation for another store.
 
-The file is SQLite's, with the table that a store has: its owner's alone, whole or not there. A conversation's file is
-a stranger's until it was checked: every digest is computed anew, and of its states only those are taken that a
-conversation needs, so that nothing in it approves or admits anything.
+The file is an SQLite file with a store's table, readable by its owner alone, whole or not there. A conversation's file
+counts as a stranger's: every digest is recomputed, and only states that a conversation needs are imported, so that
+nothing in it approves or admits anything.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from planner.reading.messages import message_digest, to_json
 __all__ = ["back_up", "export_conversation", "import_records"]
 
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
-"""What begins the names of the states that come with a conversation: where it stands, where it worked, its views."""
+"""Prefixes of the states that a conversation carries: its session, its folder, its views."""
 _LARGEST_BYTES = 64 * 2**20
 """Most bytes of one record's content: twice what the Messages API takes as a request."""
 _MOST_BYTES = {"history": 2**14, "order": 2**7, "fact": 2**20}
@@ -68,11 +68,13 @@ _SEAL = "seal"
 
 
 def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write all of `store`, as it stands at one moment, to the new file `path`: a store's file, to be named as one, or
-    taken in by another store. Who writes to the store meanwhile waits for nothing where that is a file.
+    """Write all of `store`, as of one moment, to the new file `path`, which is itself a store and can be imported by
+    another.
+
+    Writers of a store in a file need not wait meanwhile.
 
     Raises:
-        StoreError: the file is there already and is not to `overwrite`; or it cannot be written.
+        StoreError: the file exists and is not to `overwrite`, or it cannot be written.
     """
     _write(store, Path(path), lambda backend: backend.keys(""), overwrite)
 
@@ -104,7 +106,7 @@ def _keys_of(backend: Backend, history_key: str) -> list[str]:
 
 
 def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]], overwrite: bool) -> None:
-    """Copy records into a store in a private folder beside `path`, then put its file in place at once."""
+    """Copy records into a store in a private folder beside `path`, then move its file into place in one step."""
     _refuse_taken(store, path, overwrite)
     try:
         folder = tempfile.mkdtemp(prefix=f".{path.name[:100]}.", dir=path.absolute().parent)
@@ -145,10 +147,10 @@ def _add_to(seal: hashlib._Hash, records: Mapping[str, bytes]) -> None:
 
 
 class _Archive(SqliteBackend):
-    """The file that is taken in: only read, and no SQL that stands in it is run."""
+    """Archive that is imported: only read, and no SQL in it is run."""
 
     def connect(self) -> sqlite3.Connection:
-        """See `SqlBackend.connect`."""
+        """Connect; see `SqlBackend.connect`."""
         alone = "" if Path(f"{self._path}-wal").exists() else "&immutable=1"
         connection = sqlite3.connect(
             f"{self._path.as_uri()}?mode=ro{alone}", uri=True, isolation_level=None, check_same_thread=False
@@ -166,14 +168,14 @@ class _Archive(SqliteBackend):
 
 
 def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup: bool = False) -> list[str]:
-    """Take what the file `path` holds into `store`, all of it or nothing; the keys of its histories, oldest first.
+    """Import the file `path` into `store`, all of it or nothing; return the keys of its histories, oldest first.
 
-    What `store` has already it keeps. Of a conversation's file, whoever made it, every digest has to be right, what is
-    to stay out of this store (`redact_originals`) is taken out, and states are taken only as far as a conversation
-    needs them. With `is_own_backup` all that a store held is taken, also what the person approved.
+    Records that `store` already has stay. In a conversation's file every digest must be right, secrets are removed if
+    this store wants none (`redact_originals`), and only needed states are imported. With `is_own_backup` everything is
+    imported, also approvals.
 
     Raises:
-        StoreError: it is not such a file, it is damaged, or was changed since it was written.
+        StoreError: it is no such file, is damaged, or was changed after it was written.
     """
     file = Path(path)
     if not file.is_file():
@@ -234,20 +236,20 @@ class _Import:
     archive: Backend
     is_own_backup: bool
     whole_names: WholeNames | None = None
-    """Whole names behind the short ones of an old archive."""
+    """Whole names for the short ones of an old archive."""
     messages: dict[str, str] = field(default_factory=dict)
-    """What a message is called in the store, by its digest in the archive."""
+    """Names of messages in the store, by their digests in the archive."""
     plain: dict[str, str] = field(default_factory=dict)
-    """What it says, see `message_digest`; nothing of one from which secrets were taken."""
+    """Message digests by name (see `message_digest`), empty for messages with removed secrets."""
     nodes: dict[str, Node] = field(default_factory=dict)
     """The store's node, by the digest of the archive's."""
     groups: dict[str, list[str]] = field(default_factory=dict)
-    """By what a history or a prefix says."""
+    """Histories and prefixes by their digests."""
     others: set[str] = field(default_factory=set)
     """The names of the store's histories that are not in the archive: no stranger's state may lead to one."""
 
     def done(self) -> list[str]:
-        """The keys of all histories, once everything is taken in."""
+        """Return the keys of all histories after everything is imported."""
         self._take_messages()
         self._take_nodes()
         backend, taken = self.store.backend, [self._history(one) for one in read_histories(self.archive)]
@@ -262,7 +264,7 @@ class _Import:
         return [one.key for one in taken]
 
     def _each(self, kind: str) -> Iterator[tuple[str, bytes]]:
-        """The records of a `kind` that have an order, in this."""
+        """Yield the ordered records of a `kind`."""
         for key in sorted(self.archive.keys(f"{kind}/"), key=lambda key: key.rpartition("/")[2]):
             yield key, read(self.archive, [key])[key]
 
@@ -276,7 +278,7 @@ class _Import:
             self.store.backend.add({f"message/{self.messages[digest]}": pack(own)})
 
     def _take_nodes(self) -> None:
-        """A chain is as it says unless secrets were taken out of it: then what it said before is not known."""
+        """Import the chains; a chain with removed secrets has no known digest."""
         self.nodes[""], self.groups[NOTHING.says] = NOTHING, [NOTHING.group]
         running: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
         nodes = nodes_of(self.archive.keys("node/"))

@@ -1,7 +1,7 @@
-"""What a store needs of a database: records by key, in order, and transactions. See `Store` for what is made of it.
+"""The database under a store: records by key, in order, and transactions; and their form in an SQL database.
 
-And how an SQL database has them: one table, one connection, and transactions on it, whatever thread or fork comes
-between. What differs between SQLite and PostgreSQL stands in their own modules.
+There it is one table, one connection, and transactions that work across threads and forks. Differences of SQLite and
+PostgreSQL are in their own modules.
 """
 
 from __future__ import annotations
@@ -20,34 +20,37 @@ __all__ = ["VERSION_TABLE", "Backend", "Row", "SqlBackend"]
 
 
 class Backend(ABC):
-    """Where records are: a text of ASCII characters as the key, bytes as the body.
+    """Place of records: a text of ASCII characters as the key, bytes as the body.
 
-    A backend of your own has the abstract methods; ``Store(backend)`` does the rest. Threads and processes may use it
-    at once. All but `transaction`, `flush` and `close` are called inside of a transaction, by the thread that began it.
+    A backend of your own implements the abstract methods; ``Store(backend)`` does the rest. Threads and processes may
+    use it at once. All methods but `transaction`, `flush` and `close` are called inside a transaction, by the thread
+    that began it.
     """
 
     place: str = "the store"
-    """The file or address, for error texts; holds no password."""
+    """File or address for error texts, without a password."""
 
     patience_seconds: float | None = None
     """A backend on a server breaks off what takes longer, whatever the server or the network does; None: nothing."""
 
     @abstractmethod
     def transaction(self, *, write: bool = False) -> AbstractContextManager[object]:
-        """All or nothing of what is done in the ``with`` block, which sees no other's half of one, and which nobody
-        writes beside if it is to `write`. What was written is on disk when the block ends; if it raises, nothing is.
+        """Run the ``with`` block as one transaction, which sees no half of another and, with `write`, excludes other
+        writers.
+
+        Its writes are on disk when the block ends; if it raises, nothing is written.
 
         Raises:
-            StoreError: the database could not do it; the text names the place and the cure.
+            StoreError: the database failed; the text names the place and the cure.
         """
 
     @abstractmethod
     def keys(self, prefix: str) -> list[str]:
-        """The keys that begin with `prefix`, in the order of their characters."""
+        """Return the keys with this prefix, in the order of their characters."""
 
     @abstractmethod
     def get(self, keys: Iterable[str]) -> Mapping[str, bytes]:
-        """The bodies of those of `keys` that are there."""
+        """Return the bodies of those of `keys` that exist."""
 
     @abstractmethod
     def add(self, records: Mapping[str, bytes]) -> None:
@@ -62,8 +65,9 @@ class Backend(ABC):
         """Let go of the database. The backend is not to be used afterwards."""
 
     def hold(self, name: str, seconds: float) -> AbstractContextManager[bool]:
-        """Nobody else who asks for `name` has it in the ``with`` block; False if another had it for all of `seconds`.
-        Outside of a transaction. A process that dies lets go. This one holds nobody off.
+        """Reserve `name` for the ``with`` block, outside a transaction; False if another holds it for all of `seconds`.
+
+        A process that dies releases it. This default reserves nothing.
 
         Raises:
             StoreError: the database could not be asked.
@@ -71,7 +75,7 @@ class Backend(ABC):
         return nullcontext(bool(name) and seconds >= 0)
 
     def damages(self) -> list[str]:
-        """What the database itself finds wrong with its files."""
+        """Return the problems that the database reports about its files."""
         return []
 
     def flush(self) -> list[str]:
@@ -79,41 +83,41 @@ class Backend(ABC):
         return []
 
     def file_bytes(self) -> int:
-        """Bytes on disk, free pages within the files included."""
+        """Return the bytes on disk, including free pages within the files."""
         return 0
 
 
 Row = tuple[Any, ...]
 
 VERSION_TABLE = "compactor_schema"
-"""Stands in every database of a store, and says which format it has."""
+"""Table in every store's database with the version of its format."""
 MAX_PARAMETERS = 500
 """Values in one statement; SQLite before 3.32 takes 999."""
 FORK_SECONDS = 2.0
-"""How long a fork waits for a transaction of another thread; they take milliseconds."""
+"""Time that a fork waits for a transaction of another thread, which takes milliseconds."""
 
 
 class SqlBackend(Backend):
-    """A connection that threads share, one transaction at a time for each place in a process.
+    """Connection that threads share, one transaction at a time for each place in a process.
 
-    Closed while the process forks: neither SQLite nor PostgreSQL has connections that survive it ("How To
-    Corrupt An SQLite Database File", 2.6). A transaction that does not end in time goes on in the parent; the
-    child gets a connection of its own.
+    It is closed while the process forks: connections of SQLite and PostgreSQL do not survive that ("How To Corrupt An
+    SQLite Database File", 2.6). A transaction that does not end in time continues in the parent; the child gets its own
+    connection.
     """
 
     placeholder: ClassVar[str]
     begin_read: ClassVar[str]
     begin_write: ClassVar[str]
-    """Starts a transaction that no other process writes beside."""
+    """Statement that starts a transaction without other writers."""
     tables_sql: ClassVar[str]
     """Gives the names of all tables that are there."""
     size_sql: ClassVar[str]
     """Gives the bytes used on disk."""
     errors: ClassVar[tuple[type[Exception], ...]]
-    """What the driver raises."""
+    """Errors that the driver raises."""
 
     def __init__(self, place: str) -> None:
-        """Connect at the first transaction."""
+        """Store the place; the first transaction connects."""
         self.place = place
         self.connection: Any = None
         _locks.setdefault(place, threading.Lock())
@@ -121,11 +125,11 @@ class SqlBackend(Backend):
 
     @abstractmethod
     def connect(self) -> Any:
-        """A new DB-API connection in autocommit mode."""
+        """Return a new DB-API connection in autocommit mode."""
 
     @abstractmethod
     def explain(self, error: Exception) -> StoreError:
-        """What the driver raised, as an error that names the place and the cure."""
+        """Return the driver's error as one that names the place and the cure."""
 
     @abstractmethod
     def create(self) -> None:
@@ -133,7 +137,7 @@ class SqlBackend(Backend):
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[None]:
-        """See `Backend.transaction`. Not to be nested."""
+        """Run a transaction; see `Backend.transaction`. Do not nest."""
         with self._connected():
             process = os.getpid()
             try:
@@ -149,7 +153,7 @@ class SqlBackend(Backend):
                 raise
 
     def first(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """`rows` of the first statement in a while: a server that was started anew meanwhile is asked once more."""
+        """Run the first statement after a while; ask a restarted server once more."""
         try:
             return self.rows(sql, values)
         except self.errors:
@@ -159,10 +163,10 @@ class SqlBackend(Backend):
         return self.rows(sql, values)
 
     def rows(self, sql: str, values: Sequence[object] = (), *, types: tuple[type, ...] = ()) -> list[Row]:
-        """Run one statement with ``?`` for each value; what it returns, if anything.
+        """Run one statement with ``?`` for each value, and return its rows.
 
         Raises:
-            StoreDamaged: a column has another type than `types` says: SQLite gives back what a damaged file holds.
+            StoreDamaged: a column has another type than in `types`, as SQLite returns from a damaged file.
         """
         cursor = self.connection.execute(sql.replace("?", self.placeholder), values)
         rows = list(cursor.fetchall()) if cursor.description else []
@@ -171,12 +175,12 @@ class SqlBackend(Backend):
         return rows
 
     def keys(self, prefix: str) -> list[str]:
-        """See `Backend.keys`."""
+        """Return keys; see `Backend.keys`."""
         sql = "SELECT key FROM records WHERE key >= ? AND key < ? ORDER BY key"
         return [row[0] for row in self.rows(sql, (prefix, f"{prefix}\x7f"), types=(str,))]
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """See `Backend.get`."""
+        """Return bodies; see `Backend.get`."""
         wanted = list(keys)
         bodies: dict[str, bytes] = {}
         for start in range(0, len(wanted), MAX_PARAMETERS):
@@ -186,11 +190,11 @@ class SqlBackend(Backend):
         return bodies
 
     def add(self, records: Mapping[str, bytes]) -> None:
-        """See `Backend.add`."""
+        """Add records; see `Backend.add`."""
         self._each("INSERT INTO records VALUES (?, ?) ON CONFLICT DO NOTHING", list(records.items()))
 
     def remove(self, keys: Iterable[str]) -> None:
-        """See `Backend.remove`."""
+        """Remove records; see `Backend.remove`."""
         self._each("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
 
     def _each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
@@ -198,11 +202,11 @@ class SqlBackend(Backend):
             self.connection.cursor().executemany(sql.replace("?", self.placeholder), rows)
 
     def file_bytes(self) -> int:
-        """See `Backend.file_bytes`."""
+        """Return the size; see `Backend.file_bytes`."""
         return int(self.rows(self.size_sql)[0][0])
 
     def close(self) -> None:
-        """See `Backend.close`; a later transaction opens a new connection."""
+        """Close the connection; a later transaction opens a new one."""
         with _locks[self.place]:
             self.disconnect()
 
@@ -229,7 +233,7 @@ class SqlBackend(Backend):
 
 _backends: weakref.WeakSet[SqlBackend] = weakref.WeakSet()
 _locks: dict[str, threading.Lock] = {}
-"""By place: SQLite before 3.51.3 can corrupt a file when several connections write and checkpoint at once."""
+"""Locks by place: SQLite before 3.51.3 can corrupt a file when several connections write and checkpoint at once."""
 _held: list[threading.Lock] = []
 """While the process forks."""
 _of_parent: list[Any] = []

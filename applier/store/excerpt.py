@@ -24,25 +24,25 @@ __all__ = ["Match", "Restored", "SearchResult", "find_matches", "restored_part"]
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
 """Around each line of one turn that matches; and where more than `FEW_LINES` do."""
 FEW_LINES, BEST_LINES = 3, 8
-"""So many lines that match are few; and so many of those found word by word are shown, the others named."""
+"""Number of matches that count as few, and number of matches by words that are shown; the others are listed."""
 LOGIC_LINES = 6
-"""Behind a line where something is defined or that stands within a call, if few match: what it does stands below."""
+"""Lines shown after a definition or a line inside a call, if there are few matches."""
 NEAR_LINES = 1
 """Around each line that a search of all turns shows."""
 NEAR_CHARACTERS = 100
-"""Of a line beside one that matches an excerpt shows so much."""
+"""Characters shown of a line next to a match."""
 SHOWN_LINES, EXCERPT_CHARACTERS = 3, 400
-"""So many matching lines of one turn are worth showing beside other turns, with those around them; fewer where that is
-longer than so many characters: what was found goes on in the next line, and bare lines are asked for again."""
+"""Matching lines of one turn that are shown among other turns, with their neighbours; fewer if they are longer than
+these characters."""
 RESULT_OF = "result of "
-"""How a line begins that says whose result stands below; lines of the result begin with their numbers."""
+"""Beginning of a line that names the call of the following result; lines of the result begin with their numbers."""
 MOST_NAMED = 5
-"""Of other lines that match so many ranges are named."""
+"""Number of ranges listed for other matching lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What stands behind a reference: all of a turn, a range of its lines, or the lines that match a search."""
+    """Content of a reference: a whole turn, a range of its lines, or the lines that match a search."""
 
     reference: str
     """The full reference: the whole key of the history and ``:t12``."""
@@ -51,28 +51,28 @@ class Restored:
     text: str
     """The text that was asked for; of a search the lines that match, numbered, with some around each."""
     blocks: tuple[Block, ...] = ()
-    """The same as content of a ``tool_result``: `text`, with the images and documents where they stand in it."""
+    """Same content as for a ``tool_result``: `text` with the images and documents at their places."""
     lines: tuple[int, int] = (0, 0)
     """The first and the last line that `text` goes over, in the numbering of `planner.reading.lines.turn_lines`;
     zeros if it has none."""
     total_lines: int = 0
-    """How many lines the turn has."""
+    """Number of lines of the turn."""
     next_line: int | None = None
-    """Where to go on if `text` is not all that was asked for."""
+    """Line to continue with if `text` is not everything."""
     matches: tuple[int, ...] = ()
     """With a search: the numbers of the lines that match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A turn that holds what was searched for."""
+    """Turn that matches a search."""
 
     turn_id: str
     lines: tuple[int, ...]
     """Numbers of all its lines that match, in the numbering of `planner.reading.lines.turn_lines`."""
     excerpt: str
-    """The best of these, numbered, best first, with the line before and behind each, which are cut where long;
-    names others that match and, where calls ran at once, the call of a result and the result of a call."""
+    """Best matching lines, numbered, best first, each with its cut neighbours; lists other matches and, for parallel
+    calls, the call of a result and the result of a call."""
     best: str
     """The best of these alone, with its number."""
 
@@ -83,9 +83,9 @@ class SearchResult:
 
     matches: tuple[Match, ...]
     turns: int
-    """How many turns match; more than there are `matches` where a limit cut."""
+    """Number of matching turns; larger than the number of `matches` if a limit cut them."""
     by_words: bool = False
-    """True if the text stands nowhere and matches nothing as a pattern: these hold some of its words."""
+    """True if the text occurs nowhere, also not as a pattern: the matches contain some of its words."""
 
 
 class Searched(NamedTuple):
@@ -93,7 +93,7 @@ class Searched(NamedTuple):
 
     lines: Sequence[Line]
     calls: Mapping[int, int]
-    """By the number of a call's block and of its result's: that of the call."""
+    """Number of the call's block, by the number of that block and of its result's."""
 
 
 def restored_part(
@@ -105,11 +105,11 @@ def restored_part(
     max_characters: int | None = None,
     by_words: bool = True,
 ) -> Restored:
-    """The turn that `messages` are, or the part of it that `Store.restore` was asked for; without `by_words` what is
-    searched for has to stand there, or to match as a pattern.
+    """Return the turn `messages`, or the part that `Store.restore` was asked for; without `by_words` only literal or
+    pattern matches count.
 
     Raises:
-        ReferenceNotFound: it has no such lines, or none of them matches.
+        ReferenceNotFound: the turn has no such lines, or none of them matches.
     """
     history = read_history(messages)
     turn = Turn("t1", 0, len(messages), "other", "", False)
@@ -142,7 +142,7 @@ def _span(lines: Sequence[Line]) -> tuple[int, int]:
 
 
 def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
-    """How many of `texts` the size allows, each with the end of its line; one at least."""
+    """Return how many of `texts` fit, each with a line feed, at least one."""
     if max_characters is None:
         return len(texts)
     ends = list(accumulate(len(text) + 1 for text in texts))
@@ -150,7 +150,7 @@ def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
 
 
 def _content(history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
-    """The lines of `page` as text blocks, with each image and document behind the text it follows."""
+    """Yield the lines of `page` as text blocks, with each image and document after the text it follows."""
     owners = [line.block for line in every]
     first, last = _span(page)
     shown = first - 1
@@ -170,7 +170,7 @@ def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
 
 
 def _media(block: Block) -> Iterator[Block]:
-    """`block` if a reader cannot have it as text; or those in it. Cache marks belong to the request they were in."""
+    """Yield `block`, or the blocks in it, that a reader cannot have as text, without cache marks."""
     source = block.get("source")
     if block["type"] in ("image", "document") and isinstance(source, dict) and source.get("type") != "text":
         yield {key: value for key, value in block.items() if key != "cache_control"}
@@ -182,7 +182,7 @@ def _media(block: Block) -> Iterator[Block]:
 
 
 def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tuple[int, str]]:
-    """The lines of `part` that match, each text with a line number: all of them, or word by word the best."""
+    """Return the matching lines of `part` with their numbers: all of them, or the best by words."""
     wanted = hits.best[:BEST_LINES] if hits.by_words else hits.lines
     few = len(wanted) <= FEW_LINES
     near = _near(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
@@ -191,7 +191,7 @@ def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tu
 
 
 def _near(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[int]:
-    """The numbers of `hits` and of the lines around them; where several calls ran at once, of the same block only."""
+    """Return the numbers of `hits` and of their neighbours; for parallel calls within the same block only."""
     parallel = _parallel(turn)
     near: set[int] = set()
     for number in hits:
@@ -209,10 +209,10 @@ def _parallel(turn: Searched) -> bool:
 
 
 def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[tuple[int, str]]]:
-    """The lines `hits` as ``12: text`` and those near them as ``11- text``, each with its number, in runs without a
-    gap and without empty lines at their ends; of parallel calls each run says whose result it is or where it stands.
+    """Return runs of lines: matches as ``12: text`` and neighbours as ``11- text``, without empty lines at their ends.
 
-    At `most` so many characters of those near them.
+    For parallel calls each run names the call of its result, or the place of the result. Neighbours have `most`
+    characters.
     """
     wanted = set(hits)
     runs: list[list[tuple[int, str]]] = []
@@ -228,7 +228,7 @@ def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None)
 
 
 def _joined(runs: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
-    """All lines of `runs` with ``…`` between them; of those of one result the first says whose it is."""
+    """Return all lines of `runs` with ``…`` between them; the first of a result's runs names its call."""
     shown: list[tuple[int, str]] = []
     owner = ""
     for run in runs:
@@ -239,13 +239,13 @@ def _joined(runs: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
 
 
 def _shown(line: Line, hit: bool, most: int | None) -> str:
-    """``12: text`` or at `most` so much of ``11- text``, without the number that a file viewer put there."""
+    """Return ``12: text``, or the first `most` characters of ``11- text``, without a file viewer's number."""
     text = without_numbers(line.text)
     return f"{line.number}: {text}" if hit else f"{line.number}- {_clipped(text, most)}"
 
 
 def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[int]) -> list[tuple[int, str]]:
-    """The lines of one block with what leads from a result to its call and back: ``result of 3: Read path=a.py`` above,
+    """Return the lines of one block with links between call and result: ``result of 3: Read path=a.py`` above,
     ``result: 20-31`` below."""
     call = turn.calls.get(block)
     if call is None:
@@ -259,7 +259,7 @@ def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """``2-4, 9``; of many the first."""
+    """Return ranges such as ``2-4, 9``; of many the first."""
     ranges = ranges_of(numbers)
     named = ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges[:MOST_NAMED])
     others = sum(last - first + 1 for first, last in ranges[MOST_NAMED:])
@@ -267,13 +267,13 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _others(hits: Hits, shown: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Where else it matches, as a line behind those that are shown."""
+    """Return other matches as a line below the shown ones."""
     others = sorted(set(hits.lines) - {number for number, _ in shown})
     return [(shown[-1][0], f"… also {_ranges(others)}")] if others else []
 
 
 def _clipped(text: str, most: int | None) -> str:
-    """`text`, or `most` characters of it and ``…``."""
+    """Return `text`, or its first `most` characters and ``…``."""
     return text if most is None or len(text) <= most else f"{text[:most]}…"
 
 
@@ -285,7 +285,7 @@ def find_matches(
     tool: str | None = None,
     limit: int | None = None,
 ) -> SearchResult:
-    """The turns of `history` that match, see `Store.search`.
+    """Return the matching turns of `history`; see `Store.search`.
 
     Raises:
         StoreError: the pattern takes too long.
@@ -324,7 +324,7 @@ def _filtered(history: History, turn: Turn, searched: Searched, part: Part | Non
 
 
 def _calls(history: History, turn: Turn) -> Mapping[int, int]:
-    """By the number of each call's block in the turn, and of its result's: that of the call."""
+    """Return the number of each call's block by that number and by its result's."""
     by_id: dict[str, int] = {}
     calls: dict[int, int] = {}
     for index, (_, block) in enumerate(history.blocks_of(turn)):

@@ -1,8 +1,7 @@
-"""The words of all facts of a store, ranked by BM25, and which fact is of which conversation, type and time.
+"""Index of the words of all facts, ranked by BM25, with the conversation, type and time of each fact.
 
-A table in memory, like the one that `ranked` makes for one search, but kept; and in large stores as records, too, so
-that another process need not make it. What is forgotten takes all of these records with it: who asks next makes the
-table anew, from the facts that are left.
+A table in memory, like that of `ranked` for one search, but kept; in large stores also as records, for other processes.
+Forgetting removes all of these records; the next question builds the table from the remaining facts.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ __all__ = ["FactIndex", "fact_place", "forget_index", "notes_of_facts"]
 INDEXED, RECENT = "index/", "recent/"
 """The records of the table, and the keys of the facts that are not in it yet."""
 MOST_RECENT = 5_000
-"""So many facts are read for each question at most; with more the table is stored anew (at a million 90 MB)."""
+"""Most facts that each question reads one by one; beyond that the table is stored again (at a million 90 MB)."""
 PART_BYTES, READ_AT_ONCE, AT_ONCE = 1 << 20, 10_000, 200
 FIRST = 2_000
-"""So many are looked for first; who wants more than these has all the others ranked, too."""
+"""Number of facts to rank first; a question for more ranks all."""
 COMMON = 20_000
 """A word that more facts hold than these finds none of the first where other words of the question find enough; it
 ranks what they find. Of sixty questions of a million facts the best 20 are those without this rule, in a third of the
@@ -34,7 +33,7 @@ time for the longest (of the best 1,000 from 600 to all, in the middle all)."""
 
 
 def notes_of_facts(keys: Iterable[str]) -> dict[str, bytes]:
-    """The records that say that the facts with these keys are new."""
+    """Return the records that mark the facts with these keys as new."""
     return {key.replace("fact/", RECENT, 1): b"" for key in keys}
 
 
@@ -44,7 +43,7 @@ def forget_index(backend: Backend) -> None:
 
 
 def fact_place(key: str) -> str:
-    """The conversation that a fact is of, by the digits of what that says."""
+    """Return the conversation of a fact, as digits of its digest."""
     return fields(key, 3)[1]
 
 
@@ -54,7 +53,7 @@ class FactIndex:
     most_recent, first, common = MOST_RECENT, FIRST, COMMON
 
     def __init__(self, backend: Backend) -> None:
-        """Nothing was read yet."""
+        """Prepare it without reading."""
         self._backend, self._lock = backend, RLock()
         self._parts: list[str] | None = None
         self._table = sqlite3.connect(":memory:", check_same_thread=False)
@@ -62,8 +61,9 @@ class FactIndex:
     def keys(
         self, words: str, *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[list[str]]:
-        """The keys of the facts of this type, extracted since then, in these `histories`, by their keys, in parts: with
-        `words` those that hold one of them, best first, of equal ones the newest; else the newest first.
+        """Yield the keys of facts of this type, extracted since then, in these `histories`, in parts.
+
+        With `words` only those with one of them, best first and of equal ones the newest; else the newest first.
         """
         with self._lock:
             self._refresh()
@@ -78,7 +78,7 @@ class FactIndex:
                 return
 
     def _named(self, ids: Sequence[int]) -> list[str]:
-        """The keys of those of these facts that are still there."""
+        """Return the keys of those facts that still exist."""
         sql = "SELECT facts.id, name FROM facts JOIN places ON places.id = place WHERE facts.id IN "
         with self._lock:
             named = dict(self._table.execute(f"{sql}({','.join(map(str, ids))})"))
@@ -106,7 +106,7 @@ class FactIndex:
         return [one for (one,) in self._table.execute(sql, (*values, most))]
 
     def _seldom(self, terms: str) -> str:
-        """Those of `terms` that are not common, if there are others and they find enough."""
+        """Return the uncommon ones of `terms`, if they find enough."""
 
         def count(some: str) -> int:
             return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (some,)).fetchone()[0])

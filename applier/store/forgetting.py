@@ -1,4 +1,4 @@
-"""Which records of a store are one conversation, and how they leave it.
+"""The records of one conversation in a store, and how to remove them without anything that another conversation needs.
 
 With all that was made of them, and nothing that another conversation needs.
 """
@@ -55,7 +55,7 @@ class HistoryFamily:
 
 
 class Kin:
-    """Who belongs to whom in a store; read within one transaction."""
+    """Relations of the conversations in a store, read within one transaction."""
 
     def __init__(self, backend: Backend) -> None:
         """Read nodes by digest, histories by name, oldest first, and what the states name."""
@@ -74,16 +74,15 @@ class Kin:
                 self._states[name[:_INDEXED]].append((name, key))
 
     def named(self, digits: str) -> Iterator[str]:
-        """The names of the histories whose key or digest begins with `digits`."""
+        """Yield the names of the histories whose key or digest begins with `digits`."""
         near = self._digests.get(digits[:_INDEXED], ())
         return (name for digest, name in near if digest.startswith(digits))
 
     def family(
         self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
     ) -> HistoryFamily:
-        """The family of the histories `names`, without what is `known`: what they extend in whatever form it was
-        saved, and what stands beside one of them in a state or among the `mentions` of their messages.
-        """
+        """Return the family of the histories `names` without the `known`: the ones they extend, in any form, and those
+        that share a state with them or occur in the `mentions` of their messages."""
         found, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:
@@ -99,12 +98,12 @@ class Kin:
         return found
 
     def states(self, digests: Iterable[str]) -> set[str]:
-        """The keys of the states that have for a value a history with one of these digests."""
+        """Return the keys of the states with a value that names a history with one of these digests."""
         near = ((digest, self._states.get(digest[:_INDEXED], ())) for digest in digests)
         return {key for digest, named in near for digits, key in named if digest.startswith(digits)}
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
-        """The keys of the events that have such a value, and of those of the sessions that `states` are the keys of."""
+        """Return the keys of the events with such a value, and of events of the sessions in `states`."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
         shortest = {digest[:_INDEXED] for digest in digests}
@@ -122,12 +121,12 @@ SESSION_STATE = "session:"
 
 
 def names_in(content: bytes) -> set[str]:
-    """The hex digits of the histories that `content` has for a value."""
+    """Return the hex digits of the histories that are values in `content`."""
     return {name.decode() for name in _NAME.findall(content)}
 
 
 def upwards(nodes: Mapping[str, Node], digests: Iterable[str], known: Collection[str] = ()) -> set[str]:
-    """`digests` and all that stand before them in `nodes`, without what is `known`, or stands before that."""
+    """Return `digests` and all before them in `nodes`, without the `known` and those before them."""
     above: set[str] = set()
     for digest in digests:
         above.update(takewhile(lambda one: one not in above and one not in known, way_back(nodes, digest)))
@@ -176,19 +175,19 @@ def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
 
 
 def sessions_of(states: Iterable[str]) -> list[str]:
-    """The ids of the sessions that `states` are the keys of; other states are of none."""
+    """Return the ids of the sessions among `states`."""
     names = map(state_name, states)
     return [name.removeprefix(SESSION_STATE) for name in names if name.startswith(SESSION_STATE)]
 
 
 def state_name(key: str) -> str:
-    """What the state with this key is called, see `Store.set_state`."""
+    """Return the name of the state with this key; see `Store.set_state`."""
     name: str = json.loads(key.partition("/")[2])
     return name
 
 
 def plans_of_nobody(backend: Backend) -> list[str]:
-    """The digests of plans that were made for histories which are not stored: nobody knows whose they are."""
+    """Return the digests of plans for histories that are not stored, so that their owner is unknown."""
     plans = [fields(key, 3) for key in backend.keys("plan/")]
     known = {history.says for history in read_histories(backend)}
     if any(says not in known for _, says, _ in plans):

@@ -1,4 +1,4 @@
-"""What a store has of several conversations at once.
+"""Lists the conversations of a store, each once in its latest form, and their facts by type, place, time and words.
 
 The list of them, each once and as it stands last; and their facts, by type, place, time and words.
 """
@@ -33,25 +33,25 @@ __all__ = [
 ]
 
 TASK_CHARACTERS = 200
-"""Of what a user said first so much stands for a task that no plan names."""
+"""Longest task taken from the user's first words."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredConversation:
-    """A history that no other goes on from."""
+    """History that no other one continues."""
 
     history: StoredHistory
     folder: str
-    """Where it worked; empty if nobody noted it."""
+    """Folder it worked in; empty if unknown."""
     task: str
-    """Of its latest plan, or what the user said first."""
+    """Task of its latest plan, or the user's first words."""
 
 
 def conversations(store: Store) -> list[StoredConversation]:
-    """Those of `store`, the one used longest ago first.
+    """Return the conversations of `store`, the longest unused first.
 
     Raises:
-        StoreDamaged: something of one cannot be read.
+        StoreDamaged: a record cannot be read.
     """
     folders = {name.partition(":")[2]: state.get("folder", "") for name, state in store.states("origin:").items()}
     backend = store.backend
@@ -81,7 +81,7 @@ def _first_words(messages: list[Any]) -> str:
 
 
 MOST_FACTS, AT_ONCE = 1_000, 200
-"""That words find; that are read together."""
+"""Most facts found by words, and the number read together."""
 
 
 class KnownFact(NamedTuple):
@@ -90,20 +90,20 @@ class KnownFact(NamedTuple):
     history: str
     """The key of the conversation."""
     folder: str
-    """Where that worked; empty if nobody noted it."""
+    """Folder of its conversation; empty if unknown."""
     fact: ExtractedFact
 
     @property
     def reference(self) -> str:
-        """What restores the turn that the fact is from: ``h1a2b3c4d:t12``."""
+        """Reference that restores the fact's turn: ``h1a2b3c4d:t12``."""
         return f"{self.history}:{self.fact.source}"
 
 
 def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
-    """The facts of these histories and what they go on from; oldest first.
+    """Return the facts of these histories and of those they continue, oldest first.
 
     Raises:
-        ReferenceNotFound: one of the histories is not there.
+        ReferenceNotFound: a history does not exist.
     """
     return [KnownFact(key, store.origin(key)[0], fact) for key in histories for fact in store.facts(key)]
 
@@ -111,9 +111,8 @@ def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
 def known_facts(
     store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Those of all conversations, or of those that worked in `project` or below it, each once a folder: with `words`
-    the best `MOST_FACTS`, best first, else all, oldest first.
-    """
+    """Return the facts of all conversations, or of those in `project` or below it, each once a folder: with `words` the
+    best `MOST_FACTS`, best first, else all, oldest first."""
     folders: dict[str, str] = {}
     if project:
         noted = {str(one["history"]): str(one["folder"]) for one in store.states("origin:").values()}
@@ -134,7 +133,7 @@ def known_facts(
 def facts_about(
     facts: Iterable[KnownFact], *, kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Those of `facts` of this type, extracted since then; with `words` those that hold one of them, best first."""
+    """Return the facts of this type, extracted since then; with `words` those with one of them, best first."""
     some = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
     if not words.strip():
         return some
@@ -142,7 +141,7 @@ def facts_about(
 
 
 def is_within(folder: str, project: str) -> bool:
-    """True if `folder` is known and is `project`, or lies in it and in no repository of its own; links are followed."""
+    """Return True if `folder` is `project` or below it, outside other repositories; links are followed."""
     if not folder or not project:
         return False
     own, whole = (Path(os.path.realpath(place)) for place in (folder, project))

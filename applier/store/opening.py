@@ -1,4 +1,4 @@
-"""Where the store is: a file, the file of the user's state folder, or a PostgreSQL database; and its format."""
+"""Opens a store: a named file, the file in the user's state folder, or a PostgreSQL database; and checks its format."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = [
 STORE_VARIABLE = "COMPACTOR_STORE"
 """The environment variable that names the store when the caller does not."""
 REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
-"""The environment variable that says whether originals are redacted when the caller does not."""
+"""Environment variable for redacting originals, if the caller does not decide."""
 BUSY_TIMEOUT_SECONDS = 2.0
-"""How long to wait for another process; a commit takes milliseconds, and an agent's request waits with it."""
+"""Time to wait for another process; a commit takes milliseconds, and an agent's request waits for it."""
 FORMAT = 5
 """Number of the format: since 4 a store is one table of records, since 5 its keys have 128 bits."""
 
@@ -41,16 +41,17 @@ _SERVER = re.compile(
     rf"postgres(?:ql)?://(?:(?:[^@/?#%\s\0]|{_CODED})*@)?"
     rf"({_HOST}(?:,{_HOST})*(?:/[^@?#\s\0]*)?)(?:\?(?:[^@%\s\0]|{_CODED})*)?"
 )
-"""``postgresql://bob:s3%2Fcret@host/db``; not ``…bob:s3/cret@host/db``: the driver's error tells of the password."""
+"""Address of a server: ``postgresql://bob:s3%2Fcret@host/db``; not ``…bob:s3/cret@host/db``, where the driver's error
+would show the password."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/.*", re.DOTALL)
 """``sqlite:///a.db``, ``mysql://host/db``; not ``/tmp/a.db``, ``a.db``, ``C:/a.db``."""
 
 
 def default_path() -> Path:
-    """The store's file when nobody names another.
+    """Return the default file of the store.
 
     Raises:
-        StoreError: whoever runs this has no home.
+        StoreError: the user has no home folder.
     """
     try:
         path = Path(platformdirs.user_state_dir("relevance-compactor"), "store.db")
@@ -67,15 +68,15 @@ def open_store(
     busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
     redact_originals: bool | None = None,
 ) -> Store:
-    """The store at a path, ``sqlite:///path`` or ``postgresql://…``; made if it is not there.
+    """Open the store at a path, ``sqlite:///path`` or ``postgresql://…``, and make it if it does not exist.
 
-    None: what ``$COMPACTOR_STORE`` names, else `default_path`. PostgreSQL needs the extra ``postgres``. With
-    `redact_originals` (None: what ``$COMPACTOR_REDACT_ORIGINALS`` says, else not) histories and states, too, are
-    stored without secrets: what is restored then has ``[secret]`` in their places, and is not what was saved.
+    None is ``$COMPACTOR_STORE``, else `default_path`. PostgreSQL needs the extra ``postgres``. With `redact_originals`
+    (None: as in ``$COMPACTOR_REDACT_ORIGINALS``, else not) histories and states are stored without secrets, too;
+    restored content then has ``[secret]`` in their places.
 
     Raises:
-        StoreError: it cannot be made or opened, belongs to another program, or to a newer version; or the variable
-            says neither yes nor no.
+        StoreError: it cannot be made or opened, belongs to another program or a newer version, or the variable is
+            neither yes nor no.
     """
     redacts = _redacts() if redact_originals is None else redact_originals
     name = _name(url_or_path)
@@ -97,10 +98,10 @@ def open_store(
 
 
 def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None:
-    """The file of the store that `open_store` would open; None for one on a server.
+    """Return the file of the store that `open_store` would open; None for one on a server.
 
     Raises:
-        StoreError: the name is none.
+        StoreError: the name is not valid.
     """
     name = _name(url_or_path)
     if _SERVER.fullmatch(name):
@@ -121,10 +122,10 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
 
 
 def store_place(url_or_path: str | os.PathLike[str] | None = None) -> str:
-    """The store's file or server, as anybody may read it: without user and password.
+    """Return the store's file or server without user and password.
 
     Raises:
-        StoreError: the name is none.
+        StoreError: the name is not valid.
     """
     name = _name(url_or_path)
     server = _SERVER.fullmatch(name)
@@ -172,7 +173,7 @@ def check_format(backend: SqlBackend) -> int:
 
 
 def _version(backend: SqlBackend) -> int:
-    """The format of the tables that are there; 0 where there is none yet."""
+    """Return the format of the existing tables; 0 without any."""
     tables = {row[0] for row in backend.rows(backend.tables_sql)}
     if not tables:
         return 0

@@ -24,12 +24,12 @@ __all__ = ["PostgresBackend"]
 
 SCHEMA = "compactor"
 _WRITER_LOCK = 0x636F6D70
-"""Names the lock that one writer at a time holds, so that a save and a `forget` never cross."""
+"""Name of the lock of the one writer, so that a save and a `forget` never cross."""
 _POLL_SECONDS = 0.02
 _NOTICES_LOSS = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
-"""After 25 seconds the server takes back what a process holds that the network has cut off."""
+"""Settings by which the server takes back, after 25 seconds, the locks of a process that the network has cut off."""
 _REST_SECONDS = 3.0
-"""After the server has not answered in time, it is not asked for so long: whoever waits goes on without it at once."""
+"""Time for which a server that did not answer is not asked again, so that callers continue at once."""
 
 
 class PostgresBackend(SqlBackend):
@@ -46,14 +46,14 @@ class PostgresBackend(SqlBackend):
     errors = (psycopg.Error,)
 
     def __init__(self, url: str, place: str, busy_timeout_seconds: float) -> None:
-        """Use the database at `url`, called `place`, waiting up to `busy_timeout_seconds` for other processes."""
+        """Prepare the database at `url`, called `place`, with a wait of `busy_timeout_seconds` for other processes."""
         super().__init__(place)
         self._url = url
         self._timeout = busy_timeout_seconds
         self._rests_until = 0.0
 
     def connect(self) -> psycopg.Connection[Any]:
-        """See `SqlBackend.connect`."""
+        """Connect; see `SqlBackend.connect`."""
         if time.monotonic() < self._rests_until:
             raise psycopg.OperationalError("the server did not answer a moment ago")
         try:
@@ -67,7 +67,7 @@ class PostgresBackend(SqlBackend):
 
     @contextmanager
     def hold(self, name: str, seconds: float) -> Iterator[bool]:
-        """See `Backend.hold`; by an advisory lock of the connection, which the server takes back when that is gone."""
+        """Reserve a name; see `Backend.hold`. An advisory lock of the connection, which ends with it."""
         number = int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)
         until = time.monotonic() + seconds
         while not (is_held := self._answer("pg_try_advisory_lock", number)) and time.monotonic() < until:
@@ -103,22 +103,21 @@ class PostgresBackend(SqlBackend):
             wire.shutdown(socket.SHUT_RDWR)
 
     def explain(self, error: Exception) -> StoreError:
-        """See `SqlBackend.explain`."""
+        """Explain an error; see `SqlBackend.explain`."""
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return StoreError(f"{self.place}: another process is writing to it and did not finish in time; try again")
         kind = StoreDamaged if isinstance(error, psycopg.errors.DataCorrupted) else StoreError
         return kind(f"{self.place}: {' '.join(str(error).split()) or type(error).__name__}")
 
     def create(self) -> None:
-        """See `SqlBackend.create`. Keys stand in the order of their characters, and the server's planner keeps no
-        samples of what is stored: they would outlive what is forgotten.
-        """
+        """Make the table; see `SqlBackend.create`. Keys are ordered by their characters, and the server keeps no
+        samples of the content, which would outlive it."""
         self.rows(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         self.rows('CREATE TABLE records (key TEXT COLLATE "C" PRIMARY KEY, body BYTEA NOT NULL)')
         self.rows("ALTER TABLE records ALTER COLUMN key SET STATISTICS 0, ALTER COLUMN body SET STATISTICS 0")
 
     def flush(self) -> list[str]:
-        """Write the table anew without what was deleted; the server's logs are not the store's to change."""
+        """Rewrite the table without deleted content; the server's logs belong to the server."""
         left = [
             f"{self.place}: the server's write-ahead log, its replicas and backups keep what was deleted for a while"
         ]

@@ -1,5 +1,5 @@
-"""What stands in a backend, under which key: each record sealed with its digest; a history as a chain of nodes, each
-one message and everything before it.
+"""The records of a backend by key, each sealed with its digest; a history is a chain of nodes, each of one message and
+everything before it.
 
 ====================================================  ==================================================
 key                                                   body
@@ -70,13 +70,13 @@ __all__ = [
 ]
 
 NOTED_SECONDS = 3600.0
-"""The use of a history is noted when the last note of it is so old."""
+"""Least time between two notes of a history's last use."""
 EMPTY_HISTORY = hashlib.sha256(b"").hexdigest()
-"""What an empty history says."""
+"""Digest of an empty history."""
 
 _LEVEL = 6
-"""Of zstd: on 51 real sessions 4 % less bytes than at 3, the usual one, and 2 % less than zlib's level 4 in the same
-time; it is read back in half of zlib's."""
+"""Level of zstd: on 51 real sessions 4 % fewer bytes than at the usual 3, and 2 % fewer than zlib's level 4 in the same
+time; it is read in half of zlib's time."""
 _WORTH = 0.9
 """Compressed content is kept only below this share of its size."""
 _SHORT = 256
@@ -91,7 +91,7 @@ _AT_ONCE = 500
 
 
 def encode(value: object, place: str) -> bytes:
-    """`value` as the JSON that ``json.dumps`` makes of it: key order, floats and lone surrogates kept.
+    """Return `value` as the JSON of ``json.dumps``, with key order, floats and lone surrogates.
 
     Raises:
         StoreError: `value` is not JSON data; the text names `place`.
@@ -117,21 +117,21 @@ def count_values(raw: bytes, most: int) -> int:
 
 
 def digest_of(content: bytes) -> str:
-    """The 64 hex digits that name `content`."""
+    """Return the 64 hex digits of the digest of `content`."""
     return hashlib.sha256(content).hexdigest()
 
 
 def pack(content: bytes) -> bytes:
-    """The body that `content` is stored as: its digest, and it, compressed when that pays."""
+    """Return the stored body of `content`: its digest, and the content, compressed if that pays."""
     packed = zstandard.compress(content, _LEVEL) if len(content) >= _SHORT else content
     return hashlib.sha256(content).digest() + (packed if len(packed) < len(content) * _WORTH else content)
 
 
 def unpack(body: bytes, place: str) -> bytes:
-    """The content stored as `body`.
+    """Return the content stored as `body`.
 
     Raises:
-        StoreDamaged: it does not match its digest; the text names `place`.
+        StoreDamaged: the content does not match its digest; the text names `place`.
     """
     digest, packed = body[:32], body[32:]
     try:
@@ -147,7 +147,7 @@ def unpacked_bytes(body: bytes) -> int:
     """Return how many bytes `unpack` makes of `body`, without making them.
 
     Raises:
-        StoreDamaged: it does not say.
+        StoreDamaged: the body has no size.
     """
     packed = body[32:]
     if packed[:1] == b"x":
@@ -164,17 +164,17 @@ def unpacked_bytes(body: bytes) -> int:
 
 
 def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
-    """The content of those of `keys` that are there, in their order.
+    """Return the content of those of `keys` that exist, in their order.
 
     Raises:
-        StoreDamaged: one does not match its digest, or is another's.
+        StoreDamaged: a content does not match its digest, or has another's.
     """
     bodies = backend.get(keys)
     return {key: _checked(key, bodies[key]) for key in keys if key in bodies}
 
 
 def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    """`keys` in parts of which each is read at once."""
+    """Yield `keys` in parts that are read together."""
     return (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
 
 
@@ -187,10 +187,10 @@ def _checked(key: str, body: bytes) -> bytes:
 
 
 def fields(key: str, count: int) -> list[str]:
-    """What the `count` parts of `key` behind its kind say.
+    """Return the `count` fields of `key` after its kind.
 
     Raises:
-        StoreDamaged: it has more or less of them.
+        StoreDamaged: it has more or fewer of them.
     """
     parts = key.split("/")[1:]
     if len(parts) != count:
@@ -203,7 +203,7 @@ def _no_record(key: str) -> StoreDamaged:
 
 
 def order_of(key: str) -> int:
-    """Where the record with this key stands among those that have an order: a session's name may have strokes.
+    """Return the order of the record with this key, from its end, since a session's name may contain slashes.
 
     Raises:
         StoreDamaged: its end is no number.
@@ -215,9 +215,7 @@ def order_of(key: str) -> int:
 
 
 def next_order(backend: Backend, count: int = 1) -> str:
-    """Where the next record stands among those that have an order: behind all that were written before; of `count`
-    records the first.
-    """
+    """Return the next order, after all earlier records; the first of `count` orders."""
     last = sum(json.loads(content) for content in read(backend, ["order"]).values())
     backend.remove(["order"])
     backend.add({"order": pack(encode(last + count, "order"))})
@@ -225,7 +223,7 @@ def next_order(backend: Backend, count: int = 1) -> str:
 
 
 def add_in_order(backend: Backend, placed: Iterable[tuple[str, bytes]]) -> list[str]:
-    """Store each content behind what stands at its place, unless that has the same; the keys of what is new."""
+    """Store each content after those at its place, unless they include it; return the keys of new ones."""
     known: dict[str, set[bytes]] = {}
     new: list[tuple[str, bytes]] = []
     for place, content in placed:
@@ -244,7 +242,7 @@ class Node(NamedTuple):
     """One message of a history, and all before it."""
 
     group: str
-    """That of the node before it unless `position` begins one; then so much of what it says."""
+    """Group of the previous node unless `position` begins one; then the first digits of its digest."""
     position: int
     """1 for the first message."""
     turn: int
@@ -258,17 +256,17 @@ class Node(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What names it."""
+        """Digest that names the node."""
         parts = bytes.fromhex(self.parent + self.message + self.says)
         return digest_of(parts + f"{self.position}:{self.turn}".encode())
 
     @property
     def key(self) -> str:
-        """That of its record."""
+        """Key of its record."""
         return "/".join(("node", *map(str, self)))
 
     def behind(self, before: Node) -> Node:
-        """It with the place that it has behind `before`."""
+        """Return the node with its place after `before`."""
         position = before.position + 1
         group = before.group if position & before.position else self.says[:_GROUP_DIGITS]
         return self._replace(group=group, position=position, parent=before.digest if before.position else "")
@@ -284,21 +282,21 @@ class StoredHistory:
     """One history that was saved; a longer one saved later is another, though their messages are shared."""
 
     name: str
-    """The digest that its key is made of: what it says, or its tip where another form of it was saved before."""
+    """Digest of its key: that of the history, or of its exact form if another form was saved before."""
     order: str
     """Later ones have a greater one."""
     says: str
     """The hex digits of its digest."""
     tip: str
-    """The digest of its last node, which stands for its exact form; empty if it has none."""
+    """Digest of the last node, which identifies its exact form; empty without nodes."""
     groups: list[str]
-    """Those of its nodes, in order; of an empty history one without nodes."""
+    """Groups of its nodes, in order; one group without nodes for an empty history."""
     messages: int
     turns: int
     used: float = 0.0
-    """When it was saved last, restored from or gone on with, to an hour: seconds since the epoch, 0 if not noted."""
+    """Time of the last save, restore or continuation, to an hour: seconds since the epoch, 0 if unknown."""
     size_bytes: int = 0
-    """Of its messages, as JSON; shared and packed they take less."""
+    """Bytes of its messages as JSON; shared and packed they take less."""
 
     @property
     def key(self) -> str:
@@ -312,7 +310,7 @@ class StoredHistory:
 
 
 def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
-    """The nodes of `history`, whose messages are stored as `contents`."""
+    """Return the nodes of `history`, whose messages are stored as `contents`."""
     turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)]
     nodes = [NOTHING]
     for turn, content, says in zip(turns, contents, prefix_digests(history.digests), strict=True):
@@ -321,15 +319,15 @@ def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
 
 
 def missing_nodes(backend: Backend, chain: Sequence[Node]) -> Sequence[Node]:
-    """Those at the end of a `chain` that are not stored; what stands before a stored node is."""
+    """Return the nodes at the end of a `chain` that are not stored; everything before a stored node is stored."""
     return chain[bisect_left(chain, True, key=lambda node: not backend.get([node.key])) :]
 
 
 def nodes_of(keys: Sequence[str]) -> dict[str, Node]:
-    """The nodes that `keys` say, by digest.
+    """Return the nodes in `keys` by digest.
 
     Raises:
-        StoreDamaged: a key says none.
+        StoreDamaged: a key describes no node.
     """
     nodes = {}
     for key in keys:
@@ -343,14 +341,14 @@ def nodes_of(keys: Sequence[str]) -> dict[str, Node]:
 
 
 def way_back(nodes: Mapping[str, Node], digest: str) -> Iterator[str]:
-    """The digests from this one of `nodes` to the first before it."""
+    """Yield the digests from this one of `nodes` back to the first."""
     while digest in nodes:
         yield digest
         digest = nodes[digest].parent
 
 
 def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
-    """The nodes from the first message to the last of `history`, in order.
+    """Return the nodes of `history` from the first message to the last.
 
     Raises:
         StoreDamaged: a node is missing or changed.
@@ -363,7 +361,7 @@ def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
 
 
 def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
-    """The histories whose names begin with `name`, oldest first.
+    """Return the histories whose names begin with `name`, oldest first.
 
     Raises:
         StoreDamaged: a record is changed.
@@ -376,7 +374,7 @@ def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
 
 
 def saved_history(backend: Backend, says: str, tip: str) -> StoredHistory | None:
-    """The history that ends at `tip` and says `says`, if it was saved."""
+    """Return the saved history with this digest that ends at `tip`, or None."""
     histories = [one for name in (says, tip) if name for one in read_histories(backend, name)]
     return next((history for history in histories if history.tip == tip), None)
 
@@ -396,10 +394,10 @@ def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
 
 
 def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[Any]:
-    """The exact messages of `nodes`.
+    """Return the exact messages of `nodes`.
 
     Raises:
-        StoreDamaged: one is missing or changed.
+        StoreDamaged: a message is missing or changed.
     """
     contents = read(backend, [f"message/{digest}" for digest in dict.fromkeys(node.message for node in nodes)])
     for node in nodes:
@@ -409,7 +407,7 @@ def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[A
 
 
 def audit(backend: Backend) -> list[Finding]:
-    """What is wrong in `backend`, every digest recomputed; empty if all is well. Changes nothing.
+    """Return the problems of `backend` with every digest recomputed; changes nothing.
 
     Raises:
         StoreError: the database cannot be read at all.

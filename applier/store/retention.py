@@ -1,8 +1,8 @@
-"""What a store need not keep: conversations that nobody used for long, or, where it is too large, the oldest.
+"""Collects garbage: conversations that nobody used for long, or the oldest ones if the store is too large.
 
-Never what a live conversation refers to. One is live that was used within a day or, if that is longer, within the time
-that is to be kept: saved, gone on with by its session, or restored from. With it lives what it extends, whatever its
-session's state and views name, and every history that its messages speak of by a key, and so on from these.
+It never removes content that a live conversation refers to. Live is a conversation that was saved, continued or
+restored from within a day, or within the time to keep if that is longer; with it live the histories it extends, those
+of its session's state and views, and all that its messages mention by key.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from planner.plan import Finding
 __all__ = ["LIVE_SECONDS", "Garbage", "collect_garbage"]
 
 LIVE_SECONDS = 86_400.0
-"""What was used so lately stays, however large the store is: a session notes its use once an hour."""
+"""Age below which a conversation stays, however large the store is; a session notes its use once an hour."""
 
 _MENTION = re.compile(rb"[h:]([0-9a-f]{8,64})")
-"""``h1a2b3c4d:t12`` wherever it stands, ``sha256:…``; ``id:12345678``, too, which names nothing that is stored."""
+"""Mention of a history: ``h1a2b3c4d:t12``, ``sha256:…``; also ``id:12345678``, which names nothing stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What was removed, or would be."""
+    """Removed content, or content to remove."""
 
     histories: tuple[StoredHistory, ...]
     """Oldest first."""
     kept: int
-    """So many histories stay."""
+    """Number of remaining histories."""
     events: int
     """Events removed that are of none of these."""
     bytes_before: int
-    """Of the store's files."""
+    """Size of the store's files before."""
     bytes_after: int
-    """Of a dry run about."""
+    """Size after; approximate in a dry run."""
     left: tuple[Finding, ...] = ()
-    """What of it still stands in a file, see `Store.flush`."""
+    """Remains in files; see `Store.flush`."""
 
 
 @dataclass
 class _Messages:
-    """What was read of messages: their sizes, and which histories they speak of."""
+    """Sizes of messages, and the histories they mention."""
 
     bytes: dict[str, int] = field(default_factory=dict)
     mentioned: dict[str, set[str]] = field(default_factory=dict)
@@ -71,12 +71,11 @@ def collect_garbage(
     larger_than_bytes: float | None = None,
     dry_run: bool = False,
 ) -> Garbage:
-    """Remove from `store` the conversations that were not used for so long, then, while its files are larger than that,
-    the ones used longest ago; never what a live one refers to. With `dry_run` only say what would go.
+    """Remove conversations unused for this time, then the longest unused while the files are larger than the limit.
 
-    What of a conversation is gone, its plans, facts, states and events are, too, as by `Store.forget`, and old events
-    of no conversation. A history whose use was never noted does not count as old. Reads the whole store; others
-    can use it meanwhile, but for the moment in which things are removed and the files written anew.
+    Never removes content that a live one refers to; with `dry_run` removes nothing. Plans, facts, states and events go
+    with their conversation, as by `Store.forget`, and old events without a conversation. A history of unknown use does
+    not count as old. Reads the whole store; others can use it except while it removes and rewrites files.
 
     Raises:
         SettingsError: a limit is no positive number.
@@ -112,7 +111,8 @@ def collect_garbage(
 
 
 def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: float | None) -> HistoryFamily:
-    """What stays: what is live and its family; then, the latest used first, what is not too old, while it fits."""
+    """Return the histories to keep: the live ones with their families, then the latest used that are not too old, while
+    they fit."""
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
         messages.read(kin.backend, (node.message for node in nodes))
@@ -137,7 +137,7 @@ def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: 
 
 
 def _cost(kin: Kin, messages: _Messages, family: HistoryFamily, paid: set[str] | None = None) -> int:
-    """The bytes of the records of `family`, without the messages that are `paid` for; these then are, too."""
+    """Return the bytes of the records of `family`, without those of `paid` messages, and add its messages to `paid`."""
     own = {kin.nodes[digest].message for digest in family.nodes} - (paid or set())
     if paid is not None:
         paid |= own
@@ -146,7 +146,7 @@ def _cost(kin: Kin, messages: _Messages, family: HistoryFamily, paid: set[str] |
 
 
 def _old_events(kin: Kin, kept: HistoryFamily, oldest: float) -> Iterator[str]:
-    """The keys of the events from before `oldest` that are of nothing that is kept."""
+    """Yield the keys of events from before `oldest` that belong to nothing that stays."""
     sessions = set(sessions_of(kept.states))
     for key, content in read(kin.backend, kin.backend.keys("event/")).items():
         event = json.loads(content)

@@ -1,9 +1,8 @@
-"""Which turns and which of their lines match what is searched for: as it stands, as a pattern, or else by its words.
+"""Searches turns and their lines: literally, as a pattern, or else by words.
 
-Words are ranked by BM25, as SQLite's FTS5 has it (k1 1.2, b 0.75, Porter's stems). Its table is made in memory for one
-search, of the texts that the search reads anyway: every store ranks alike, whatever its database, and there is no index
-on any disk from which words would have to be forgotten. It takes 0.1 s a megabyte, 2.5 s at 100,000 turns of a chat;
-of facts, which may be a million, `FactIndex` keeps it, and makes it anew whenever something is forgotten.
+Words are ranked by BM25 as in SQLite's FTS5 (k1 1.2, b 0.75, Porter's stems), in a table in memory for one search:
+every store ranks alike, and no index on disk would have to forget words. It takes 0.1 s a megabyte, 2.5 s for 100,000
+turns of a chat. For facts, which may be a million, `FactIndex` keeps the table until something is forgotten.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ __all__ = ["Hits", "asked_terms", "matching_turns", "ranked", "spaced", "word_ta
 SEARCH_SECONDS = 1.0
 """The longest one pattern may work: it can be written so that it never ends."""
 MAX_SEARCH_CHARACTERS = 1_000
-"""Of what is searched for: making a pattern of more takes longer than the search."""
+"""Longest search; making a pattern of more takes longer than the search."""
 WORTH_SHOWING = 0.5
-"""Of the lines that hold words those are shown that rank higher than so much of the best of their turn."""
+"""Share of the best rank in a turn from which lines with words are shown."""
 _PROSE: tuple[Part, ...] = ("user", "assistant", "call")
-"""What people and the model wrote themselves; shown before what tools printed."""
+"""Parts written by people and the model, shown before tools' output."""
 
 _RANKED = "SELECT rowid, -rank FROM texts WHERE texts MATCH ? ORDER BY rank, rowid DESC"
 
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+")
-"""Words without spaces between them, or glued together: ``大阪城は``; not ``Osaka``. Read by pairs of characters, as
-Lucene's `CJKBigramFilter` does; in what is searched the last character also stands by itself."""
+"""Words without spaces between them: ``大阪城は``; not ``Osaka``. Read by pairs of characters, as in Lucene's
+`CJKBigramFilter`; in a search the last character also counts alone."""
 _WORD = regex.compile(rf"(?V1){_UNSPACED.pattern}|[\w--[_{_UNSPACED.pattern[1:-2]}]]+")
 """One word, or a run of words without spaces: ``drain``, ``大阪城は``; not ``drain_queue``, ``a.py``, which are two."""
 _ASKED = regex.compile(r'"([^"]*\w[^"]*)"|(\S+)')
-"""What is asked for: a phrase in quotes, or what stands between spaces: ``"red hen" fox``."""
+"""Term of a search: a phrase in quotes, or the text between spaces: ``"red hen" fox``."""
 
 
 class Hits(NamedTuple):
@@ -50,7 +49,7 @@ class Hits(NamedTuple):
     lines: tuple[int, ...]
     """Their numbers, ascending; of words only of the lines that are worth showing."""
     best: tuple[int, ...]
-    """The same without those whose text stands there twice, best first."""
+    """Same lines without repeated texts, best first."""
     by_words: bool
 
 
@@ -62,14 +61,14 @@ def matching_turns(
     by_words: bool = True,
     elsewhere: Iterable[Sequence[Line]] = (),
 ) -> tuple[dict[str, Hits], int]:
-    """The turns that match, best first and at most `limit`, and how many there are: of what stands there as it was
-    written or as a pattern those whose words or calls match, then the newer; of words by BM25.
+    """Return the matching turns, best first and at most `limit`, and their number.
 
-    `turns` are lines by the turn's id, oldest first. It is not looked for by its words without `by_words`, or if it
-    stands, or matches as a pattern, in the lines `elsewhere`.
+    Literal and pattern matches rank those whose words or calls match first, then the newer; matches by words rank by
+    BM25. `turns` are lines by the turn's id, oldest first. Words are not tried without `by_words`, or if the text
+    matches in the lines `elsewhere`.
 
     Raises:
-        StoreError: `search` is too long, or as a pattern takes too long.
+        StoreError: `search` is too long, or takes too long as a pattern.
     """
     if len(search) > MAX_SEARCH_CHARACTERS:
         raise StoreError(f"search: at most {MAX_SEARCH_CHARACTERS:,} characters, found {len(search):,}")
@@ -85,7 +84,7 @@ def matching_turns(
 
 
 def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], deadline: float) -> dict[str, Hits]:
-    """The turns that `match` matches: those whose words or calls it matches first, the newer before the older."""
+    """Return the turns that `match` matches: those whose words or calls match first, the newer before the older."""
     matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _reached(lines, match, deadline))}
     only_results = {turn_id for turn_id, lines in matching.items() if all(line.part not in _PROSE for line in lines)}
     newest = list(reversed(matching))
@@ -105,7 +104,7 @@ def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
 
 
 def _reached(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
-    """The lines that a match reaches into. A match may span lines."""
+    """Return the lines that a match reaches into; a match may span lines."""
     starts: list[int] = []
     end = 0
     for line in lines:
@@ -128,7 +127,7 @@ def _spans(text: str, match: regex.Pattern[str], deadline: float) -> Iterator[tu
 
 
 def _compiled(pattern: str) -> regex.Pattern[str] | None:
-    """`pattern`, or None for plain words that are no pattern."""
+    """Return `pattern` compiled, or None for plain words."""
     try:
         return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
     except (regex.error, RecursionError):
@@ -136,7 +135,7 @@ def _compiled(pattern: str) -> regex.Pattern[str] | None:
 
 
 def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> tuple[dict[str, Hits], int]:
-    """The turns by the rank of their whole text, and in each its lines by the words that stand together in them."""
+    """Return the turns by the rank of their whole text, and in each its lines by the words they share."""
     ids = list(turns)
     ranks = ranked([join_lines(lines) for lines in turns.values()], search)
     if not ranks:
@@ -155,9 +154,9 @@ def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | Non
 
 
 def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
-    """Which of `texts` hold a word of `search`, each by its index with its BM25, best first; of equal ones the last.
+    """Return the index and BM25 of each text with a word of `search`, best first; of equal ones the last.
 
-    What stands between quotes is one word, and a name of several words (``src/auth.ts``) is one word beside them.
+    A phrase in quotes is one word; a name of several words (``src/auth.ts``) is one word, too.
     """
     terms = asked_terms(search)
     if not terms:
@@ -167,9 +166,9 @@ def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
 
 
 def _together(texts: Sequence[str], search: str) -> list[tuple[int, float]]:
-    """As `ranked`, but by the most and rarest words of `search` that stand in each, however long it is; then as there.
+    """Rank like `ranked`, but first by the most and rarest words of `search` in each text, however long it is.
 
-    Rarity is BM25's, as Lucene has it: of a word that stands in most texts it is near zero, and not below.
+    Rarity is BM25's, as in Lucene: near zero, and not below, for a word in most texts.
     """
     with closing(_index(texts)) as index:
         scores = {at: 0.0 for at, _ in index.execute(_RANKED, (asked_terms(search),))}
@@ -198,12 +197,12 @@ def word_table(index: sqlite3.Connection) -> None:
 
 
 def asked_terms(search: str) -> str:
-    """What such a table is asked for `search`; empty if that has no word."""
+    """Return the query of the table for `search`; empty without words."""
     return " OR ".join(dict.fromkeys(_terms(search)))
 
 
 def spaced(text: str) -> str:
-    """`text` with spaces between the pairs of characters of what has none, and without halves of characters."""
+    """Return `text` with spaces between pairs of unspaced characters, and without lone surrogates."""
     if text.isascii():
         return text
     return _UNSPACED.sub(
@@ -216,7 +215,7 @@ def _pairs(run: str) -> list[str]:
 
 
 def _terms(search: str) -> Iterator[str]:
-    """What FTS5 is asked for: each phrase and word of `search` in its quotes."""
+    """Yield each phrase and word of `search` in quotes, as FTS5 needs them."""
     for phrase, asked in _ASKED.findall(search.lower().encode("utf-8", "replace").decode()):
         words = _words(phrase or asked)
         if len(words) > 1:
@@ -226,5 +225,5 @@ def _terms(search: str) -> Iterator[str]:
 
 
 def _words(text: str) -> list[str]:
-    """The words of `text`; of a run without spaces its pairs."""
+    """Return the words of `text`; the pairs of an unspaced run."""
     return [word for run in _WORD.findall(text) for word in (_pairs(run) if _UNSPACED.match(run) else ()) or (run,)]

@@ -19,7 +19,7 @@ Identity = tuple[int, int]
 """Device and inode of a file, whatever it is called."""
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
-"""Of what is made: only its owner enters and reads."""
+"""Modes of new folders and files: for their owner alone."""
 
 _BUSY = "SQLITE_BUSY", "SQLITE_LOCKED"
 _CURES = {
@@ -35,9 +35,9 @@ _NO_MEMORY = "it asks for more memory than there is; if that stays, it is damage
 _NO_ROOM = "SQLITE_FULL", "SQLITE_IOERR"
 _RETRY_SECONDS = 0.01
 _BESIDE = "-wal", "-shm", "-journal"
-"""Endings of the files that SQLite makes beside a database, and writes to without looking."""
+"""Suffixes of the files that SQLite makes beside a database and writes without checks."""
 _UNREADABLE = "Could not decode to UTF-8"
-"""What the driver says, with no code, of a damaged text."""
+"""Text of the driver's error, without a code, for damaged text."""
 
 
 class SqliteBackend(SqlBackend):
@@ -49,14 +49,14 @@ class SqliteBackend(SqlBackend):
     tables_sql = "SELECT name FROM sqlite_master WHERE type = 'table'"
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
     errors = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-    """The second: the text of an error can quote a damaged file. The third: a damaged row can say that it has any
-    length."""
+    """Errors of the driver. `UnicodeDecodeError`: an error text may quote a damaged file. `MemoryError`: a damaged row
+    may claim any length."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float) -> None:
-        """Use the file at `path`, which is made if need be, waiting up to `busy_timeout_seconds` for other processes.
+        """Prepare the file at `path`, made if need be, with a wait of `busy_timeout_seconds` for other processes.
 
         Raises:
-            StoreError: the file cannot be made, or is not one that a store is safe in.
+            StoreError: the file cannot be made, or is not safe for a store.
         """
         self._identity = _prepared(path)
         self._path = path.resolve()
@@ -65,9 +65,8 @@ class SqliteBackend(SqlBackend):
         super().__init__(str(self._path))
 
     def connect(self) -> sqlite3.Connection:
-        """See `SqlBackend.connect`. On a full disk there is no room for the memory that connections share: one alone
-        can still read, for the length of a transaction.
-        """
+        """Connect; see `SqlBackend.connect`. A full disk has no room for the memory that connections share; one
+        connection alone can still read for the length of a transaction."""
         self._is_alone = False
         try:
             return self._opened()
@@ -109,7 +108,7 @@ class SqliteBackend(SqlBackend):
             raise StoreReplaced(f"{self.place}: the file was replaced while in use; open the store again")
 
     def create(self) -> None:
-        """See `SqlBackend.create`."""
+        """Make the table; see `SqlBackend.create`."""
         self.rows("CREATE TABLE records (key TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID")
 
     def _configure(self, connection: sqlite3.Connection) -> None:
@@ -126,7 +125,7 @@ class SqliteBackend(SqlBackend):
             connection.execute(f"PRAGMA {pragma}")
 
     def explain(self, error: Exception) -> StoreError:
-        """See `SqlBackend.explain`."""
+        """Explain an error; see `SqlBackend.explain`."""
         name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
         if name == "SQLITE_CORRUPT" or isinstance(error, UnicodeDecodeError) or _UNREADABLE in str(error):
             return StoreDamaged(f"{self.place}: the file is damaged ({error}); restore it from a backup")
@@ -135,13 +134,12 @@ class SqliteBackend(SqlBackend):
         return StoreError(f"{self.place}: {_CURES.get(name, error)}")
 
     def damages(self) -> list[str]:
-        """What SQLite's own check finds."""
+        """Return the findings of SQLite's own check."""
         return [str(found) for (found,) in self.rows("PRAGMA integrity_check") if found != "ok"]
 
     def flush(self) -> list[str]:
-        """Write the file anew and empty its log: what is moved within a page leaves bytes behind that
-        ``secure_delete`` does not reach.
-        """
+        """Rewrite the file and empty its log: content moved within a page leaves bytes that ``secure_delete`` does not
+        reach."""
         left = []
         with self._connected():
             try:
@@ -175,13 +173,13 @@ def _prepared(path: Path) -> Identity:
 
 
 def _make_private_file(path: Path) -> None:
-    """An empty file, and the folders above it, that only the owner enters and reads.
+    """Make an empty file, and its folders, for the owner alone.
 
-    What is there already keeps its mode and is not opened: closing a file takes every lock from it that the
-    process holds, those of other connections too (POSIX; "How To Corrupt An SQLite Database File", 2.2).
+    An existing file keeps its mode and is not opened: closing it would release every lock that the process holds on it
+    (POSIX; "How To Corrupt An SQLite Database File", 2.2).
 
     Raises:
-        OSError: it cannot be made, or `path` is a link that leads nowhere.
+        OSError: it cannot be made, or `path` is a dangling link.
     """
     for folder in [folder for folder in reversed(path.parents) if not folder.is_dir()]:
         folder.mkdir(FOLDER_MODE, exist_ok=True)
@@ -192,7 +190,7 @@ def _make_private_file(path: Path) -> None:
 
 
 def _cause_of(error: Exception) -> str:
-    """What went wrong, without the path."""
+    """Return the cause of an error, without the path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

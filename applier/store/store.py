@@ -42,14 +42,14 @@ __all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHis
 _PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")
 """``p`` and 32 hex digits or more; not a history's key."""
 _FARTHEST_SECOND = 62_135_596_800
-"""From 1970 back to the year 1: what is farther, either way, no clock says, and may have no date."""
+"""Seconds from 1970 back to the year 1; a time farther away in either direction has no date."""
 _SUGGESTED = 3
 """Turns that an error names where a search does match."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSize:
-    """How much is stored."""
+    """Size of a store."""
 
     histories: int
     messages: int
@@ -59,27 +59,27 @@ class StoreSize:
 
 
 class Store:
-    """Where originals, plans, facts, events and session states live.
+    """Store of originals, plans, facts, events and session states.
 
-    Every method raises a `StoreError` if the store cannot do it, and `StoreDamaged` if what is stored does not match
-    its digest.
+    Every method raises a `StoreError` if the store fails, and `StoreDamaged` if stored content does not match its
+    digest.
     """
 
     def __init__(
         self, backend: Backend, *, redact_originals: bool = False, clock: Callable[[], float] = time.time
     ) -> None:
         """Use `backend` until `close`. With `redact_originals` no secret is stored at all, see `open_store`. `clock`
-        says when a history is used."""
+        returns the time of use."""
         self.backend, self.clock = backend, clock
         self._redacts = redact_originals
         self._open = True
 
     def save_history(self, history: History) -> str:
-        """Store every message of `history` exactly; its key. Costs what is not stored yet.
+        """Store every message of `history` exactly and return its key; the cost is that of new messages.
 
-        The key is `history_key` of its digest, which says nothing of cache marks and of text as a string or a
-        block. Where the digest is taken by another form of the same history, the key is made of the exact form:
-        what a key gave back once, it gives back for ever.
+        The key is `history_key` of its digest, which ignores cache marks and whether a text is a string or a block. If
+        another form of the same history has this digest, the key is made of the exact form: a key always restores the
+        same content.
         """
         contents = [self.stored_form(message, f"messages[{index}]") for index, message in enumerate(history.messages)]
         nodes = records.chain_of(history, contents)
@@ -103,11 +103,11 @@ class Store:
         return self.clock() - history.used >= records.NOTED_SECONDS
 
     def note_use(self, history_key: str) -> None:
-        """Note that a conversation goes on that `history_key` is of, so that `collect_garbage` leaves it; cheap where
-        that was noted within the hour.
+        """Note that the conversation of `history_key` continues, so that `collect_garbage` keeps it; cheap within the
+        hour.
 
         Raises:
-            ReferenceNotFound: it is not there.
+            ReferenceNotFound: it does not exist.
         """
         with self.backend.transaction():
             is_due = self._is_due(find_history(self.backend, history_key))
@@ -117,7 +117,7 @@ class Store:
                 records.keep_history(self.backend, replace(history, used=self.clock()))
 
     def stored_form(self, value: object, place: str) -> bytes:
-        """`value` as this store has it: JSON, without secrets where these are to stay out.
+        """Return `value` in this store's form: JSON, without secrets if this store wants none.
 
         Raises:
             StoreError: `value` is not JSON data; the text names `place`.
@@ -126,7 +126,7 @@ class Store:
         return encode(redact(json.loads(exact)), place) if self._redacts else exact
 
     def load_history(self, key: str) -> History:
-        """The history saved under `key`: ``h`` and 8 to 64 hex digits, or the full digest.
+        """Return the history saved under `key`: ``h`` and 8 to 64 hex digits, or the full digest.
 
         Raises:
             ReferenceNotFound: no history, or more than one, has that key.
@@ -137,11 +137,11 @@ class Store:
         return read_history(messages)
 
     def load_turn(self, reference: str, within: Sequence[str] | None = None) -> tuple[str, list[Message]]:
-        """The full reference and the exact messages of the turn ``h1a2b3c4d:t12``, or ``t12`` in a store with one
-        conversation; `within` as in `restore`.
+        """Return the full reference and the exact messages of the turn ``h1a2b3c4d:t12``, or ``t12`` in a store with
+        one conversation; `within` as in `restore`.
 
         Raises:
-            ReferenceNotFound: no such history or turn; the text says what there is.
+            ReferenceNotFound: there is no such history or turn; the text lists those there are.
         """
         digits, turn = parse_reference(reference)
         with self.backend.transaction():
@@ -154,7 +154,7 @@ class Store:
         return f"{key}:t{turn}", messages
 
     def histories(self) -> tuple[StoredHistory, ...]:
-        """All histories saved, oldest first."""
+        """Return all saved histories, oldest first."""
         with self.backend.transaction():
             return tuple(read_histories(self.backend))
 
@@ -168,7 +168,7 @@ class Store:
         return _plan_id(digest)
 
     def load_plan(self, plan_id: str) -> CompactionPlan:
-        """The plan with that id, or any longer start of its digest.
+        """Return the plan with that id, or with any longer start of its digest.
 
         Raises:
             ReferenceNotFound: no plan, or more than one, has that id.
@@ -189,7 +189,7 @@ class Store:
         return keys[0]
 
     def plans(self, history_key: str) -> tuple[str, ...]:
-        """Ids of the plans made for a history or for a prefix of it, oldest first."""
+        """Return the ids of the plans for a history or for a prefix of it, oldest first."""
         with self.backend.transaction():
             _, prefixes = self._with_prefixes(history_key)
             made = [records.fields(key, 3) for key in self.backend.keys("plan/")]
@@ -206,7 +206,7 @@ class Store:
             self.backend.add(notes_of_facts(new))
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
-        """The facts of a history and of every prefix of it, oldest first."""
+        """Return the facts of a history and of every prefix of it, oldest first."""
         with self.backend.transaction():
             history, prefixes = self._with_prefixes(history_key)
             keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
@@ -218,9 +218,8 @@ class Store:
     def find_facts(
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[tuple[str, ExtractedFact]]:
-        """Facts with the key of the history that each was saved with, of all or of these `histories`, of this type,
-        extracted since then: with `words` those that hold one of them, best first, else the newest first.
-        """
+        """Yield facts, each with its history's key, of all or of these `histories`, of this type, extracted since then:
+        with `words` those with one of them, best first, else the newest first."""
         for some in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
                 contents = read(self.backend, some)
@@ -232,7 +231,7 @@ class Store:
         return FactIndex(self.backend)
 
     def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:
-        """The history, and what it and its prefixes say."""
+        """Return the history, and the digests of it and its prefixes."""
         history = find_history(self.backend, history_key)
         return history, {history.says, *(node.says for node in read_chain(self.backend, history))}
 
@@ -245,7 +244,7 @@ class Store:
             self.backend.add({f"{place}{next_order(self.backend)}": pack(content)})
 
     def events(self, session: str | None = None, *, since: float = 0.0) -> tuple[dict[str, Any], ...]:
-        """The events, of one session or of all, from the time `since` on, in the order of recording."""
+        """Return the events, of one session or of all, from the time `since` on, in the order of recording."""
         with self.backend.transaction():
             keys = self.backend.keys("event/" if session is None else f"event/{to_json(session)}/")
             contents = read(self.backend, sorted(keys, key=order_of))
@@ -260,7 +259,8 @@ class Store:
         self.change_state(name, lambda _: value)
 
     def change_state(self, name: str, change: Callable[[Any], Any]) -> Any:
-        """Store as `set_state` does what `change` makes of what stands there; that. Nobody writes between."""
+        """Store the result of `change` for the present state, as `set_state` does, and return it; excludes other
+        writers."""
         key = f"state/{to_json(name)}"
         with self.backend.transaction(write=True):
             value = change(next(map(json.loads, read(self.backend, [key]).values()), None))
@@ -271,18 +271,18 @@ class Store:
         return value
 
     def get_state(self, name: str) -> Any:
-        """What `set_state` stored under `name`, or None."""
+        """Return the state stored under `name`, or None."""
         return next(iter(self.get_states([name]).values()), None)
 
     def get_states(self, names: Sequence[str]) -> dict[str, Any]:
-        """What `set_state` stored under those of `names` that are there, by name."""
+        """Return the states stored under those of `names` that exist, by name."""
         keys = {f"state/{to_json(name)}": name for name in names}
         with self.backend.transaction():
             contents = read(self.backend, list(keys))
         return {keys[key]: json.loads(content) for key, content in contents.items()}
 
     def states(self, prefix: str) -> dict[str, Any]:
-        """All that `set_state` stored under names that begin with `prefix`, by name."""
+        """Return all states whose names begin with `prefix`, by name."""
         with self.backend.transaction():
             contents = read(self.backend, self.backend.keys(f"state/{to_json(prefix)[:-1]}"))
         return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
@@ -294,21 +294,22 @@ class Store:
         self.set_state(f"origin:{history_key}", {"history": history_key, "folder": known, "time": time})
 
     def origin(self, history_key: str) -> tuple[str, float]:
-        """The folder that a conversation worked in, and when it was saved; empty and 0 where that was not noted."""
+        """Return the folder that a conversation worked in, and the time it was saved; empty and 0 if unknown."""
         noted = self.get_state(f"origin:{history_key}") or {}
         return str(noted.get("folder", "")), float(noted.get("time", 0.0))
 
     def folders(self, history_keys: Collection[str]) -> dict[str, str]:
-        """The folder that each of these conversations worked in; empty where that was not noted."""
+        """Return the folder of each of these conversations; empty if unknown."""
         noted = self.get_states([f"origin:{key}" for key in history_keys])
         return {key: str(noted.get(f"origin:{key}", {}).get("folder", "")) for key in history_keys}
 
     def forget(self, history_key: str) -> list[Finding]:
-        """Delete a history, every one that extends it or that it extends, their plans and facts, the states and
-        events that name one of them as a value, and the events of the sessions whose states (``session:ID``) these
-        are; or the plan with an id like ``p1a2b3c4d``. What is left, if anything is.
+        """Delete a history with all that extend it or that it extends, or the plan with an id like ``p1a2b3c4d``;
+        return remains.
 
-        What a conversation that forks off before its end shares with it stays.
+        Their plans and facts go, too, the states and events that name one of them as a value, and the events of the
+        sessions of these states (``session:ID``). The part shared with a conversation that forks off before its end
+        stays.
         """
         with self.backend.transaction(write=True):
             if damages := self.backend.damages():  # a row that an index has lost would stay
@@ -336,17 +337,17 @@ class Store:
         max_characters: int | None = None,
         within: Sequence[str] | None = None,
     ) -> Restored:
-        """What stands behind `reference`: ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation.
+        """Return the content of `reference`: ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation.
 
-        `lines`: only these, first and last included. `search`: only the lines (of these) that match, found as in
-        `search`: by words only if the text stands in no turn of the history. `max_characters`: at most so much text,
-        cut behind a line; `Restored.next_line` says where to go on. `within`: the keys of the histories that the reader
-        may see; one that these extend is seen, too. Any other is to the reader as if it were not there, and a bare
-        ``t12`` means the first of `within` that is stored.
+        `lines`: only these, first and last included. `search`: only matching lines (of these), found as in `search`: by
+        words only if the text occurs in no turn of the history. `max_characters`: the most text, cut after a line;
+        `Restored.next_line` is the line to continue with. `within`: keys of the histories that the reader may see, with
+        those they extend. Any other does not exist for the reader, and a bare ``t12`` means the first of `within` that
+        is stored.
 
         Raises:
-            ReferenceNotFound: no such history, turn or lines, or nothing in them matches; the text says what there
-                is, and which turns do match.
+            ReferenceNotFound: there is no such history, turn or lines, or nothing in them matches; the text lists
+                those there are, and the turns that match.
         """
         name, messages = self.load_turn(reference, within)
         part = partial(restored_part, name, messages, lines=lines, search=search, max_characters=max_characters)
@@ -376,14 +377,15 @@ class Store:
         tool: str | None = None,
         limit: int | None = None,
     ) -> SearchResult:
-        """The turns of a history that match `text`, whatever its case: that hold it as it stands, or else match it
-        as a regular expression, or else hold any of its words. The first two stand in order of their time, the newest
-        first, those behind the others where nothing but results of tools matches; the last by BM25 of the whole turn,
-        whatever the store. A phrase in quotes is one word. What stands in the history, but not in the `part` or the
-        calls of the `tool` that were asked for, is not looked for there by its words.
+        """Return the turns of a history that match `text` in any case: literally, or else as a pattern, or else by its
+        words.
 
-        `part`: only words of the ``user`` or ``assistant``, only a ``call`` or a ``result``. `tool`: only calls of
-        this tool and their results. `limit`: at most so many turns.
+        Literal and pattern matches are ordered by time, the newest first, with turns whose results alone match at the
+        end; matches by words are ordered by BM25 of the whole turn, in every store. A phrase in quotes is one word. If
+        the text occurs in the history, but not in the wanted `part` or `tool`, words are not tried.
+
+        `part`: only words of the ``user`` or ``assistant``, only a ``call`` or a ``result``. `tool`: only calls of this
+        tool and their results. `limit`: the most turns.
         """
         return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
 
@@ -392,11 +394,11 @@ class Store:
         return [Finding(code="left", problem=problem) for problem in self.backend.flush()]
 
     def verify(self) -> list[Finding]:
-        """Recompute every digest; what is wrong, nothing if all is well."""
+        """Recompute every digest and return the problems."""
         return records.audit(self.backend)
 
     def size(self) -> StoreSize:
-        """How much is stored."""
+        """Return the size of the store."""
         with self.backend.transaction():
             histories, messages = (len(self.backend.keys(f"{kind}/")) for kind in ("history", "message"))
             return StoreSize(histories, messages, self.backend.file_bytes())
@@ -408,7 +410,7 @@ class Store:
             self.backend.close()
 
     def __enter__(self) -> Self:
-        """The store itself."""
+        """Return the store itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -417,7 +419,7 @@ class Store:
 
 
 def _check_unchanged(history: History, index: int) -> None:
-    """See that a message still is what it was when `history` was read: its name is made of what it was then."""
+    """Check that a message is the same as when `history` was read, since its name was made then."""
     exact = encode(history.messages[index], f"messages[{index}]")
     if message_digest(json.loads(exact)) != history.digests[index]:
         raise StoreError(
@@ -426,10 +428,10 @@ def _check_unchanged(history: History, index: int) -> None:
 
 
 def event_place(event: Mapping[str, Any]) -> str:
-    """How the key of `event` begins, see `Store.record_event`.
+    """Return the prefix of the key of `event`; see `Store.record_event`.
 
     Raises:
-        StoreError: its time is none.
+        StoreError: its time is no time.
     """
     time = event.get("time")
     if not isinstance(time, int | float) or not abs(time) < _FARTHEST_SECOND:

@@ -1,8 +1,8 @@
-"""Brings a store of format 4, whose keys and plan ids had 8 hex digits, to format 5, whose keys have 32.
+"""Upgrades a store of format 4, whose keys and plan ids had 8 hex digits, to format 5, whose keys have 32.
 
-Records kept whole digests before, too: only states and events named a history or a plan by its short form. A short
-form that means two histories is never guessed: the state that uses it is removed, and its session begins anew from
-the whole list that its host holds.
+Records had whole digests before, too; only states and events named a history or a plan by its short form. A short form
+that fits two histories is never guessed: the state that uses it is removed, and its session begins again from its
+host's whole list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXACT = "head", "messages", "content"
 
 
 class WholeNames:
-    """The whole names behind the short ones of one store."""
+    """Whole names for the short ones of one store."""
 
     def __init__(self, backend: Backend) -> None:
         """Read the names of all histories and plans, within a transaction."""

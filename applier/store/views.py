@@ -1,8 +1,8 @@
-"""Which originals stand behind a list that begins with a view of ours: kept when a view is made, asked when one comes.
+"""The originals of a list that begins with a view of ours: remembered with each view, looked up for each list.
 
-A view is known by the digest of its messages among the views of the same owner in the same store, never by what it
-says: a pasted or forged frame restores nothing. Neighbours of one role count as one message, for files keep results one
-by one. Makes no view and plans nothing.
+A view is identified by the digest of its messages among the views of the same owner in the same store, never by its
+words: a pasted or forged frame restores nothing. Neighbours of one role count as one message, since files store results
+one by one.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from planner.reading.messages import Message, blocks, call_ids, message_digest, 
 __all__ = ["Earlier", "holds_view", "originals_behind", "remember_view"]
 
 MOST_ALIKE = 8
-"""So many views are remembered that begin with the same note."""
+"""Most remembered views with the same first note."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What stands behind a list that begins with a view."""
+    """Originals of a list that begins with a view."""
 
     messages: list[Any]
     """The whole list from its beginning: originals, and what came since, the caller's own objects."""
     head: int
-    """So many messages of the list that was given stand for the first `start` of these."""
+    """Number of messages of the list that replace the first `start` of these."""
     start: int
     key: str
-    """Of the history in the store."""
+    """Key of the history in the store."""
     plan_id: str
     plan: CompactionPlan | None
     """The plan that the view was made by; None if it is not stored."""
 
 
 def holds_view(messages: Sequence[object]) -> bool:
-    """True if something in `messages` looks like a view, ours or not."""
+    """Return True if something in `messages` looks like a view, ours or not."""
     return first_note(list(map(plain_message, messages))) is not None
 
 
 def remember_view(
     store: Store, view: Sequence[object], history: History, start: int, *, owner: str = "", key: str, plan_id: str
 ) -> None:
-    """Remember that `view` shows `history`, which is stored under `key`: its messages are those from `start` on one by
-    one, and all before them stand for the first `start`.
+    """Remember that `view` shows `history`, stored under `key`: the messages from `start` on one by one, the others by
+    its head.
 
-    `owner`: whose view it is; only who names the same one finds it.
+    `owner` is the owner of the view; only a look-up for the same owner finds it.
 
     Raises:
         StoreError: it could not be stored.
@@ -78,7 +78,7 @@ def remember_view(
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:
-    """What stands behind `messages`; None if they begin with no view of `owner` that `store` knows.
+    """Return the originals of `messages`; None if they begin with no view of `owner` that `store` knows.
 
     Raises:
         StoreError: the store cannot be read.
@@ -111,9 +111,8 @@ def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message],
 
 
 def _apart(message: Message, taken: set[str], key: str) -> Message:
-    """`message` with a name of its own for each call that is `taken` behind it: a host may count its calls anew from a
-    view on, and the API refuses a list that holds a name twice.
-    """
+    """Return `message` with new names for calls that are `taken` later: a host may count its calls again after a view,
+    and the API refuses repeated names."""
     if taken.isdisjoint((*call_ids(message), *result_ids(message))):
         return message
     content = []
