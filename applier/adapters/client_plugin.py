@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib import metadata
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -22,11 +25,13 @@ from applier.adapters.transcripts.claude_code import config_folder
 __all__ = [
     "CLAUDE_CODE",
     "CLIENTS",
+    "CODEX",
     "ENTRY",
     "PART",
     "PLUGIN_NAME",
     "PluginClient",
     "Problem",
+    "codex_problems",
     "is_ours",
     "listing_problems",
     "plugin_files",
@@ -42,12 +47,15 @@ PART = f".{PLUGIN_NAME}-install-"
 """Prefix of a folder that is being installed or removed; clients ignore hidden folders."""
 PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
 """Name of the plugin in Claude Code."""
+MARKETPLACE = "relevance-compactor"
+"""Name of our folder in Codex, which loads plugins from marketplaces only."""
 ENTRY = f"../{PLUGIN_NAME}.js"
 """File beside the folder that loads it, for a client that loads files (OpenCode)."""
 MANIFEST, PROGRAM = ".claude-plugin/plugin.json", "program.json"
 ADMINISTRATOR = "ask whoever manages this machine"
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 """``2.1.330`` in ``2.1.330 (Claude Code)``."""
+HOOK_SECONDS = 120
 _POLICY_PLUGINS = ("cc-plugin-sec-default@builtin", "sec-default@builtin")
 
 
@@ -68,6 +76,10 @@ class PluginClient:
     """First version whose interface has what the plugin uses."""
     update: str
     """Command that updates the client."""
+    registers: tuple[str, ...] = ()
+    """Commands of the client that load the plugin, where it does not find the folder itself."""
+    forgets: tuple[str, ...] = ()
+    """Commands that undo them."""
 
     def folder(self, environment: Mapping[str, str]) -> Path:
         """Return the folder of the plugin."""
@@ -83,10 +95,25 @@ def _home_of_opencode(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("OPENCODE_CONFIG_DIR") or os.path.join(shared, "opencode")).expanduser().absolute()
 
 
-CLAUDE_CODE = "claude-code"
+def _home_of_codex(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("CODEX_HOME") or "~/.codex").expanduser().absolute()
+
+
+CLAUDE_CODE, CODEX = "claude-code", "codex"
 CLIENTS = {
     CLAUDE_CODE: PluginClient(
         "Claude Code", "claude", ("claude_code_mod/plugin",), config_folder, "skills", (2, 1, 287), "claude update"
+    ),
+    CODEX: PluginClient(
+        "Codex",
+        "codex",
+        (),
+        _home_of_codex,
+        "",
+        (0, 171, 0),
+        "codex update",
+        ("plugin marketplace add {folder}", f"plugin add {PLUGIN_NAME}@{MARKETPLACE}"),
+        (f"plugin remove {PLUGIN_NAME}@{MARKETPLACE}", f"plugin marketplace remove {MARKETPLACE}"),
     ),
     "opencode": PluginClient(
         "OpenCode",
@@ -122,10 +149,37 @@ def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: st
     """Return every file of the plugin by its path in the folder; it runs `argv` with `environment` added."""
     program = {"argv": list(argv), "environment": dict(environment)}
     contents = {PROGRAM: (json.dumps(program, indent=2) + "\n").encode()}
+    if client == CODEX:
+        contents |= _codex_files(argv, environment)
     for source in CLIENTS[client].sources:
         contents |= _below(files("applier.adapters").joinpath(source), "")
     entry = contents.pop(f"{PLUGIN_NAME}.js", None)
     return contents if entry is None else {**contents, ENTRY: entry}
+
+
+def _codex_files(argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    """Yield a marketplace of one plugin: our MCP server, and a hook that runs after each of Codex' compactions.
+
+    Codex copies the plugin by its version, so that changes with the program.
+    """
+    place = {"name": PLUGIN_NAME, "source": {"source": "local", "path": f"./{PLUGIN_NAME}"}}
+    policy = {"installation": "AVAILABLE", "authentication": "ON_INSTALL"}
+    program = [*argv, *(f"{name}={value}" for name, value in environment.items())]
+    version = f"{metadata.version(MARKETPLACE)}+{sha256(repr(program).encode()).hexdigest()[:8]}"
+    parts = {"mcpServers": "./.mcp.json", "hooks": "./hooks/hooks.json"}
+    about = {"name": PLUGIN_NAME, "version": version, "description": "Keeps what Codex' compactions leave out"}
+    server = {"command": "".join(argv[:1]), "args": [*argv[1:-1], "mcp", "--thread"], "env": dict(environment)}
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    run = shlex.join([*(["env", *variables] if variables else []), *argv, "remember"])
+    hook = {"matcher": "compact", "hooks": [{"type": "command", "command": run, "timeout": HOOK_SECONDS}]}
+    documents: dict[str, object] = {
+        ".agents/plugins/marketplace.json": {"name": MARKETPLACE, "plugins": [{**place, "policy": policy}]},
+        f"{PLUGIN_NAME}/.codex-plugin/plugin.json": {**about, **parts},
+        f"{PLUGIN_NAME}/.mcp.json": {"mcpServers": {PLUGIN_NAME: server}},
+        f"{PLUGIN_NAME}/hooks/hooks.json": {"hooks": {"SessionStart": [hook]}},
+    }
+    for path, document in documents.items():
+        yield path, (json.dumps(document, indent=2) + "\n").encode()
 
 
 def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
@@ -211,6 +265,17 @@ def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Itera
         yield Problem(" ".join(map(str, own["errors"])), "compactor install claude-code")
     elif not own.get("enabled") and not others:
         yield Problem("the mod is turned off in Claude Code", f"claude plugin enable {PLUGIN_ID}")
+
+
+def codex_problems(listing: Mapping[str, Any], folder: str) -> Iterator[Problem]:
+    """Yield the problems in the output of ``codex plugin list --json``; the plugin is in `folder`."""
+    listed = listing.get("installed")
+    name = f"{PLUGIN_NAME}@{MARKETPLACE}"
+    own = next((one for one in listed or () if isinstance(one, dict) and one.get("pluginId") == name), None)
+    if own is None:
+        yield Problem(f"Codex does not load what is in {folder}", "compactor install codex")
+    elif not own.get("enabled"):
+        yield Problem("the plugin is turned off in Codex", f"codex plugin add {name}")
 
 
 def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:

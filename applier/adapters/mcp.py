@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import wraps
 from importlib import metadata
 from typing import Annotated, Any
 
-from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
@@ -38,15 +38,20 @@ _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 """Clients let the agent call such tools without asking the person."""
 
 
-def mcp_server(visible: Visible) -> MCPServer:
-    """The server; `visible` is all it can show. Run it by ``.run("stdio")``."""
+def mcp_server(visible: Visible, *, by_thread: bool = False) -> MCPServer:
+    """Return the server; `visible` is all it can show. Run it by ``.run("stdio")``.
+
+    `by_thread`: it shows the thread that the client names beside each call (Codex), never one that the agent names.
+    """
     server: MCPServer = MCPServer(
         "compactor", instructions=_INSTRUCTIONS, version=metadata.version("relevance-compactor"), log_level="CRITICAL"
     )
     tools = _Tools(visible)
     look_ups = (_look_up(visible, name) for name in PROJECT_TOOLS)
     for tool in (*look_ups, tools.brief, tools.log, tools.preview_compaction):
-        server.tool(annotations=_READS, structured_output=False)(_answering_errors(tool))
+        answering = _answering_errors(tool)
+        shown = _of_thread(visible, answering) if by_thread else answering
+        server.tool(annotations=_READS, structured_output=False)(shown)
     newest = "The brief of the conversation compacted last."
     server.resource("brief://current", name="brief", description=newest)(_answering_errors(tools.brief))
     named = server.resource("brief://{session}", name="brief of a session", description="By the session's id.")
@@ -64,6 +69,22 @@ def _answering_errors(run: Callable[..., Any]) -> Callable[..., Any]:
         except CompactorError as error:
             raise ToolError(str(error)) from None
 
+    return tool
+
+
+def _of_thread(visible: Visible, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `run` with the conversation of the call's thread in sight."""
+    signature = inspect.signature(run)
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
+
+    @wraps(run)
+    def tool(*, context: Context, **arguments: Any) -> Any:
+        meta: Mapping[str, Any] = context.request_context.meta or {}
+        visible.show(str(meta.get("threadId", "")))
+        return run(**arguments)
+
+    tool.__signature__ = signature.replace(parameters=[*signature.parameters.values(), context])  # type: ignore[attr-defined]
+    tool.__annotations__ = {**run.__annotations__, "context": Context}
     return tool
 
 

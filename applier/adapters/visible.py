@@ -73,6 +73,10 @@ class Visible:
         """The store, opened at first use; an error if there is none, and tried again at the next use."""
         return self._open()
 
+    def show(self, session: str) -> None:
+        """Show this session and no other from now on: a server whose client names its thread in each call."""
+        self._sessions = (session,) if session else ()
+
     def close(self) -> None:
         """Close the store."""
         if "store" in self.__dict__:

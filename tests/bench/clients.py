@@ -215,9 +215,16 @@ def claude_code(trial: Trial) -> None:
 
 
 def codex(trial: Trial) -> None:
-    """The server that wrap adds is what the agent restores with."""
-    trial.note("install", "not possible: no hook of Codex replaces its summary; use wrap")
-    key, rest = {"CODEX_API_KEY": "sk-none"}, ("--skip-git-repo-check",)
+    """The plugin's page stands beside Codex' own summary; under wrap the view takes its place."""
+    key, rest, installed = {"CODEX_API_KEY": "sk-none"}, ("--skip-git-repo-check",), Counter()
+    trial.compactor("install", "codex", "--yes")
+    status = trial.compactor("status", "codex")
+    with trial.upstream(installed) as server:
+        options = ("-c", f'openai_base_url="{server.url}/v1"', "-c", f"model_auto_compact_token_limit={WINDOW}")
+        trial.run("codex", "exec", *options, *rest, "--dangerously-bypass-hook-trust", PROMPT, **key)
+    problem = installed.answer_to_restore.removeprefix("FAILS: ")
+    trial.note("install", status.stdout[-200:] if status.returncode else problem.removeprefix("works"))
+    trial.compactor("uninstall", "codex", "--yes")
     model = trial.wrapped("codex", "exec", *rest, PROMPT, upstream=("--openai-upstream", "UPSTREAM"), **key)
     trial.cells["restore by the agent"] = model.answer_to_restore
     log = trial.newest(".codex/sessions/**/rollout-*.jsonl")

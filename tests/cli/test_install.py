@@ -80,6 +80,7 @@ def test_installing_again_keeps_the_store_of_the_last_install(compactor, config,
     """The next version of this package still finds every original."""
     monkeypatch.setenv("PI_CODING_AGENT_DIR", str(folder / "pi"))
     monkeypatch.setenv("OPENCODE_CONFIG_DIR", str(folder / "opencode"))
+    monkeypatch.setenv("CODEX_HOME", str(folder / "codex"))
 
     def named(*more):
         compactor("install", client, "--yes", *more)
@@ -95,7 +96,7 @@ def test_installing_again_keeps_the_store_of_the_last_install(compactor, config,
 @pytest.mark.parametrize("client", sorted({*CLIENTS} - {CLIENT}))
 def test_other_clients_have_a_plugin_and_files_that_are_not_ours_are_left_alone(compactor, folder, monkeypatch, client):
     home = folder / "the person's client"
-    for variable in ("PI_CODING_AGENT_DIR", "OPENCODE_CONFIG_DIR"):
+    for variable in ("PI_CODING_AGENT_DIR", "OPENCODE_CONFIG_DIR", "CODEX_HOME"):
         monkeypatch.setenv(variable, str(home))
     monkeypatch.setenv("PATH", str(folder / "empty"))
     place = home / CLIENTS[client].holder / "compactor"
@@ -341,7 +342,7 @@ def person(folder, monkeypatch):
 def test_the_real_client_loads_what_is_installed_and_nothing_of_the_project(compactor, person):
     assert compactor("install", CLIENT, "--yes").code == 0
     status = compactor("status", CLIENT)
-    assert (status.code, "Nothing keeps it" in status.out) == (0, True), status.out
+    assert (status.code, "No problem found" in status.out) == (0, True), status.out
     with Loopback([*([call] for call in LONG), "Counted."]) as server:
         first = person(server, "Count, and never delete a file")
         asked = len(server.requests)
@@ -373,4 +374,4 @@ def test_status_asks_the_real_client_for_a_second_mod_and_for_one_that_it_does_n
     assert "claude plugin uninstall compactor@market" in compactor("status", CLIENT).out
     shim = place / "hooks" / "register.js"
     shim.write_text(shim.read_text() + "\nlet unfinished = (\n")
-    assert "does not take the mod" in compactor("status", CLIENT).out
+    assert "refuses the mod" in compactor("status", CLIENT).out

@@ -16,7 +16,7 @@ from planner.errors import ReferenceNotFound
 from tests.strategies import image
 
 NO_KEY = f"h{0:032}"
-TOOLS = ["brief", "facts", "log", "preview_compaction", "restore_context", "search_context"]
+TOOLS = ["brief", "facts", "log", "note", "preview_compaction", "restore_context", "search_context"]
 
 
 def conversation(secret: str, rounds: int = 40) -> list[dict]:

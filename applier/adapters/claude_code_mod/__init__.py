@@ -37,10 +37,22 @@ from planner.reading.messages import Message, blocks
 from planner.settings import OptionalToolName
 from planner.validity import check_messages
 
-__all__ = ["compact", "conversation_id", "describe", "look_up", "preview", "read_call", "receipt_of_own", "shorten"]
+__all__ = [
+    "compact",
+    "conversation_id",
+    "describe",
+    "look_up",
+    "preview",
+    "read_call",
+    "receipt_of_own",
+    "remember",
+    "shorten",
+]
 
 Call = TypeVar("Call", bound=BaseModel)
 
+PAGE_WINDOW = 16_000
+"""Window for which the page beside a client's own summary is planned: it takes about 4,000 tokens."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 
 
@@ -131,6 +143,14 @@ class LargeResult(_Call):
     tool: str
     tool_use_id: str = Field(pattern="^[a-zA-Z0-9_-]{1,200}$")
     content: str
+
+
+class HookCall(_Call):
+    """A session of Codex that was compacted just now; its log holds what came before, too."""
+
+    client: str = "Codex"
+    transcript_path: str
+    model: str = ""
 
 
 def conversation_id(call: _Call) -> str:
@@ -246,6 +266,29 @@ def _shown(view: Sequence[Message], transcript: RowTranscript, call: CompactCall
 def _note(store: Store, call: _Call, now: float, did: str, why: str) -> None:
     event = {"client": call.client, "did": did, "why": why, "message": f"{did}: {why}"}
     store.record_event({"kind": "mod", "session": conversation_id(call), "time": now, **event})
+
+
+def remember(data: object, read: Callable[[str], Sequence[Message]], store: Store, now: float) -> dict[str, Any]:
+    """Return what Codex' hook answers after a compaction: a page of our own beside Codex' summary.
+
+    Originals and plan are stored, so that the agent can restore every turn. Planned by rules: no model is asked.
+
+    Raises:
+        CompactorError: the call, the log, the settings or the store cannot be read.
+    """
+    call = read_call(HookCall, data)
+    messages = read(call.transcript_path)
+    settings = _with_tool(load_settings()).changed(window_tokens=PAGE_WINDOW)
+    with Session(
+        store=store, settings=settings, planner="rules", model=call.model, session_id=call.session_id
+    ) as session:
+        done = session.compact(messages)
+    _note(store, call, now, "remembered" if done.applied else "passed", done.reason)
+    if not done.applied:
+        return {}
+    page = {"hookEventName": "SessionStart", "additionalContext": view_text(done.messages)}
+    text = f"compactor: every turn is stored, and a page of {done.tokens_after:,} tokens is beside Codex' summary"
+    return {"hookSpecificOutput": page, "systemMessage": text}
 
 
 def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:

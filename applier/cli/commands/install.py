@@ -13,10 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ import click
 from applier.adapters.client_plugin import (
     CLAUDE_CODE,
     CLIENTS,
+    CODEX,
     ENTRY,
     PART,
     PLUGIN_NAME,
     Problem,
+    codex_problems,
     is_ours,
     listing_problems,
     plugin_files,
@@ -60,6 +63,7 @@ QUIET = dict.fromkeys(
 )
 """Variables with which a client answers a question and does nothing else."""
 ANSWER_SECONDS = 60
+TRUST = "Codex asks before it runs a new hook: type /hooks in Codex once, and trust the one of compactor."
 
 _client = click.argument("client", type=click.Choice([*CLIENTS]))
 
@@ -74,7 +78,8 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
 
     A plugin is written into the folder from which the client loads it in every session: skills of Claude Code
     ($CLAUDE_CONFIG_DIR or ~/.claude), plugins of OpenCode ($OPENCODE_CONFIG_DIR or ~/.config/opencode), extensions of
-    Pi ($PI_CODING_AGENT_DIR or ~/.pi/agent). It runs this installation of compactor by its absolute path.
+    Pi ($PI_CODING_AGENT_DIR or ~/.pi/agent); for Codex into its home ($CODEX_HOME or ~/.codex), and Codex' own command
+    adds it. It runs this installation of compactor by its absolute path.
     """
     folder = CLIENTS[client].folder(os.environ)
     present = _present(client, folder)
@@ -86,9 +91,14 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
     if _agreed(folder, changes, shown, dry_run=dry_run, yes=yes, as_json=as_json):
         make_folder(folder.parent)
         _clear_parts(folder)
+        if present:
+            _tell_client(client, folder, CLIENTS[client].forgets)
         put_plugin(wanted, folder)
+        _tell_client(client, folder, CLIENTS[client].registers)
         if not as_json:
             echo(f"Installed: {CLIENTS[client].title} loads it from its next session on.")
+        if client == CODEX and not as_json:
+            echo(TRUST)
     if changes and not dry_run and not as_json:
         _print_problems([*_problems(client, folder, wanted, _client_version(client))])
 
@@ -103,7 +113,8 @@ def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> N
     changes = [f"- {path}" for path in _present(client, folder)] or [f"- {folder}"] * folder.is_dir()
     shown = f"{folder}: {'is removed' if changes else 'is not there: nothing to change'}"
     if _agreed(folder, changes, shown, dry_run=dry_run, yes=yes, as_json=as_json):
-        _remove(folder)
+        _tell_client(client, folder, CLIENTS[client].forgets)
+        _remove(folder, has_entry=ENTRY in _present(client, folder))
         if not as_json:
             echo("Uninstalled: running sessions keep it until they end.")
     if not as_json:
@@ -135,6 +146,13 @@ def status_command(client: str, as_json: bool) -> int:
         echo(_shown("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value)), nl=False)
         _print_problems(problems)
     return 1 if problems else 0
+
+
+def _tell_client(client: str, folder: Path, commands: Sequence[str]) -> None:
+    """Run the client's own commands about the plugin; `status` reports what they did not do."""
+    place = program_file(CLIENTS[client].command)
+    for command in commands if place else ():
+        _ran([place, *(word.format(folder=folder) for word in command.split())])
 
 
 def _last(client: str, name: str | None) -> str:
@@ -197,10 +215,11 @@ def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Itera
             yield f"{'~' if path in present else '+'} {path}{runs}"
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: Path, *, has_entry: bool) -> None:
     """Remove `folder` in one step, the entry before it, and its parent if that is empty then."""
     _clear_parts(folder)
-    (folder.parent / f"{PLUGIN_NAME}.js").unlink(missing_ok=True)
+    if has_entry:
+        (folder / ENTRY).unlink(missing_ok=True)
     if not folder.exists():
         return
     with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
@@ -230,6 +249,11 @@ def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: t
     if present != wanted:
         yield Problem("the plugin is of another version, or was changed or damaged", again)
     yield from _program_problems(program_of(present)[0], again)
+    if client == CODEX and find_spec("mcp") is None:
+        yield Problem("the agent's tools need the extra mcp", "pip install 'relevance-compactor[mcp]'")
+    if client == CODEX and place:
+        listing = _answer([place, "plugin", "list", "--json"])
+        yield from codex_problems(listing if isinstance(listing, dict) else {}, str(folder))
     if client == CLAUDE_CODE:
         for where, settings, managed in _settings():
             yield from settings_problems(where, settings, managed=managed)

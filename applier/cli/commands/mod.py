@@ -17,9 +17,11 @@ import click
 from applier.adapters import claude_code_mod as mod
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.cli.commands.servers import SESSION_VARIABLE
+from applier.cli.files import read_file
 from applier.cli.options import existing_store, naming_store
+from applier.cli.screen import one_line
 from applier.store.opening import open_store
-from planner.errors import SettingsError, StoreError
+from planner.errors import CompactorError, SettingsError, StoreError
 
 __all__ = ["mod_command"]
 
@@ -28,7 +30,9 @@ _PAGE = "starlette"
 
 
 @click.command
-@click.argument("question", type=click.Choice(["describe", "compact", "receipt", "shorten", "look-up", "preview"]))
+@click.argument(
+    "question", type=click.Choice(["describe", "compact", "receipt", "shorten", "look-up", "preview", "remember"])
+)
 def mod_command(question: str) -> None:
     """Answer our plugins inside clients: JSON on standard input, JSON on standard output.
 
@@ -50,12 +54,23 @@ def _answer(question: str, call: Any, project: str) -> object:
         return mod.look_up(call, lambda: existing_store(None), project, os.environ.get(SESSION_VARIABLE, ""))
     if question == "preview":
         return _previewed(call)
+    if question == "remember":
+        return _remembered(call)
     with open_store() as store:
         if question == "shorten":
             return mod.shorten(call, store)
         if question == "receipt":
             return mod.receipt_of_own(call, store, time.time(), naming_store())
         return mod.compact(call, store, time.time(), naming_store(), project)
+
+
+def _remembered(call: Any) -> object:
+    """Answer Codex' hook, which fails never: Codex has compacted already, and goes on with its own summary."""
+    try:
+        with open_store() as store:
+            return mod.remember(call, lambda path: read_file(Path(path)).messages, store, time.time())
+    except CompactorError as error:
+        return {"systemMessage": f"compactor: {one_line(str(error))}; Codex' own summary is all there is"}
 
 
 def _previewed(call: Any) -> object:

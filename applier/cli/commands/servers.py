@@ -225,9 +225,12 @@ def _people() -> Any:
 @click.option("--session", envvar=SESSION_VARIABLE, help="A session, or the name of a client's (set by `wrap`).")
 @click.option("--history", metavar="KEY", help="A stored history instead, by its key.")
 @click.option("--project", metavar="DIR", envvar=PROJECT_VARIABLE, help="Also the facts of all that worked in DIR.")
+@click.option("--thread", is_flag=True, help="The conversation is the thread that the client names (Codex).")
 @click.option("--config", is_flag=True, help="Print this server for a client's configuration, and end.")
 @options.store_option
-def mcp_command(session: str | None, history: str | None, project: str | None, config: bool, store: str | None) -> None:
+def mcp_command(
+    session: str | None, history: str | None, project: str | None, thread: bool, config: bool, store: str | None
+) -> None:
     """Serve the tools that search and restore one conversation, and show its facts, brief, log and a preview.
 
     Other conversations cannot be reached, whatever the client asks for, except the facts of those that worked in DIR.
@@ -247,4 +250,4 @@ def mcp_command(session: str | None, history: str | None, project: str | None, c
         lambda: options.existing_store(store), session=session or "", history=history or "", project=project or ""
     )
     with closing(visible):
-        adapter.mcp_server(visible).run("stdio")
+        adapter.mcp_server(visible, by_thread=thread).run("stdio")
