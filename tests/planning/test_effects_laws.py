@@ -1,0 +1,111 @@
+"""Actions: no view holds a failed attempt without its later success, and each receipt is listed while it has room."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier import preview
+from planner import plan_compaction
+from planner.analysis import analyze
+from planner.evidence.effects import effects
+from planner.plan import Provenance
+from planner.proposal import Proposal, TurnProposal
+from planner.tools import ToolUse
+
+TOOLS = ("create_refund", "hotel_buchen", "发送邮件", "xq7")
+"""Names in three languages, and one that says nothing."""
+
+
+def act(number, tool, order, *, failed):
+    receipt = {"status": 409, "error": f"clash {number}"} if failed else {"receipt": f"RC-{4000 + number}"}
+    use = {"type": "tool_use", "id": f"a{number}", "name": tool, "input": {"order": order, "try": number}}
+    answer = {"type": "tool_result", "tool_use_id": f"a{number}", "content": json.dumps(receipt)}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+
+
+def look(number):
+    rows = "\n".join(f"row {number}.{row} value {row * 37 % 101} of the list" for row in range(40))
+    use = {"type": "tool_use", "id": f"l{number}", "name": "list_rows", "input": {"page": number}}
+    answer = {"type": "tool_result", "tool_use_id": f"l{number}", "content": rows}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+
+
+class DropsAll:
+    """A careless planner."""
+
+    def propose(self, request):
+        turns = {turn_id: TurnProposal(turn_id, 0.0, "old", "drop") for turn_id in request.evidence.turns}
+        return Proposal(turns, Provenance(planner="careless"), brief="STATE\n- all is well (t2)")
+
+
+ACTIONS = st.lists(st.tuples(st.sampled_from(TOOLS), st.integers(1, 3), st.booleans()), min_size=1, max_size=8)
+
+
+def history_of(actions):
+    messages = [{"role": "user", "content": "Look after my orders."}]
+    for number, (tool, order, failed) in enumerate(actions):
+        messages += [*act(number, tool, order, failed=failed), *look(number)]
+    return [*messages, {"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+
+
+@given(ACTIONS, st.sampled_from((0.02, 0.1, 0.3)), st.sampled_from(("rules", DropsAll())))
+def test_no_view_holds_a_failed_action_without_its_later_success(actions, ratio, planner):
+    messages = history_of(actions)
+    view = json.dumps(preview(plan_compaction(messages, "", planner=planner, target_ratio=ratio, now=0.0)).messages)
+    for number, (tool, order, failed) in enumerate(actions):
+        later = [at for at in range(number + 1, len(actions)) if actions[at] == (tool, order, False)]
+        if failed and later and f"clash {number}" in view:
+            assert any(f"RC-{4000 + at}" in view for at in later)
+
+
+@given(ACTIONS)
+def test_each_receipt_is_listed_while_it_has_room(actions):
+    plan = plan_compaction(history_of(actions), "", planner="rules", target_ratio=0.5, now=0.0)
+    page = plan.brief.split("EFFECTS", 1)[-1]
+    for number, (_, _, failed) in enumerate(actions):
+        assert (f"RC-{4000 + number}" in page) == (not failed)
+
+
+READS = [*look(0), *act(1, "crm_customer", 7, failed=False)]
+
+
+@pytest.mark.parametrize(("use", "listed"), [(None, 1), (ToolUse(effect="reads"), 0), (ToolUse(effect="acts"), 1)])
+def test_a_declaration_decides_what_a_tool_does(use, listed):
+    uses = {"crm_customer": use} if use else {}
+    messages = [{"role": "user", "content": "Go on."}, *READS, {"role": "assistant", "content": "Done."}]
+    assert len(effects(analyze(messages, uses=uses).evidence)) == listed
+
+
+def test_hints_of_a_tool_definition_declare_it_and_the_plan_carries_the_declaration():
+    tools = [{"name": "crm_customer", "input_schema": {}, "annotations": {"readOnlyHint": True}}]
+    messages = history_of([("crm_customer", 1, False)])
+    plan = plan_compaction(messages, "", planner="rules", tools=tools, target_ratio=0.3, now=0.0)
+    assert plan.tool_uses == {"crm_customer": ToolUse(effect="reads")}
+    assert "EFFECTS" not in plan.brief
+    assert preview(type(plan).from_json(plan.to_json()), messages).messages == preview(plan).messages
+
+
+def test_fields_that_must_stay_come_first_in_a_receipt():
+    use = {"type": "tool_use", "id": "a", "name": "bestellen", "input": {"artikel": "KET-17"}}
+    result = {"note": "words " * 60, "lieferung": "2026-12-03"}
+    answer = {"type": "tool_result", "tool_use_id": "a", "content": json.dumps(result)}
+    messages = [{"role": "user", "content": "Go on."}, {"role": "assistant", "content": [use]}]
+    messages += [{"role": "user", "content": [answer]}, {"role": "assistant", "content": "Done."}]
+    declared = {"bestellen": ToolUse(effect="acts", keep_fields=("lieferung",))}
+    (effect,) = effects(analyze(messages, uses=declared).evidence)
+    assert effect.text.startswith("bestellen artikel=KET-17 → lieferung: 2026-12-03")
+
+
+def test_what_runs_and_what_was_asked_is_pending():
+    running = "Command running in background with ID: b7"
+    use = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": "make serve"}}
+    answer = {"type": "tool_result", "tool_use_id": "a", "content": running}
+    messages = [{"role": "user", "content": "Serve it."}, {"role": "assistant", "content": [use]}]
+    messages += [{"role": "user", "content": [answer]}]
+    messages += [message for number in range(12) for message in look(number)]
+    messages += [{"role": "assistant", "content": "Soll ich d-501 senden?"}]
+    page = plan_compaction(messages, "", planner="rules", target_ratio=0.3, now=0.0).brief
+    pending = page.split("PENDING\n", 1)[1]
+    assert "make serve: running" in pending
