@@ -1,1 +1,1 @@
-"""What is read: messages, turns, numbered lines, token counts; nothing here judges."""
+"""Reads messages, turns, numbered lines and token counts; judges nothing."""

@@ -47,7 +47,7 @@ class Turn:
     live: bool
     """True in the live tail: what the model has not answered yet."""
     repeated: bool = False
-    """True for a host's system message that stands again later, word for word."""
+    """True for a host's system message that occurs again later, word for word."""
 
     @property
     def number(self) -> int:
@@ -56,13 +56,13 @@ class Turn:
 
     @property
     def must_stand(self) -> bool:
-        """True for what is no turn of a user or an assistant: it is never touched, but where it says nothing new."""
+        """True for a turn of neither user nor assistant, which is never changed unless it repeats."""
         return self.kind == "other" and not self.repeated
 
 
 @dataclass(frozen=True)
 class History:
-    """The complete list of messages, as the caller holds them and as plain data."""
+    """Complete list of messages, as the caller's objects and as plain data."""
 
     originals: tuple[object, ...]
     messages: tuple[Message, ...]
@@ -76,7 +76,7 @@ class History:
         return self.digest_at(len(self.messages))
 
     def digest_at(self, count: int) -> str:
-        """The digest of the first `count` messages: a longer history keeps the digests of its prefixes."""
+        """Return the digest of the first `count` messages: a longer history keeps the digests of its prefixes."""
         return _joined_digest(self.digests[:count])
 
     @lazy_property
@@ -85,18 +85,18 @@ class History:
         return {turn.id: turn for turn in self.turns}
 
     def messages_of(self, turn: Turn) -> tuple[Message, ...]:
-        """The plain messages of `turn`."""
+        """Return the plain messages of `turn`."""
         return self.messages[turn.start : turn.stop]
 
     def blocks_of(self, turn: Turn) -> Iterator[tuple[str, Block]]:
-        """Each block of `turn` with the role of its message, in order."""
+        """Yield each block of `turn` with the role of its message, in order."""
         for message in self.messages_of(turn):
             for block in blocks(message):
                 yield message["role"], block
 
 
 def read_history(messages: Sequence[object]) -> History:
-    """`messages` (dicts or SDK objects) as a history with its turns. The list itself is not kept.
+    """Return `messages` (dicts or SDK objects) as a history with its turns; the list itself is not kept.
 
     Raises:
         TranscriptError: an entry is not a message, or not JSON data; the text names its index.
@@ -109,7 +109,7 @@ def read_history(messages: Sequence[object]) -> History:
 
 
 def assemble_history(originals: Sequence[object], plain: Sequence[Message], digests: Sequence[str]) -> History:
-    """A history from messages read and digested before: what keeps a growing one cheap."""
+    """Return a history of messages read and digested before, which makes a growing one cheap."""
     return History(tuple(originals), tuple(plain), tuple(digests), tuple(_turns(plain, digests)))
 
 
@@ -130,8 +130,8 @@ _FIXED = (OPAQUE, "tool_reference")
 
 
 def _holds_fixed(message: Message) -> bool:
-    """Return True if `message` holds a block that must stay: one that an adapter could not translate, or the tools that
-    a search returned, which the model no longer has without it."""
+    """Return True if `message` contains a block that must stay: one that an adapter could not translate, or tools that
+    a search returned, which the model would lose."""
     content = blocks(message)
     inner = (block.get("content") for block in content if block["type"].endswith("tool_result"))
     lists = (held.get("tool_references") if isinstance(held, dict) else held for held in inner)
@@ -140,16 +140,16 @@ def _holds_fixed(message: Message) -> bool:
 
 
 def _is_notice(message: Message) -> bool:
-    """True for a host's system message of words: one that changes the tools has no effect twice."""
+    """Return True for a host's system message of words; one that changes the tools has no effect twice."""
     return message["role"] == "system" and all(block["type"] == "text" for block in blocks(message))
 
 
 def _starts(messages: Sequence[Message]) -> Iterator[int]:
-    """Where turns start: everywhere but at messages that answer what the turn before them left open.
+    """Yield where turns start: everywhere except at messages that answer open calls of the turn before.
 
-    Neighbours of one role are one message to the API, so calls wait through all of an assistant's, and what he only
-    thought goes with what he says. Whether a message goes on with a turn depends on nothing behind it, so turns stay as
-    the list grows.
+    Neighbours of one role are one message to the API, so calls wait through all of an assistant's messages, and
+    thinking alone belongs to the words after it. Whether a message continues a turn depends on nothing after it, so
+    turns stay as the list grows.
     """
     unanswered: set[str] = set()
     before: Message | None = None
@@ -166,7 +166,7 @@ def _starts(messages: Sequence[Message]) -> Iterator[int]:
 
 
 def _goes_on(message: Message, unanswered: set[str]) -> bool:
-    """True for results, and for calls that a server tool of the turn makes (programmatic tool calling)."""
+    """Return True for results, and for calls by a server tool of the turn (programmatic tool calling)."""
     ids = result_ids(message)
     if message["role"] == "assistant":
         ids += [str(field_of(block.get("caller"), "tool_id")) for block in blocks(message)]
@@ -187,9 +187,11 @@ def _kind(first: Message) -> TurnKind:
 
 
 def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) -> int:
-    """How many turns are not live: up to the assistant's last, and that one too unless it waits for more.
+    """Return the number of turns that are not live: up to the assistant's last one, including it unless it waits for
+    more.
 
-    What he said right before it is one message with it, and may hold the thinking that the API wants with its calls.
+    The assistant's words right before it are one message with it, and may have the thinking that the API wants with its
+    calls.
     """
     at = len(spans)
     while at > 0 and messages[spans[at - 1][0]]["role"] != "assistant":
@@ -203,7 +205,7 @@ def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) ->
 
 
 def _ends_answered(turn: Sequence[Message]) -> bool:
-    """True if the assistant has the last word in `turn` and waits for nothing."""
+    """Return True if the assistant has the last word in `turn` and waits for nothing."""
     called = {call for message in turn for call in call_ids(message)}
     answered = {result for message in turn for result in result_ids(message)}
     return turn[-1]["role"] == "assistant" and called <= answered

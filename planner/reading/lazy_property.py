@@ -11,14 +11,15 @@ V = TypeVar("V", covariant=True)
 
 
 class lazy_property(cached_property[V]):  # noqa: N801 - it is used as a decorator, beside `property`
-    """As `functools.cached_property`, which in Python 3.11 computes under a lock of its class: two threads that plan
-    would wait for each other, and a process forked meanwhile would wait for ever.
+    """Cached property without a lock.
 
-    Threads that read it first at the same time each compute it; all get the value that was kept.
+    `functools.cached_property` of Python 3.11 computes under a lock of its class: two planning threads would wait for
+    each other, and a process forked meanwhile would wait for ever. Threads that read it first at the same time each
+    compute it; all get the same stored value.
     """
 
     if not TYPE_CHECKING:
 
         def __get__(self, instance: object, owner: type | None = None) -> Any:
-            """The value for `instance`, kept under the property's name, which is looked up before this."""
+            """Return the value for `instance`, stored under the property's name, which Python looks up first."""
             return self if instance is None else instance.__dict__.setdefault(self.attrname, self.func(instance))

@@ -44,7 +44,7 @@ _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])(?:data:([\w./+-]{1,100});base64,)?[A
 _STREAM_NAME, _SEALED_NAME = re.compile(r"audio|video"), re.compile(r"encrypted|signature|sealed")
 _TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
 _HINT_CHARACTERS = 100
-"""Longer texts beside a medium are content, and do not name its type."""
+"""Longest text beside a medium that may name its type; longer ones are content."""
 _SHORT = {"container_upload": "file", "input_file": "file"}
 
 

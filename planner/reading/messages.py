@@ -1,8 +1,7 @@
-"""Messages as plain JSON data, whatever the caller holds: dicts, or the SDK's own objects; and the readable text of
-their blocks.
+"""Messages as plain JSON data, from dicts or the SDK's own objects; and the readable text of their blocks.
 
-Reads only, fetches nothing. A message that is plain already is returned as the same object, so that what is not
-compacted stays byte-identical when it is sent.
+Reads only, fetches nothing. A plain message is returned as the same object, so that uncompacted messages stay
+byte-identical when sent.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Message = dict[str, Any]
 Block = dict[str, Any]
 """One content block: ``{"type": "text" | "tool_use" | "tool_result" | …}``; unknown types pass through."""
 ROLES = ("user", "assistant", "system")
-"""Whose a message may be; the system's stands inside a conversation for newer models only."""
+"""Roles of a message; the system's occur inside a conversation for newer models only."""
 THINKING = ("thinking", "redacted_thinking")
 """Types of the blocks that hold a model's thinking."""
 OPAQUE = "opaque"
@@ -53,10 +52,10 @@ _CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
 
 
 def given_message(message: object, place: str) -> Message:
-    """`message` of a caller's list, as `plain_message` has it.
+    """Return `message` of a caller's list, as `plain_message` does.
 
     Raises:
-        TranscriptError: as there, the message is OpenAI's, or of nobody whom the API knows.
+        TranscriptError: as there, or the message is OpenAI's, or of an unknown role.
     """
     if isinstance(message, dict) and (message.get("role") in _CHAT_ROLES or "tool_calls" in message):
         what = "'tool_calls'" if "tool_calls" in message else f"role {message['role']!r}"
@@ -68,7 +67,7 @@ def given_message(message: object, place: str) -> Message:
 
 
 def plain_message(message: object, place: str = "message") -> Message:
-    """`message` as plain JSON data: the same object if it already is.
+    """Return `message` as plain JSON data: the same object if it already is.
 
     Raises:
         TranscriptError: `message` has no role, or its content is neither text nor a list of blocks.
@@ -90,7 +89,7 @@ def plain_message(message: object, place: str = "message") -> Message:
 
 
 def _plain_block(block: object, message: str, number: int) -> Block:
-    """The `block` with this number of a message at this place."""
+    """Return the `block` with this number of a message at this place."""
     data = block if isinstance(block, dict) else _dumped(block, f"{message}, block {number}")
     if not isinstance(data.get("type"), str):
         raise TranscriptError(f"{message}, block {number}: expected a block with a 'type', found {str(data)[:80]!r}")
@@ -101,7 +100,7 @@ def _plain_block(block: object, message: str, number: int) -> Block:
 
 
 def _dumped(value: object, place: str) -> dict[str, Any]:
-    """An SDK object as the dict it was parsed from, without the fields nobody set."""
+    """Return an SDK object as the dict it was parsed from, without unset fields."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         dumped = dump(mode="json", exclude_unset=True, warnings=False)  # unknown types are no warning
@@ -113,58 +112,59 @@ def _dumped(value: object, place: str) -> dict[str, Any]:
 
 
 def blocks(message: Message) -> Sequence[Block]:
-    """The content blocks of `message`; text content counts as one text block."""
+    """Return the content blocks of `message`; text content counts as one text block."""
     content = message["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def compacted_start(messages: Sequence[object]) -> int:
-    """Index of the message that begins with the server's newest compaction, which stands for all before it; 0 without.
+    """Return the index of the message with the server's newest compaction, which replaces all before it; 0 without.
 
-    One whose content is null failed, and stands for nothing (``BetaCompactionBlockParam`` in the SDK).
+    One with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK).
     """
     return next((at for at in reversed(range(len(messages))) if is_compacted(messages[at])), 0)
 
 
 def is_compacted(message: object) -> bool:
-    """True for a message (a dict, or an SDK object) that begins with a ``compaction`` block of the server."""
+    """Return True for a message (a dict, or an SDK object) that begins with a ``compaction`` block of the server."""
     content = field_of(message, "content")
     first = content[0] if isinstance(content, list | tuple) and content else None
     return field_of(first, "type") == "compaction" and field_of(first, "content") is not None
 
 
 def has_user_words(message: Message) -> bool:
-    """True for a user's message without results: what stands behind it is a new turn to the API."""
+    """Return True for a user's message without results, after which a new turn begins for the API."""
     return message["role"] == "user" and all(block["type"] != "tool_result" for block in blocks(message))
 
 
 def field_of(value: object, name: str) -> object:
-    """What `value`, a dict or an SDK object, has under `name`."""
+    """Return the field `name` of `value`, a dict or an SDK object."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def call_ids(message: Message) -> list[str]:
-    """Ids of the calls in `message`, in order, those that the server runs itself included."""
+    """Return the ids of the calls in `message`, in order, including those that the server runs."""
     return [str(block.get("id")) for block in blocks(message) if block["type"].endswith("tool_use")]
 
 
 def result_ids(message: Message) -> list[str]:
-    """Ids of the calls that `message` answers, in order, whoever ran them."""
+    """Return the ids of the calls that `message` answers, in order, whoever ran them."""
     return [str(block.get("tool_use_id")) for block in blocks(message) if block["type"].endswith("tool_result")]
 
 
 def result_text(block: Block) -> str:
-    """All text a result holds, nested blocks, titles and addresses included, by line."""
+    """Return all text in a result, including nested blocks, titles and addresses, by line."""
     return readable_text(block.get("content"))
 
 
 def readable_text(content: object) -> str:
-    """What a reader sees of `content` (text, a block, a list of them), by line: no images, nothing sealed."""
+    """Return the text that a reader sees of `content` (text, a block, a list of them), by line: no images, nothing
+    sealed."""
     return "\n".join(_texts(content))
 
 
 _TEXT_KEYS = ("title", "url", "source", "text", "stdout", "stderr", "error_code")
-"""Where search results, fetched pages and code runs keep what a reader sees."""
+"""Fields of search results, fetched pages and code runs with text for a reader."""
 
 
 def _texts(content: object) -> Iterator[str]:
@@ -182,7 +182,7 @@ def _texts(content: object) -> Iterator[str]:
 
 
 def strings_in(value: object) -> Iterator[str]:
-    """The texts in JSON data, in their order; names are none."""
+    """Yield the texts in JSON data, in their order, without names."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
@@ -191,18 +191,18 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def to_json(value: object) -> str:
-    """`value` as compact JSON in ASCII: lone surrogates survive, key order is kept."""
+    """Return `value` as compact JSON in ASCII: lone surrogates survive, key order is kept."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
 def message_digest(message: Message, place: str = "message") -> str:
-    """SHA-256 of what `message` says.
+    """Return the SHA-256 of the content of `message`.
 
-    Where its ``cache_control`` marks stand does not count, nor whether a lone text is a string or a block:
-    callers move cache marks from call to call, and a plan must survive that.
+    ``cache_control`` marks do not count, nor whether a lone text is a string or a block: callers move cache marks from
+    call to call, and a plan must survive that.
 
     Raises:
-        TranscriptError: `message` holds what JSON cannot.
+        TranscriptError: `message` contains something that JSON cannot.
     """
     said = {**message, "content": _unmarked(blocks(message))}
     try:
@@ -213,8 +213,8 @@ def message_digest(message: Message, place: str = "message") -> str:
 
 
 def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
-    """The ``cache_control`` marks of a message, block, tool or body, or of a list of them, those inside results
-    included; what a call was given has none, whatever it is called."""
+    """Yield the ``cache_control`` marks of a message, block, tool or body, or of a list of them, including those in
+    results, but not those in the arguments of a call."""
     if isinstance(value, list | tuple):
         for part in value:
             yield from cache_marks(part)
@@ -225,7 +225,7 @@ def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
 
 
 def unmarked(message: Message) -> Message:
-    """`message` without its cache marks; the same object if it has none."""
+    """Return `message` without its cache marks; the same object if it has none."""
     return _unmarked_block(message) if any(cache_marks(message)) else message
 
 

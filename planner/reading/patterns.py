@@ -9,12 +9,12 @@ __all__ = ["lazy_pattern"]
 
 
 def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
-    """``re.compile(text, flags)``, made at its first use."""
+    """Return ``re.compile(text, flags)``, compiled at its first use."""
     return cast("re.Pattern[str]", _Pattern(text, flags))
 
 
 class _Pattern:
-    """Stands in for a compiled pattern and hands on its methods."""
+    """Proxy of a compiled pattern."""
 
     def __init__(self, text: str, flags: int) -> None:
         self.pattern = text

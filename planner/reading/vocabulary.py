@@ -1,5 +1,5 @@
-"""OpenAI's o200k vocabulary from this machine: tiktoken's cache folder, or the ``offline`` extra; and for machines
-without it about how many of its tokens a text is, from its shape alone, rather over than under.
+"""OpenAI's o200k vocabulary on this machine: tiktoken's cache folder, or the ``offline`` extra; and an estimate of its
+tokens for machines without it, from the shape of a text, rather over than under.
 
 Never downloads: tiktoken's own download has no time limit and hangs behind a firewall.
 """
@@ -28,7 +28,7 @@ __all__ = ["O200K_URL", "estimate_tokens", "load_vocabulary"]
 
 O200K_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 _O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-"""Of the file at that URL, as tiktoken itself checks it: a damaged cache is as good as none."""
+"""Digest of the file at that URL, as tiktoken itself checks it: a damaged cache does not count."""
 
 _WORD_TAIL = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -43,10 +43,10 @@ _SPLIT = "|".join(
         r"\s+",
     )
 )
-"""How o200k cuts text into pieces before it merges bytes: the rules that vocabulary was trained with."""
+"""Pattern by which o200k cuts text into pieces before it merges bytes; the vocabulary was trained with it."""
 
 _LETTER = {" ": 0.02, "": 0.06, ".": 0.08, "_": 0.08}
-"""Tokens for each letter of a word beyond its first token, by what the word starts with; 0.15 behind other signs.
+"""Tokens for each letter of a word beyond its first token, by its first character; 0.15 after other signs.
 
 Fitted to agent transcripts: a word behind a space is mostly one token, one behind ``/`` or ``-`` mostly two.
 """
@@ -62,7 +62,7 @@ _WIDE = (
     (0x900, 1.0), (0xE80, 3.0), (0x2000, 1.0), (0x2800, 3.0), (0x3000, 1.0), (0xA000, 3.0), (0xAC00, 1.0),
     (0xD7B0, 3.0), (0xFF00, 1.0), (0xFFF0, 4.0), (0x1F000, 2.0), (0x1FB00, 4.0),
 )  # fmt: skip
-"""From where in Unicode on a character of a word that is not ASCII has how many tokens.
+"""Tokens of a character of a word that is not ASCII, by the first character of its range in Unicode.
 
 Latin, Greek, Cyrillic, Hebrew and Arabic words have few tokens; Indic scripts, symbols, CJK and Hangul at most
 one a character; emoji two; control characters and what the vocabulary hardly knows, one for every byte.
@@ -71,7 +71,7 @@ one a character; emoji two; control characters and what the vocabulary hardly kn
 
 @lru_cache(maxsize=1)
 def load_vocabulary() -> tiktoken.Encoding | None:
-    """o200k as this machine has it; None if it has not."""
+    """Return o200k from this machine; None if it has none."""
     import tiktoken
 
     for data in _candidates():
@@ -109,7 +109,7 @@ def _pieces() -> regex.Pattern[str]:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many o200k tokens `text` is; measured 1.03 to 1.22 of the true count on agent transcripts."""
+    """Return about how many o200k tokens `text` has; measured 1.03 to 1.22 of the true count on agent transcripts."""
     packed = sum(map(len, _PACKED.findall(text)))
     return math.ceil(_PACKED_TOKENS * packed + sum(map(_piece_tokens, _pieces().findall(_PACKED.sub("", text)))))
 

@@ -1,1 +1,1 @@
-"""What is worth keeping: relevance of lines, what is pinned, and the selection that meets a target."""
+"""Relevance of lines, and the order in which they deserve space."""

@@ -1,7 +1,7 @@
 """The order in which lines deserve free space: by relevance for their tokens, best first.
 
-A greedy order: each pick is the line, with the neighbours it needs to be understood, that adds most of what no earlier
-pick holds yet, for what it costs. The order follows from the history alone, never from a planner's answer.
+A greedy order: each pick is the line, with its needed neighbours, that adds most for its cost to earlier picks. The
+order follows from the history alone, never from a planner's answer.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from planner.relevance.relevance import Relevance
 __all__ = ["MARK_TOKENS", "Pick", "Told", "one_line", "rank_lines"]
 
 CONTEXT_CHARACTERS = 60
-"""A line is understood by what stands within this distance of it on either side, less a quarter of what it holds
-itself: fitted so that the literal exams score as with the distance of each name (`compactor eval --probes`)."""
+"""Distance within which a line's neighbours explain it, on either side, less a quarter of its own length: fitted so
+that the literal exams score as with the distance of each name (`compactor eval --probes`)."""
 LEAST_CHARACTERS = 8
 """Less than this of a neighbouring line is no context."""
 HEAD_TOKENS = 16
-"""Raw tokens of a turn's id with the head and outcome of one call: about what its first line costs besides itself.
-Words stand without a call, behind an id alone."""
+"""Raw tokens of a turn's id with the head and outcome of one call: about the cost of its first line besides itself.
+Words without a call need an id alone."""
 MARK_TOKENS = 1
 """Raw tokens of the mark in front of a line that does not follow the one above it."""
 STEM_CHARACTERS = 6
 NEWS_SHARE = 0.2
-"""What a program prints says nothing new if so few of its longer words do not stand elsewhere: a mark, a time."""
+"""Share of a printed line's longer words that must be new: else it is only a new mark or time."""
 MOST_COMPARED = 256
-"""Of the lines that hold a name, one is compared with so many of the last: what thousands of lines of a log name would
-take the square of their number."""
+"""Number of the last lines with a name that a line is compared with, since thousands of lines of a log would take
+quadratic time."""
 ROUNDING = 1e-12
 """Sums of the same numbers differ by less than this."""
 
@@ -61,9 +61,9 @@ def rank_lines(
     whole: Collection[str],
     budget_tokens: float,
 ) -> Iterator[Pick]:
-    """Picks from best to worst until about `budget_tokens` raw tokens are spent; each is looked for when asked for.
+    """Yield picks from best to worst until about `budget_tokens` raw tokens are spent; each is computed on demand.
 
-    `pinned` lines by turn id, and all lines of the turns that stand `whole`, are taken to stand already.
+    `pinned` lines by turn id, and all lines of the turns in `whole`, count as picked already.
     """
     told = Told()
     turns = [_Turn(turn, relevance, told) for turn in evidence.turns.values()]
@@ -97,12 +97,12 @@ def rank_lines(
 
 
 class Told:
-    """What is said by lines that stand, or by statements."""
+    """Names and words of lines or statements that are already kept."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Begin empty."""
         self.lines: defaultdict[str, list[tuple[Collection[str], str, str]]] = defaultdict(list)
-        """By each name the lines that hold it, each with all that it names and where it stands."""
+        """Lines by each name in them, with all their names and their place."""
 
     def add(self, names: Collection[str], text: str, place: str = "") -> None:
         """Note a line that has these names, each once."""
@@ -111,8 +111,8 @@ class Told:
             self.lines[name].append(line)
 
     def says(self, names: Collection[str], text: Callable[[], str], part: Part, places: Collection[str] = ()) -> bool:
-        """True for a line of such a `part` of a turn that names something, and all of whose names and words stand on
-        one of these that is at none of `places`; what programs print and read is told by most of its longer words."""
+        """Return True for a line of such a `part` with names, all of whose names and words are in one kept line at none
+        of `places`; for printed and read lines most of their longer words are enough."""
         wanted, printed = frozenset(names), part in ("call", "result")
         if not wanted or not wanted <= self.lines.keys():
             return False
@@ -128,32 +128,32 @@ class Told:
         self.add({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}, text, place)
 
     def tells(self, text: str, part: Part, places: Collection[str] = ()) -> bool:
-        """`says`, of a line by its text; without names it is told by its like."""
+        """Return `says` for a line by its text; one without names needs an equal line."""
         return self.says(specifics_of(text) or [one_line(text)], partial(str, text), part, places)
 
 
 def _tells(text: str, words: frozenset[str], printed: bool) -> bool:
-    """True if `text` has all of these words, or most of what is `printed`."""
+    """Return True if `text` contains all of these words, or most of them if `printed`."""
     folded, most = text.casefold(), printed * NEWS_SHARE * len(words)
     lacking = [word for word in words if word not in folded]  # the quick way to say no
     return len(lacking) <= most and len(words - _words(folded, printed)) <= most
 
 
 def one_line(text: str) -> str:
-    """`text`, its white space folded: what a line without names is known by."""
+    """Return `text` with its white space folded, the key of a line without names."""
     return " ".join(text.split())
 
 
 def _words(text: str, printed: bool) -> frozenset[str]:
-    """Its words, those of letters without their endings: ``conflicts`` and ``Conflict`` are the same; of what is
-    `printed` the longer ones, and numbers: ``not``, ``4``; not ``if``, ``M``."""
+    """Return the words of a text without endings (``conflicts`` and ``Conflict`` are the same); if `printed` only
+    longer ones, and numbers: ``not``, ``4``; not ``if``, ``M``."""
     words = (_LONG_WORD if printed else _WORD).findall(text.casefold())
     stem = 4 if printed else STEM_CHARACTERS
     return frozenset(word[:stem] if word.isalpha() else word for word in words)
 
 
 class _Turn:
-    """One turn whose lines compete: what each is worth and costs, and which of them stand so far."""
+    """Turn whose lines compete: their worth and cost, and which are picked so far."""
 
     def __init__(self, evidence: TurnEvidence, relevance: Relevance, told: Told) -> None:
         self.id = turn_id = evidence.turn.id
@@ -166,8 +166,8 @@ class _Turn:
         self.telling_lines = evidence.once(_telling_lines)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
-        """What lines add together for each raw token, and how many tokens that is; never less than they come to in a
-        note, which leaves out indentation and the root of paths."""
+        """Return the worth of lines for each raw token, and their tokens; at least those in a note without indentation
+        and the root of paths."""
         weights, standing, known = self._weights, self.standing, self._told.lines
         gain, cost = 0.0, 0 if standing else self._head
         for number in numbers:
@@ -180,7 +180,7 @@ class _Turn:
         return gain * self.weight / (cost or 1), cost
 
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Those of the lines that say what no line that stands does, and those that stand."""
+        """Return the lines with new content, and the picked ones."""
         return tuple(number for number in numbers if number in self.standing or not self._is_told(number))
 
     def _is_told(self, number: int) -> bool:
@@ -188,7 +188,7 @@ class _Turn:
         return self._told.says(self.names[number - 1], partial(self.lines.text, number), part)
 
     def stand(self, numbers: Iterable[int]) -> None:
-        """Note that lines stand: what they name and say adds nothing any more."""
+        """Note that lines are picked: their names and words add nothing any more."""
         for number in numbers:
             if number not in self.standing:
                 self._told.add(self.names[number - 1], self.lines.text(number))
@@ -196,15 +196,15 @@ class _Turn:
 
 
 def _telling_lines(turn: TurnEvidence) -> list[int]:
-    """Numbers of the lines that say something."""
+    """Return the numbers of the lines with content."""
     idle = turn.boilerplate_lines | turn.passing_lines | unchanged_lines(turn)
     telling = (line for line in turn.lines.to_read() if line.text.strip() and not is_encoded(line.text))
     return [line.number for line in telling if line.number not in idle]
 
 
 def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
-    """Line `number` with those around it that must stand for it to be understood: the nearest ones, until half of what
-    is near stands. A long line explains itself."""
+    """Return line `number` with the neighbours that explain it: the nearest ones, until half of the text nearby is
+    there. A long line explains itself."""
     at = number - 1
     text = lines.text_at(at)
     own = len(text.words(at).strip())
@@ -224,7 +224,7 @@ def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
 
 
 def _near(text: BlockText, indices: Iterable[int], room: int) -> dict[int, int]:
-    """How many characters each of the lines at `indices` has within `room`."""
+    """Return the number of characters of each line at `indices` within `room`."""
     beside = {}
     for index in indices:
         if room <= LEAST_CHARACTERS:

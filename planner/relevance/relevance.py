@@ -1,7 +1,7 @@
-"""What each line of a history is likely worth to what comes next, without a model.
+"""The likely worth of each line of a history for the next steps, without a model.
 
-A line is worth the names it holds (weighted by how likely the agent names them again) and what is said in it. What
-counts is how recently a name appeared, how often, and whether the agent wrote it itself.
+A line is worth the names in it (weighted by how likely the agent names them again) and its words. A name counts by how
+recently and how often it appeared, and whether the agent wrote it itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from planner.reading.patterns import lazy_pattern
 __all__ = ["Relevance", "focused", "line_relevance"]
 
 SUPERSEDED_WEIGHT = 0.5
-"""What lines of a superseded turn are worth against the same lines in the turn that superseded it."""
+"""Weight of lines of a superseded turn, compared with those of the turn that superseded it."""
 TASK_WEIGHT, FOCUS_WEIGHT = 0.3, 4.0
 """Weight that a turn gains if it holds all words of the task, and of the caller's focus."""
 ANSWER_WEIGHT = 2.0
@@ -31,28 +31,28 @@ ANSWER_WEIGHT = 2.0
 WORD_MARK = "\0"
 """First character of a word among the names of a line: a word is worth less the more lines hold it."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
-"""Relevance of a token, whatever it names, by who says it: people and agents say what matters, results mostly repeat.
-Like the ones below of the right order and no more: a third or twice of any changed fifteen exams by a question or two
-of 240. What says how something failed is worth as much as what is said."""
+"""Relevance of a token by its sender, whatever it names: people and agents say what matters, results mostly repeat. As
+below only the order of magnitude counts: a third or twice of any changed fifteen exams by a question or two of 240.
+Words about a failure are worth as much as a sender's."""
 HOST_RELEVANCE = 0.0003
-"""Of what a host quotes in the user's message: rules of a project are many pages, and stand in a file of it."""
+"""Relevance of text that a host quotes in the user's message: rules of a project are many pages, and are in a file of
+it."""
 DEFINITION_WEIGHT = 10
-"""How much more a line of code is worth that defines something: where that is, and what it takes, is looked for again.
-"""
+"""Factor for a line of code with a definition, whose place and arguments are looked for again."""
 
 CHARACTERS_PER_TOKEN = 4
 TELLING_CHARACTERS = 160
-"""What is said in a line counts up to this length."""
+"""Length up to which the words of a line count."""
 
 WRITER_SCORES: Mapping[Part, float] = {"assistant": 0.73, "call": 1.39, "user": -1.16}
-"""What it adds to a name's score that somebody named it in such a part of a turn."""
+"""Addition to a name's score for each such part of a turn that contains it."""
 NUMBER_SCORE = -1.91
-"""What it adds that a name is a number: ``4711``."""
+"""Addition for a name that is a number: ``4711``."""
 
 _TURN_ID = lazy_pattern(r"\bt\d{1,7}\b")
 
 Rows = Sequence[tuple[str, ...]]
-"""What each line of a turn names, each name once."""
+"""Names in each line of a turn, each once."""
 
 
 @dataclass(frozen=True)
@@ -60,38 +60,38 @@ class Relevance:
     """Relevance of all lines of a history."""
 
     weights: Mapping[str, float]
-    """By name: the likelihood that the agent names it again."""
+    """Likelihood, by name, that the agent names it again."""
     names: Mapping[str, Rows]
-    """By turn id, parts of a name that are names of the history by themselves included."""
+    """Names by turn id, including parts of a name that are names of the history themselves."""
     bases: Mapping[str, Sequence[float]]
-    """By turn id what each line is worth for what is said in it, whatever it names."""
+    """Worth of each line's words by turn id, whatever it names."""
     turn_weights: Mapping[str, float]
-    """What the relevance of a turn's lines is multiplied with, by turn id; 1 where it is left out."""
+    """Factors for the relevance of a turn's lines, by turn id; 1 if left out."""
 
     def of_turn(self, turn_id: str) -> float:
-        """The relevance of a turn: of all its lines together, each name counted where it stands."""
+        """Return the relevance of a turn: of all its lines together, each name counted in each line."""
         named = sum(map(self.weights.__getitem__, chain.from_iterable(self.names[turn_id])))
         return (sum(self.bases[turn_id]) + named) * self.turn_weights.get(turn_id, 1.0)
 
 
 @dataclass(slots=True)
 class _Sighting:
-    """Where a name was seen."""
+    """Occurrences of a name."""
 
     lines: int = 0
-    """How many hold it."""
+    """Number of lines with it."""
     turns: int = 0
     last_turn: int = 0
     last_written: int = 0
     """The last turn in which the agent wrote it, or 0."""
     last_offset: int = 0
-    """How many characters of the history there are up to the end of the last line that holds it."""
+    """Characters of the history up to the end of the last line with it."""
     writers: tuple[Part, ...] = ()
-    """In which of the parts of `WRITER_SCORES` it was named."""
+    """Parts, among those of `WRITER_SCORES`, that contain it."""
 
 
 def line_relevance(evidence: Evidence) -> Relevance:
-    """The relevance of every line of `evidence`."""
+    """Return the relevance of every line of `evidence`."""
     turns = evidence.turns
     same: dict[str, str] = {}
     names = _with_parts({turn_id: turn.once(_line_names, same) for turn_id, turn in turns.items()})
@@ -113,7 +113,7 @@ def line_relevance(evidence: Evidence) -> Relevance:
 
 
 def _note(turn: TurnEvidence, names: Rows, seen: Mapping[str, _Sighting], characters: int) -> int:
-    """Note where `turn` names what, behind so many `characters` of the history; how many there are behind it."""
+    """Note the names of `turn`, which begins after `characters` of the history; return the characters after it."""
     number = turn.turn.number
     for text in turn.lines.texts:
         written, scored = text.part in ("assistant", "call"), text.part in WRITER_SCORES
@@ -166,8 +166,7 @@ def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
 
 
 def _line_names(turn: TurnEvidence, same: dict[str, str]) -> Rows:
-    """What each line of `turn` names, equal names as the `same` object; the middle of blocks that are too long to read
-    names nothing."""
+    """Return the names in each line of `turn`, equal names as the `same` object; none in the middle of long blocks."""
     rows: list[tuple[str, ...]] = [()] * len(turn.lines)
     for line in turn.lines.to_read():
         rows[line.number - 1] = tuple([same.setdefault(name, name) for name in _names_of(line.text)])
@@ -181,7 +180,7 @@ def _names_of(text: str) -> list[str]:
 
 
 def _with_parts(rows: Mapping[str, Rows]) -> dict[str, Rows]:
-    """`rows` of all turns, behind each name those of its parts that the history names by themselves."""
+    """Return `rows` of all turns; each name is followed by those of its parts that the history names by themselves."""
     known = {name for own in rows.values() for names in own for name in names}
     joined = {name: [part for part in parts_of(name) if part in known] for name in known if not name.isidentifier()}
     parts = {name: own for name, own in joined.items() if len(own) > 1}
@@ -195,8 +194,7 @@ def _expanded(names: tuple[str, ...], parts: Mapping[str, list[str]]) -> tuple[s
 
 
 def _bases(turn: TurnEvidence) -> Sequence[float]:
-    """What each line of `turn` is worth for what is said in it, whatever it names, in a turn that is new; nothing where
-    it is not read."""
+    """Return the worth of each line's words in a new turn, whatever it names; 0 for unread lines."""
     failures = frozenset(turn.failure_lines)
     worths = array("d", bytes(8 * len(turn.lines)))  # a quarter of a list
     for line in turn.lines.to_read():
@@ -214,8 +212,7 @@ def _base(line: Line, failures: Collection[int]) -> float:
 
 
 def _likelihood(name: str, seen: _Sighting, characters: int, turns: int) -> float:
-    """The likelihood that the agent names it again, from where and how often it was seen in a history of so many
-    characters and turns.
+    """Return the likelihood that the agent names it again, from its occurrences in a history of this size.
 
     The coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public
     agent sessions; boosted trees over 26 features, cross-validated by session, ranked no better.

@@ -1,7 +1,7 @@
-"""Transcripts of other tools and formats: read as Anthropic messages, written back as what they were.
+"""Transcripts of other tools and formats: read as Anthropic messages, written back in their own format.
 
-Tells the format by what is inside the file. Reads what is there, repairs only what a log's form forces, and reports the
-rest as warnings. A session log comes back as a log that its client can resume.
+The content of a file decides its format. Repairs only what a log's form forces, and reports the rest as warnings. A
+session log comes back as a log that its client can resume.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 SUFFIXES = (".json", ".jsonl")
 
 CLIENTS: tuple[Client, ...] = (CLAUDE_CODE, CODEX)
-"""Whose session logs are read, written and resumed from; another client is one more here."""
+"""Clients whose session logs are read, written and resumed from."""
 FORMATS: tuple[Format, ...] = (*CLIENTS, *DUMPS, *MESSAGE_LISTS)
 """All that can be read; the first that detects a file as its own reads it."""
 
@@ -48,12 +48,11 @@ FORMATS: tuple[Format, ...] = (*CLIENTS, *DUMPS, *MESSAGE_LISTS)
 def read_transcript(
     source: str | bytes | os.PathLike[str] | Sequence[object] | Mapping[str, Any], *, part: int | None = None
 ) -> Transcript:
-    """The conversation in `source`: a path, the text itself, or a list of messages (dicts or SDK objects).
+    """Return the conversation in `source`: a path, the text itself, or a list of messages (dicts or SDK objects).
 
-    Formats: all of `FORMATS`; of Anthropic messages a list, or an object with ``messages`` and perhaps ``system``,
-    ``tools``, ``task``.
-    `part` names one conversation of a file that holds several, or one stretch between a session log's own
-    compactions (-1: what the agent's context held last); without it a session is read whole.
+    Formats are all of `FORMATS`; Anthropic messages are a list, or an object with ``messages`` and perhaps ``system``,
+    ``tools``, ``task``. `part` selects one conversation of a file with several, or one stretch between a session log's
+    own compactions (-1: the agent's last context); without it a session is read whole.
 
     Raises:
         TranscriptError: it is none of these; the text names file, line or index, and what was expected.
@@ -83,8 +82,8 @@ def _kind(document: Document) -> str:
 
 
 def transcript_files(places: Iterable[Path]) -> list[Path]:
-    """The files among `places`, and those in and below the folders among them that may be transcripts, sorted, once
-    each. A folder that cannot be listed stands among them: whoever reads it is told why."""
+    """Return the files in `places`, and those in and below its folders that may be transcripts, sorted, once each. A
+    folder that cannot be listed is in the list, for its reader to report."""
     each = (sorted(_below(place)) if place.is_dir() else [place] for place in places)
     return list(dict.fromkeys(chain.from_iterable(each)))
 
@@ -98,11 +97,11 @@ def _below(place: Path) -> Iterator[Path]:
 
 
 def write_transcript(messages: Sequence[object], like: Transcript, *, session_id: str = "") -> str:
-    """`messages` (Anthropic messages, such as a view) as text in the format of `like`.
+    """Return `messages` (Anthropic messages, such as a view) as text in the format of `like`.
 
-    What stands around the messages in that file (system, tools, other fields and conversations) is kept. Of a
-    session log the lines of messages that are in `like` are kept, under a new session id: `session_id`, or one
-    that follows from the messages.
+    Everything around the messages in that file (system, tools, other fields and conversations) is kept. From a session
+    log the lines of messages in `like` are kept, under the session id `session_id`, or one that follows from the
+    messages.
 
     Raises:
         TranscriptError: an entry is not a message; the text names its index.

@@ -1,10 +1,9 @@
-"""Claude Code: its session logs (one JSON line per block, result and event) are read as transcripts and written as
-sessions that it resumes.
+"""Claude Code: reads its session logs (one JSON line for each block, result and event) and writes sessions that it
+resumes.
 
-Lines form a tree by ``parentUuid``; read is the branch that the session is on, no line before the one that it
-follows. Every content block of an answer has a line of its own, and results are logged as they arrive, also in the
-middle of the answer that asked for them: the message id says what belongs together. The format is not documented;
-the fields read here are what versions 1 and 2 write, others are ignored.
+Lines form a tree by ``parentUuid``; only the session's current branch is read. Every content block of an answer has a
+line of its own, and results are logged as they arrive, also in the middle of the answer with their calls: the message
+id joins them. The format is not documented; the fields read here are those of versions 1 and 2, others are ignored.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from planner.reading.tokens import TokenCounter
 __all__ = ["CLAUDE_CODE", "config_folder"]
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9]")
-"""What the client replaces in a folder's path to name its project: ``/w/my.app`` is ``-w-my-app``."""
+"""Characters of a folder's path that the client replaces in a project's name: ``/w/my.app`` is ``-w-my-app``."""
 _ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")
-"""What each line of a session repeats."""
+"""Fields that each line of a session repeats."""
 _TITLE_CHARACTERS = 80
 _LOG_NAME = f"{'-'.join('?' * length for length in (8, 4, 4, 4, 12))}.jsonl"
-"""A session's id, as a pattern for files: ``agent-….jsonl`` beside it is the log of a subagent."""
+"""Pattern of a session's file; ``agent-….jsonl`` beside it is the log of a subagent."""
 
 
 class _ClaudeCode:
@@ -91,7 +90,7 @@ class _ClaudeCode:
 
 
 def config_folder(environment: Mapping[str, str]) -> Path:
-    """Where the client keeps its settings, sessions and plugins."""
+    """Return the client's folder of settings, sessions and plugins."""
     return Path(environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")).absolute()
 
 
@@ -112,7 +111,7 @@ class _LogLine(BaseModel):
     """A line that may belong to the conversation."""
 
     number: int
-    """Where it stands in the file, from 1."""
+    """Line number in the file, from 1."""
     type: str = ""
     subtype: str | None = None
     uuid: str | None = None
@@ -127,9 +126,9 @@ class _LogLine(BaseModel):
     message: _LogMessage | None = None
     attachment: dict[str, Any] | None = None
     rendered: list[Any] | None = None
-    """Of an attachment: what of it was sent, from 2.1.330 on."""
+    """Sent part of an attachment, from 2.1.330 on."""
     content: Any = None
-    """Of a system line."""
+    """Content of a system line."""
 
     @property
     def of_a_subagent(self) -> bool:
@@ -160,7 +159,7 @@ class _LogLine(BaseModel):
         return [] if isinstance(content, str) else content
 
     def ids(self, kind: str, key: str) -> set[str]:
-        """What stands under `key` in its blocks of this `kind`."""
+        """Return the values of `key` in its blocks of this `kind`."""
         return {str(block.get(key)) for block in self.blocks if block["type"] == kind}
 
 
@@ -188,7 +187,7 @@ def _line(number: int, value: Any, name: str) -> _LogLine:
 
 
 def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLine]:
-    """The lines of the branch that ends with the last words of the log; what is left out is noted in `assembly`."""
+    """Return the lines of the branch that ends with the log's last words; note the other lines in `assembly`."""
     main = [line for line in lines if not line.of_a_subagent]
     if any(line.speaks for line in main):
         aside = [line.number for line in lines if line.of_a_subagent and line.speaks]
@@ -210,10 +209,10 @@ def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLi
 
 
 def _followed(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLine]:
-    """By the number of each line the one that it follows.
+    """Return the line that each line follows, by its number.
 
-    Where that is missing, or none is named at the start of a compacted context or by a writer that keeps no tree
-    (``--output-format stream-json``), it is the line before.
+    If that line is missing or not named (at the start of a compacted context, or by ``--output-format stream-json``,
+    which has no tree), it is the line before.
     """
     known = {line.uuid: line for line in lines if line.uuid}
     followed: dict[int, _LogLine] = {}
@@ -233,7 +232,7 @@ def _followed(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLi
 
 
 def _chain(line: _LogLine | None, followed: Mapping[int, _LogLine], end: Mapping[int, _LogLine]) -> dict[int, _LogLine]:
-    """`line` and what it follows, newest first, up to what is in `end`; one that goes round ends there."""
+    """Return `line` and the lines it follows, newest first, up to one in `end` or a repeated one."""
     chain: dict[int, _LogLine] = {}
     while line is not None and line.number not in chain and line.number not in end:
         chain[line.number] = line
@@ -242,7 +241,7 @@ def _chain(line: _LogLine | None, followed: Mapping[int, _LogLine], end: Mapping
 
 
 def _with_siblings(lines: Collection[_LogLine], path: Collection[int]) -> set[int]:
-    """Numbers of the lines on `path`, and of the other pieces of the answers and results they belong to."""
+    """Return the numbers of the lines on `path`, and of the other pieces of their answers and results."""
     chosen = {line.number for line in lines if line.number in path or line.uuid is None}
     answers = {line.answer for line in lines if line.answer and line.number in chosen}
     chosen.update(line.number for line in lines if line.answer in answers)
@@ -262,7 +261,7 @@ _NAME_FIELDS = ("filename", "path", "hookName")
 
 
 def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tuple[str | list[dict[str, Any]], bool]:
-    """The words of `attachment`, empty if it holds none, and whether the host wrote them."""
+    """Return the words of `attachment`, empty if there are none, and whether the host wrote them."""
     if attachment.get("type") == "queued_command":
         prompt = attachment.get("prompt")
         host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
@@ -285,7 +284,7 @@ def _text(value: object) -> str:
 
 
 def _carried(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
-    """The numbers of the lines that the compaction at `boundary` left in the context as they were."""
+    """Return the numbers of the lines that the compaction at `boundary` left unchanged in the context."""
     segment = boundary.compaction.get("preservedSegment")
     if not isinstance(segment, dict):
         return frozenset()
@@ -295,7 +294,7 @@ def _carried(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
 
 
 def _add(assembly: Assembly, line: _LogLine) -> bool:
-    """Add what `line` says; False if it says nothing."""
+    """Add the content of `line`; return False if there is none."""
     content: str | list[Block]
     if line.message is None:
         content, host = _attached(line.attachment, line.rendered) if line.attachment else (str(line.content), True)
@@ -311,7 +310,7 @@ def _add(assembly: Assembly, line: _LogLine) -> bool:
 
 
 def _marked(content: str | list[Block]) -> str | list[Block]:
-    """`content`, which the log says the host wrote, so marked that it stays the host's once it is a message."""
+    """Return `content`, which the host wrote, marked as the host's."""
     if isinstance(content, str):
         return marked_as_host(content)
     return [{**b, "text": marked_as_host(str(b.get("text")))} if b["type"] == "text" else b for b in content]
@@ -336,7 +335,7 @@ def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]
 
 
 def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLine:
-    """`line` with what refers to other lines of its old log brought over or left out."""
+    """Return `line` with its references to other lines of its old log renamed or removed."""
     kept = {key: value for key, value in line.items() if key not in ("logicalParentUuid", "session_id")}
     asker = kept.pop("sourceToolAssistantUUID", None)
     if asker in renamed:
@@ -347,11 +346,11 @@ def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLi
 
 
 _AS_OWN_SUMMARY = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-"""How the client marks the summary of its own compaction (2.1.330): sent, but not shown as typed by the person."""
+"""Fields that mark the summary of the client's own compaction (2.1.330): sent, but not shown as typed by the person."""
 
 
 def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogLine]:
-    """Lines for a message that the log does not hold; a block of the assistant has one of its own."""
+    """Yield lines for a message that the log does not have, one for each block of the assistant."""
     if message["role"] == "assistant":
         answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
         answer["id"] = f"msg_{uuid5(UUID(origins.session_id), f'answer {number}').hex}"

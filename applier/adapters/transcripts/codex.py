@@ -86,7 +86,7 @@ def _sessions(environment: Mapping[str, str]) -> Path:
 
 
 def _working_folder(rollout: Path) -> str | None:
-    """Where a session began, as the first line of its `rollout` says; None if it does not."""
+    """Return the folder in the first line of `rollout`; None if there is none."""
     try:
         with rollout.open(encoding="utf-8") as lines:
             folder = json.loads(lines.readline())["payload"]["cwd"]
@@ -154,7 +154,8 @@ class _Rollout:
 
 
 def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
-    """What stands before the conversation: the session's own data, instructions and tools, and the newest settings."""
+    """Yield the lines before the conversation: the session's own data, instructions and tools, and the newest
+    settings."""
     start = min((number for numbers in like.source["lines"] for number in numbers), default=0)
     lines = list(origins.log.values())
     metas: list[LogLine] = [line["payload"] for line in lines if line.get("type") == "session_meta"]
@@ -180,8 +181,8 @@ _SHOWN_ITEMS = frozenset({"UserMessage", "AgentMessage"})
 
 
 def _shown(origins: Origins) -> Iterator[LogLine]:
-    """The events by which the client shows what was spoken, as they were; what it sends are the items alone, so that
-    nothing of a compaction is shown as typed by the person."""
+    """Yield the events that show the conversation in the client, unchanged; only items are sent, so nothing of a
+    compaction is shown as typed by the person."""
     for line in origins.log.values():
         event = line["payload"] if line.get("type") == "event_msg" else {}
         item = event.get("item")

@@ -1,5 +1,4 @@
-"""What the entries of other libraries' dumps, and of coding agents' sessions, say, in roles and blocks, a function a
-form."""
+"""Readers of other libraries' dumps and of coding agents' sessions, one function for each form."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _ROLES = {
 
 
 def _chat(role: str, entry: Data) -> Spoken:
-    """A chat message as most libraries have it."""
+    """Yield a chat message in the common form of libraries."""
     if role in ("tool", "function", "observation"):
         failed = entry.get("status") == "error"
         yield "host", [result(entry.get("tool_call_id"), entry.get("name"), entry.get("content"), failed)]
@@ -54,7 +53,8 @@ def _call_of(call: Data) -> Block:
 
 
 def _of_langchain(entry: Data) -> Data:
-    """Of ``messages_to_dict`` the data, of ``dumpd`` the arguments, of a state the message itself; with its type."""
+    """Return a message with its type: from ``messages_to_dict`` its data, from ``dumpd`` its arguments, from a state
+    itself."""
     inner = entry.get("data") or entry.get("kwargs") or entry
     return {"type": entry.get("type"), **inner} if isinstance(inner, dict) else entry
 
@@ -85,7 +85,7 @@ def _pydantic_ai(entry: Data) -> Spoken:
 
 
 def _pydantic_ai_lists(values: Any) -> Conversations:
-    """With the newest instructions beside the messages, for each request has them all."""
+    """Return the conversations, with the newest instructions beside the messages, since each request has them all."""
     found = values if isinstance(values, list) else []
     is_own = any(isinstance(e, dict) and e.get("kind") in ("request", "response") and "parts" in e for e in found)
     newest = next((e["instructions"] for e in reversed(found) if is_own and e.get("instructions")), None)
@@ -93,7 +93,7 @@ def _pydantic_ai_lists(values: Any) -> Conversations:
 
 
 def _gemini(entry: Data) -> Spoken:
-    """A content, of the API or of an agent's session."""
+    """Yield a content of the API or of an agent's session."""
     role = "assistant" if entry.get("role") == "model" else "user"
     for part in entry["parts"]:
         call, answer = part.get("functionCall") or part.get("function_call"), _gemini_answer(part)
@@ -104,7 +104,7 @@ def _gemini(entry: Data) -> Spoken:
 
 
 def _gemini_answer(part: Any) -> Block | None:
-    """The result that `part` is, if it is one."""
+    """Return the result in `part`, if it is one."""
     answer = (part.get("functionResponse") or part.get("function_response")) if isinstance(part, dict) else None
     if not answer:
         return None
@@ -122,7 +122,7 @@ def _sharegpt(entry: Data) -> Spoken:
 
 
 def _response_item(entry: Data) -> Spoken:
-    """An item; what the provider's own tools did, as it stands."""
+    """Yield an item; actions of the provider's own tools as they are."""
     item = Item.model_validate(entry)
     said = spoken(item)
     if said or item.type not in THINKING:
@@ -136,14 +136,14 @@ def _is_item(entry: Data) -> bool:
 
 
 def _responses(value: Any) -> Conversations:
-    """Items alone, or a request with its ``input``, an answer with its ``output``, or both in one object."""
+    """Return items alone, or a request with its ``input``, an answer with its ``output``, or both in one object."""
     held = [(v, [*_messages(v, "user", "input"), *_messages(v, "assistant", "output")]) for v in dicts(value)]
     asked = [(v, entries) for v, entries in held if any(map(_is_item, entries)) or (entries and "instructions" in v)]
     return [(beside(v), entries) for v, entries in asked] or lists(_is_item)(value)
 
 
 def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
-    """What stands under `keys`; a text there is the words of `role`."""
+    """Return the value of `keys`; a text becomes words of `role`."""
     made: list[Any] = []
     for value in map(holder.get, keys):
         held = value if isinstance(value, list) else [value] if value else []
@@ -153,7 +153,7 @@ def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
 
 
 def _runs(value: Any) -> Conversations:
-    """Runs that hold messages; what the outputs repeat of the inputs stands once."""
+    """Return runs with messages; content of the inputs that the outputs repeat counts once."""
     made: Conversations = []
     for run in (run for run in dicts(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
@@ -166,7 +166,7 @@ def _runs(value: Any) -> Conversations:
 
 
 def _run_entry(entry: Data) -> Spoken:
-    """A message of any library."""
+    """Yield a message of any library."""
     forms = ((_is_langchain, _langchain), (_is_item, _response_item), (_is_content, _gemini))
     say = next((say for is_own, say in forms if is_own(entry)), None)
     return say(entry) if say else _chat(entry.get("role") or "assistant", entry)
@@ -177,7 +177,7 @@ def _is_content(entry: Data) -> bool:
 
 
 def _gemini_session(entry: Data) -> Spoken:
-    """A message of a Gemini CLI session; what only the screen showed says nothing."""
+    """Yield a message of a Gemini CLI session, without text for the screen alone."""
     role = {"user": "user", "gemini": "model"}.get(entry["type"])
     if role:
         content = entry.get("content") or []
@@ -192,7 +192,7 @@ def _gemini_session(entry: Data) -> Spoken:
 
 
 def _gemini_sessions(value: Any) -> Conversations:
-    """A session's file is one object, or its changes, a line each: messages anew, and where it was rewound to."""
+    """Return a session's file, which is one object, or its changes, one a line: messages, and rewinds."""
     session: Data = {}
     messages: dict[str, Any] = {}
     for line in value if isinstance(value, list) else [value]:
@@ -214,7 +214,7 @@ _UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "con
 
 
 def _openhands(entry: Data) -> Spoken:
-    """An event of version 1; else an action, or the observation that has its id as the cause."""
+    """Yield an event of version 1; else an action, or the observation with its id as the cause."""
     if isinstance(entry.get("kind"), str):
         yield from _openhands_event(entry)
     elif "observation" in entry:
@@ -260,7 +260,7 @@ def _is_event(entry: Data) -> bool:
 
 
 def _opencode(entry: Data) -> Spoken:
-    """A message of OpenCode; each step of it is one answer of the model, with the results of its calls behind it."""
+    """Yield a message of OpenCode; each step is one answer of the model, followed by the results of its calls."""
     role, results = entry["info"]["role"], list[Block]()
     for part in [*entry["parts"], {"type": "step-start"}]:
         kind, state = part["type"], part.get("state") or {}
@@ -282,8 +282,8 @@ def _is_opencode(entry: Data) -> bool:
 
 
 _PI_TOLD = ("custom_message", "branch_summary")
-"""Lines of Pi's sessions by which extensions, or Pi itself, tell the model something; their lines of other types are
-for the screen."""
+"""Lines of Pi's sessions with messages of extensions, or of Pi itself, to the model; lines of other types are for the
+screen."""
 
 
 def _pi(entry: Data) -> Spoken:
@@ -302,7 +302,7 @@ def _pi(entry: Data) -> Spoken:
 
 
 def _pi_sessions(value: Any) -> Conversations:
-    """The newest branch of a session, whose lines are a tree; a list where they name no parents."""
+    """Return the newest branch of a session, whose lines are a tree; a list if they name no parents."""
     lines = dicts(value)
     types = [line.get("type") for line in lines]
     head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})
@@ -333,7 +333,7 @@ def _copilot(entry: Data) -> Spoken:
 
 
 def _copilot_sessions(value: Any) -> Conversations:
-    """Events of the agent itself; those of its subagents name the call that began them."""
+    """Return the agent's own events; those of its subagents name the call that began them."""
     lines = dicts(value)
     if not lines or lines[0].get("type") != "session.start":
         return []

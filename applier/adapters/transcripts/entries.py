@@ -1,6 +1,6 @@
-"""How what the entries of a foreign log or dump say becomes Anthropic messages.
+"""Converts entries of a foreign log or dump to Anthropic messages.
 
-Each form has one function that says an entry in roles and blocks; pairing, ids and order are made here for all.
+Each form has one function that returns roles and blocks of an entry; pairing, ids and order are made here for all.
 Reasoning is left out: it is another model's, or sealed. Writes nothing back.
 """
 
@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 Spoken = Iterator[tuple[str, list[Block]]]
-"""Roles (``user``, ``assistant``, ``system``, and ``host`` for what nobody said) and blocks. A call may lack its id,
-a result its call's; it has the ``name`` of the tool then."""
+"""Roles (``user``, ``assistant``, ``system``, and ``host`` for text of nobody) and blocks. A call may lack its id, a
+result its call's; then it has the ``name`` of the tool."""
 THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 """``|`` in ``call_1|fc_2``: the API takes no id with it."""
@@ -41,7 +41,7 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 def paired(
     say: Callable[[Data], Spoken], entries: Sequence[Any], places: Sequence[str]
 ) -> Iterator[tuple[int, Message]]:
-    """`entries`, each with its place, as messages, each with the number of its first entry; `say` tells one's words."""
+    """Yield `entries` as messages, each with the number of its first entry; `say` converts one entry."""
     made = _Entries()
     for number, (entry, place) in enumerate(zip(entries, places, strict=True)):
         try:
@@ -54,7 +54,7 @@ def paired(
 
 
 class _Entries(Pairing):
-    """A conversation in the making, each of whose calls gets an id of its own."""
+    """Conversation under construction, each of whose calls gets an id of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class _Entries(Pairing):
             self.take(number, "user", {"type": "text", "text": marked_as_host(block["text"])})
 
     def _call(self, number: int, block: Block) -> None:
-        """A call; said again before it is answered, as some dumps do, it is the same one."""
+        """Add a call; a repetition before its answer, as in some dumps, is the same call."""
         key = str(block.get("id") or f"call_{len(self._ids) + 1}")
         if key not in self._open:
             own = _NOT_IN_IDS.sub("_", key)
@@ -90,7 +90,8 @@ class _Entries(Pairing):
             self.assistant([self._open[key]], number)
 
     def _result(self, number: int, block: Block) -> None:
-        """Of the call that it names, else of the oldest open one of its tool; without one it is told by the host."""
+        """Add the result of the named call, else of the oldest open one of its tool; without one it is the host's
+        text."""
         content, name = block.get("content") or "", block.get("name")
         oldest = (key for key, call in self._open.items() if name in (None, call["name"]))
         key = str(block.get("tool_use_id") or next(oldest, ""))
@@ -104,14 +105,14 @@ class _Entries(Pairing):
 
 
 def as_blocks(content: Any) -> list[Block]:
-    """Whatever stands for content, as blocks: texts, parts of any form, other values as JSON."""
+    """Return any content as blocks: texts, parts of any form, other values as JSON."""
     parts = [one for part in (content if isinstance(content, list) else [content]) for one in images(part)]
     made = [_block(part) for part in parts if part not in (None, "", {})]
     return [block for block in made if block and (block["type"] != "text" or block["text"].strip())]
 
 
 def images(part: Any) -> list[Any]:
-    """A part, or each image of one that lists several (OpenHands)."""
+    """Return a part, or each image of one that lists several (OpenHands)."""
     several = part.get("image_urls") if isinstance(part, dict) else None
     return [{"type": "image", "url": url} for url in several] if isinstance(several, list) else [part]
 
@@ -131,7 +132,7 @@ def _block(part: Any) -> Block | None:
 
 
 def _medium(part: Data, kind: str) -> Block:
-    """An image, the kind of another medium, or the part as JSON."""
+    """Return an image, the kind of another medium, or the part as JSON."""
     held = part.get("inlineData") or part.get("inline_data") or part
     data, url = held.get("data") or held.get("base64"), part.get("image_url") or part.get("url")
     mime = str(held.get("media_type") or held.get("mime_type") or held.get("mimeType") or "")
@@ -143,24 +144,24 @@ def _medium(part: Data, kind: str) -> Block:
 
 
 def called(key: Any, name: Any, arguments: Any) -> Block:
-    """A call; arguments as an object, or as the text of one."""
+    """Return a call; its arguments may be an object, or the text of one."""
     value = arguments_as_object(arguments) if isinstance(arguments, str) else arguments or {}
     return {"type": "tool_use", "id": key, "name": str(name), "input": value}
 
 
 def result(key: Any, name: Any, content: Any, failed: Any = False) -> Block:
-    """A result of the call `key`, or of the oldest open one of the tool `name`."""
+    """Return a result of the call `key`, or of the oldest open one of the tool `name`."""
     held = content if isinstance(content, str) else as_blocks(content)
     return {"type": "tool_result", "tool_use_id": key, "name": name, "content": held, "is_error": bool(failed)}
 
 
 def dicts(value: Any) -> list[Data]:
-    """The objects in a list, or the value itself if it is one."""
+    """Return the objects in a list, or the value itself if it is one."""
     return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
 
 
 def lists(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any], Conversations]:
-    """Lists with such entries under one of `keys` of each value; else the values themselves are the entries."""
+    """Return a reader of lists with such entries under one of `keys` of each value; else the values are the entries."""
 
     def conversations(value: Any) -> Conversations:
         held = [(one, key) for one in dicts(value) for key in keys if any(map(is_entry, dicts(one.get(key))))]
@@ -171,7 +172,7 @@ def lists(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any], Conve
 
 
 def beside(holder: Data) -> Data:
-    """What stands around the entries, with its system prompt under the one name for that."""
+    """Return the fields around the entries, with the system prompt under one name."""
     keys = ("system", "instructions", "systemInstruction", "system_instruction")
     system = next((holder[key] for key in keys if holder.get(key)), None)
     parts = system.get("parts", system) if isinstance(system, dict) else system
@@ -181,5 +182,5 @@ def beside(holder: Data) -> Data:
 def read_only(
     name: str, title: str, conversations: Callable[[Any], Conversations], say: Callable[[Data], Spoken]
 ) -> MessageList:
-    """A form that is never written."""
+    """Return a form that is never written."""
     return MessageList(name, title, partial(paired, say), conversations=conversations)

@@ -1,7 +1,7 @@
-"""Lists of messages: as JSON, as JSONL or as Python objects, alone or in an object. Each form of them is one row here.
+"""Lists of messages: as JSON, as JSONL or as Python objects, alone or in an object. Each form is one row here.
 
-Checks every message and names the place of what is none. Changes no message that is plain already; what stands
-around the messages in a file (system, tools, other fields and conversations) is kept when it is written back.
+Checks every message and names the place of a bad one. Changes no plain message; everything around the messages in a
+file (system, tools, other fields and conversations) is written back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["MESSAGE_LISTS", "Conversations", "Data", "MessageList"]
 Data = dict[str, Any]
 Where = tuple[str | int, ...]
 Conversations = list[tuple[Data, list[Any]]]
-"""Of each conversation the object that holds it, and its entries."""
+"""Conversations: the object that contains each, and its entries."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,22 @@ class MessageList:
     messages: Callable[[Sequence[Any], Sequence[str]], Iterator[tuple[int, Message]]]
     """Entries, each with its place, as Anthropic messages, each with the number of its first entry."""
     conversations: Callable[[Any], Conversations] | None = None
-    """Of a form with lists of its own: those in a file's value, none in that of another form. They are read only."""
+    """Reader of a form with lists of its own: those in a file's value, none in that of another form. It is never
+    written."""
     recognises: Callable[[Sequence[Any], Data], bool | None] = lambda _entries, _container: True
-    """Whether entries are of this form, by what is in them and in the object around them; None: nothing tells."""
+    """Test whether entries are of this form, by them and the object around them; None if undecided."""
     leading: Callable[[Sequence[Any]], int] = leading_system
-    """How many messages in front are the system's."""
+    """Function that counts the system's messages at the front."""
     entries: Callable[[Sequence[Message]], Sequence[Any]] = list
     """The way back."""
 
     def detects(self, document: Document) -> bool:
-        """Whether a list in `document` is of this form, by the first of them that tells."""
+        """Return whether a list in `document` is of this form, by the first decisive one."""
         answers = (self.recognises(held.entries, held.container) for held in self._held(document))
         return next((answer for answer in answers if answer is not None), False)
 
     def read(self, document: Document, part: int | None) -> Transcript:
-        """The first conversation of a document, or the `part`-th."""
+        """Return the first conversation of a document, or the `part`-th."""
         held = self._held(document)
         if document.damage and self.conversations is None:  # its file would be written back without them
             raise document.damage[0]
@@ -75,9 +76,8 @@ class MessageList:
         )
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
-        """The file that `like` was read from, with `messages` in place of its own; of a form that is only read, an
-        object with the messages, which is read as well.
-        """
+        """Return the file that `like` was read from, with `messages` in place of its own; for a form that is only read,
+        an object with the messages."""
         if self.conversations:
             beside = {"system": like.system, "tools": like.tools}
             return json_text({**{k: v for k, v in beside.items() if v}, "messages": list(messages)}, indent=2)
@@ -98,16 +98,16 @@ class MessageList:
 
 @dataclass(frozen=True)
 class _Conversation:
-    """One list of messages in a document, and where it stands."""
+    """List of messages in a document, with its place."""
 
     document: Document
     where: Where
     container: Data
-    """The object that holds the list; an empty one if none does."""
+    """Object that contains the list; empty if there is none."""
     entries: list[Any]
 
     def place_of(self, number: int) -> str:
-        """One of its messages, for people: ``chat.json, [1].messages[3]``, ``log.jsonl, line 7``."""
+        """Return the place of a message for people: ``chat.json, [1].messages[3]``, ``log.jsonl, line 7``."""
         name, where = self.document.name, (*self.where, number)
         if self.document.lines:
             return f"{name}, line {self.document.lines[int(where[0])][0]}{_steps(where[1:])}"
@@ -140,7 +140,7 @@ def _of_record(document: Document, where: Where, record: Data) -> _Conversation:
 
 
 def _system(name: str, beside: Any, leading: Sequence[Any]) -> str | list[Block] | None:
-    """What stands `beside` the list, and the contents of `leading` messages."""
+    """Return the system prompt in the fields `beside` the list, and the contents of `leading` messages."""
     if not isinstance(beside, str | list | None):
         wanted = "expected 'system' to be text or a list of blocks"
         raise TranscriptError(f"{name}: {wanted}, found {type(beside).__name__}")
@@ -158,7 +158,7 @@ def _odd_roles(messages: Sequence[Message], places: Sequence[str]) -> Iterator[s
 
 
 def _replaced(value: Any, where: Where, entries: Sequence[Any]) -> Any:
-    """A copy of `value` with `entries` at `where`; nothing else is copied."""
+    """Return a copy of `value` with `entries` at `where`; nothing else is copied."""
     if not where:
         return entries
     copy: Any = dict(value) if isinstance(value, dict) else list(value)

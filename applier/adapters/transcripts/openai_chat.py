@@ -96,7 +96,8 @@ def from_openai(messages: Sequence[object]) -> list[Message]:
 
 
 def chat_messages(entries: Sequence[object], places: Sequence[str]) -> Iterator[tuple[int, Message]]:
-    """As `from_openai`, each message with the number of its first entry; an error names the entry by its place."""
+    """Yield messages as `from_openai` does, each with the number of its first entry; an error names the entry by its
+    place."""
     converted = enumerate(map(_converted, entries, places))
     for is_spoken, group in groupby(converted, key=lambda numbered: "role" in numbered[1]):
         numbers, messages = zip(*group, strict=True)
@@ -107,13 +108,13 @@ def chat_messages(entries: Sequence[object], places: Sequence[str]) -> Iterator[
 
 
 def plain_entry(entry: Any) -> Any:
-    """`entry` as JSON data if it is an SDK's object; without the fields that nobody set."""
+    """Return an SDK's object as JSON data, without unset fields; other entries unchanged."""
     dump = getattr(entry, "model_dump", None)
     return dump(mode="json", exclude_unset=True) if callable(dump) else entry
 
 
 def _converted(entry: object, place: str) -> Message | Block:
-    """`entry` as a message, or as the result that it is."""
+    """Return `entry` as a message, or as a result."""
     message = plain_entry(entry)
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
@@ -136,7 +137,7 @@ def _over(message: Data) -> Message | Block:
 
 
 def _need(holder: object, key: str, kind: type = str) -> Any:
-    """What stands under `key`, if it is of that `kind`."""
+    """Return the value of `key`, if it is of that `kind`."""
     value = holder.get(key) if isinstance(holder, dict) else None
     if not isinstance(value, kind):
         raise TranscriptError(f"{key}: expected {_KINDS[kind]}, found {value!r:.60}")
@@ -147,7 +148,7 @@ _KINDS: dict[type, str] = {str: "text", dict: "an object", list: "a list"}
 
 
 def to_openai(messages: Sequence[Message]) -> list[Data]:
-    """Anthropic `messages` as OpenAI chat messages; what `from_openai` made comes back as it was.
+    """Return Anthropic `messages` as OpenAI chat messages; those made by `from_openai` come back unchanged.
 
     Results become tool messages ahead of the rest of their message; thinking is left out.
     """
@@ -168,12 +169,12 @@ def _back(message: Message) -> Iterator[Data]:
 
 
 def strip_openai(messages: Sequence[Message]) -> list[Message]:
-    """`messages` without what `from_openai` laid beside them, as the Anthropic API takes them."""
+    """Return `messages` without the fields added by `from_openai`, as the Anthropic API accepts them."""
     return [_bare(message) for message in messages]
 
 
 def _bare(data: Data) -> Data:
-    """`data` without its remainder, and what stands inside its content without theirs; the same object if none is."""
+    """Return `data` and its content without remainders; the same object if there are none."""
     inner = data.get("content")
     if isinstance(inner, list):
         bare = [_bare(block) if isinstance(block, dict) else block for block in inner]
@@ -183,15 +184,15 @@ def _bare(data: Data) -> Data:
 
 
 def leading_system(messages: Sequence[object]) -> int:
-    """How many of `messages` stand in front as the system's; they are no part of the conversation."""
+    """Return the number of the system's messages at the front, which are no part of the conversation."""
     roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
     return next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
 
 
 def is_chat(messages: Sequence[object]) -> bool | None:
-    """Whether `messages` are OpenAI chat messages, by the first thing that only one of the two formats has.
+    """Return whether `messages` are OpenAI chat messages, by the first feature that only one of the two formats has.
 
-    None: nothing in them tells.
+    None if there is no such feature.
     """
     for message in messages:
         if not isinstance(message, dict):
@@ -259,7 +260,7 @@ _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 
 
 def block_of_part(part: Data) -> Block:
-    """The content block for `part`; the same object if it is one already."""
+    """Return the content block for `part`; the same object if it is one already."""
     return _PART.over(part)
 
 
@@ -320,7 +321,7 @@ def _call(block: Block) -> Data:
 
 
 def arguments_as_object(text: str) -> Data:
-    """The object that `text` is as JSON; what is no JSON object stands whole under ``arguments``."""
+    """Return the object in the JSON `text`; text that is no JSON object is whole under ``arguments``."""
     try:
         value = json.loads(text)
         json.dumps(value, allow_nan=False)  # NaN, and what is larger than every float, cannot be sent
@@ -332,4 +333,4 @@ def arguments_as_object(text: str) -> Data:
 _PART, _CALL, _TOOL = _Pair(_block, _part), _Pair(_use, _call), _Pair(_result, _tool)
 _USER, _ASSISTANT = _Pair(_user, _chat_user), _Pair(_assistant, _chat_assistant)
 _SPOKEN = {"user": _USER, "assistant": _ASSISTANT}
-"""By role; messages of others are the same in both forms."""
+"""Converters by role; messages of other roles are the same in both forms."""

@@ -26,7 +26,7 @@ __all__ = ["CALLS", "OUTPUTS", "VIEW", "Item", "ReadItems", "item_blocks", "read
 
 Data = dict[str, Any]
 VIEW = "compactor_view"
-"""Type of an item of ours, which never leaves the proxy: it holds the ``messages`` that it represents."""
+"""Type of our own item, which never leaves the proxy: it contains the ``messages`` that it represents."""
 _SERVER_CALLS = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 )
@@ -41,14 +41,14 @@ _HOSTS = frozenset(
 _CONTEXT = re.compile(
     r"\s*(?:<(?:environment_context|user_instructions|skills?_instructions|skill)>|# AGENTS\.md instructions for )"
 )
-"""Texts that Codex puts before the user's first words, and again behind a compaction: ``<environment_context>``; not
+"""Texts that Codex puts before the user's first words, and again after a compaction: ``<environment_context>``; not
 ``See <skill>``, nor an earlier summary."""
 _ITEM = "item"
 """Type of a block that is a whole item."""
 _NO_PARTS = frozenset({_ITEM, OPAQUE, "tool_use", "tool_result", *THINKING})
 """Types that no part of a message may have: here these are items of their own."""
 CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
-"""Types of calls of the client's tools, and the field that holds their input."""
+"""Types of calls of the client's tools, and the field with their input."""
 TYPED_CALLS = {"shell_call": "shell", "apply_patch_call": "apply_patch", "computer_call": "computer"}
 """Types of calls of tools that the provider defines and the client runs, and the names of these tools."""
 OUTPUTS = frozenset(f"{kind}_output" for kind in (*CALLS, *TYPED_CALLS))
@@ -225,7 +225,7 @@ class ReadItems:
     messages: list[Message] = field(default_factory=list)
     fixed: list[tuple[int, Data]] = field(default_factory=list)
     has_foreign: bool = False
-    """True if the list begins with a provider's own compaction: nothing of that and before it is in `messages`."""
+    """True if the list begins with a provider's own compaction; `messages` has nothing of that and before it."""
 
 
 def read_items(items: Sequence[Any]) -> ReadItems:
@@ -354,9 +354,10 @@ def _without(data: Mapping[str, Any], *keys: str) -> Data:
 
 
 def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
-    """Return `messages`, the conversation that was `read` or its compacted form, as items, the host's own among them.
+    """Return `messages`, the conversation that was `read` or its compacted form, as items, with the host's own ones.
 
-    These keep their places; those of the compacted part come right behind the text that replaces it."""
+    These keep their places; those of the compacted part come right after the text that replaces it.
+    """
     tail = _common_tail(read.messages, messages)
     border, gone = len(messages) - tail, len(read.messages) - tail
     placed: dict[int, list[Data]] = {}

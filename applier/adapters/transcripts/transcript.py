@@ -1,10 +1,10 @@
-"""What a transcript is once it is read, and how the session log of a client becomes one.
+"""A transcript after reading, and how a client's session log becomes one.
 
-Messages are Anthropic's; beside them stand what is needed to write them back, and the task in them.
+Messages are Anthropic's; with them are the data for writing them back, and their task.
 
-Of a log, decides only what its form forces: the lines of one answer of the API become one assistant message, the
-results of its calls one user message behind it, in the order of the calls. Everything else stays where it is. Says
-where calls and results do not pair as the API wants; repairs nothing.
+For a log it decides only what its form forces: the lines of one answer of the API become one assistant message, the
+results of its calls one user message after it, in the order of the calls. Everything else keeps its place. Reports
+calls and results that do not pair as the API wants; repairs nothing.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ __all__ = [
 FEWEST_WORDS = 4
 """Shorter words of the user ("yes", "go on", "please push") answer something; they set no task."""
 LONGEST_CHARACTERS = 2_000
-"""A guessed task is cut here: what stands behind it is a paste."""
+"""Length at which a guessed task is cut; the rest is pasted."""
 SEARCHED_CHARACTERS = 50_000
-"""Of one text no more is searched for the user's words."""
+"""Longest part of one text that is searched for the user's words."""
 
 _ANSWER = re.compile(
     r"\W*(?:thanks|thank you|great|perfect|awesome|nice|that'?s all|no,? that|yes|yep|sure|correct)\b", re.I
@@ -63,39 +63,39 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """What `Transcript.format` begins with."""
+        """Beginning of `Transcript.format`."""
 
     @property
     def title(self) -> str:
         """For people: ``a session of Claude Code``."""
 
     def detects(self, document: Document) -> bool:
-        """Whether `document` is of this form, by what is inside."""
+        """Return whether `document` is of this form, by its content."""
 
     def read(self, document: Document, part: int | None) -> Transcript:
-        """The conversation, or its `part`-th part."""
+        """Return the conversation, or its `part`-th part."""
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        """`messages` as the text of a file such as `like` was read from; of a session, under the id `session_id`."""
+        """Return `messages` as the text of a file like that of `like`; of a session, under the id `session_id`."""
 
 
 class Client(Format, Protocol):
     """The form of a client's session log, from which the client resumes."""
 
     def log_name(self, session_id: str, now: datetime) -> str:
-        """The client's own name for the log of a session."""
+        """Return the client's name for the log of a session."""
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:
-        """Where the client keeps the logs of sessions in `working_folder`."""
+        """Return the client's folder for logs of sessions in `working_folder`."""
 
     def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
-        """The logs that it keeps of sessions in `working_folder`; of all sessions if that is empty."""
+        """Yield the client's logs of sessions in `working_folder`; of all sessions if that is empty."""
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        """Whether it finds a log at `place`, where `in_place` is the file that it would have written itself."""
+        """Return whether the client finds a log at `place`; `in_place` is the file it would have written itself."""
 
     def resume_command(self, session_id: str) -> str:
-        """What a person types to go on with a session."""
+        """Return the command that continues a session."""
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,16 @@ class Transcript:
     """The name of its format: ``anthropic``, ``openai``, ``claude_code``, ``codex``; a list with one message a line
     is ``anthropic_jsonl`` or ``openai_jsonl``."""
     warnings: tuple[str, ...] = ()
-    """What was left out or is not as the API wants it, each with its place; nothing here stops a reader."""
+    """Content that was left out or that the API would refuse, each with its place; nothing here stops a reader."""
     source: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Where it came from. ``path``: the file, if it was one. Of a session log ``lines``: the line numbers behind
-    each message, and ``log``: the lines by number. The rest belongs to `write_transcript`."""
+    """Source. ``path``: the file, if it was one. From a session log ``lines``: the line numbers of each message, and
+    ``log``: the lines by number. The rest belongs to `write_transcript`."""
     client: Client | None = field(default=None, repr=False)
-    """Of a session log: the client that can resume a session from it."""
+    """Client that can resume a session from this log."""
 
     @property
     def working_folder(self) -> str:
-        """The folder in which the session ran last; empty if its log does not say."""
+        """Last folder of the session; empty if its log has none."""
         for line in reversed(self.source.get("log", {}).values()):
             folder = line.get("cwd") or (line.get("payload") or {}).get("cwd")
             if isinstance(folder, str):
@@ -129,9 +129,9 @@ class Transcript:
 
 
 def guess_task(messages: Sequence[Message], skip: Collection[int] = ()) -> str:
-    """The last words of the user that set a task, else their first words, else an empty text.
+    """Return the last words of the user that set a task, else their first words, else an empty text.
 
-    Never reads what the host put into the user's messages. `skip`: indexes of messages known to be the host's.
+    Never reads the host's text in the user's messages. `skip`: indexes of messages known to be the host's.
     """
     own = [i for i in range(len(messages)) if i not in skip]
     newest = (text for i in reversed(own) for text in reversed(list(_words(messages[i]))))
@@ -148,7 +148,7 @@ def _sets_a_task(text: str) -> bool:
 
 
 def _words(message: Message) -> Iterator[str]:
-    """The user's own words in `message`, one text per block."""
+    """Yield the user's own words in `message`, one text for each block."""
     for block in blocks(message) if message["role"] == "user" else ():
         if block["type"] == "text" and isinstance(block.get("text"), str):
             history = read_history([{"role": "user", "content": block["text"][:SEARCHED_CHARACTERS]}])
@@ -158,8 +158,8 @@ def _words(message: Message) -> Iterator[str]:
 
 
 def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list[str]:
-    """One warning per call without a result, per result without a call, or else behind other content; `places` names
-    each message."""
+    """Return a warning for each call without a result, and for each result without a call or after other content;
+    `places` names each message."""
     wrong: list[tuple[int, str]] = []
     for violation in check_messages(messages, rules=CALL_RULES):
         at = violation.message
@@ -174,7 +174,7 @@ def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list
 
 LogLine = dict[str, Any]
 Only = Literal["", "whole", "part"]
-"""Whether a message is for readers of the whole session only, or of one part only: a log repeats some."""
+"""Readers of a message: of the whole session only, or of one part only, since a log repeats some."""
 _NO_TIME = "1970-01-01T00:00:00.000Z"
 
 
@@ -188,7 +188,7 @@ class Piece:
     host: bool = False
     """True if the host wrote it, not the user."""
     part: int = 0
-    """How often the agent had compacted before."""
+    """Number of earlier compactions by the agent."""
     only: Only = ""
     results: list[Block] = field(default_factory=list)
     result_lines: list[int] = field(default_factory=list)
@@ -208,11 +208,11 @@ class Piece:
 
 
 class Pairing:
-    """A conversation in the making, whose calls and results find each other; what is said arrives in the order in which
-    it was spoken, each with the number of its line or entry."""
+    """Conversation under construction, whose calls and results find each other; content arrives in the order of its
+    lines."""
 
     def __init__(self) -> None:
-        """Of nothing yet."""
+        """Begin empty."""
         self.pieces: list[Piece] = []
         self.part = 0
         self.blank: list[int] = []
@@ -221,9 +221,9 @@ class Pairing:
         self._asked: dict[str, Piece] = {}
 
     def assistant(self, content: Sequence[Block], line: int, group: str = "", *, late: bool = False) -> None:
-        """Blocks of the assistant; those of one `group` are one answer of the API.
+        """Add blocks of the assistant; those of one `group` are one answer of the API.
 
-        Without one, they go on with what the assistant said right before, if no result came since; `late`: if not all
+        Without a group they continue the assistant's words right before, if no result came between; `late`: if not all
         of them came.
         """
         spoken = [block for block in content if block["type"] != "text" or str(block.get("text", "")).strip()]
@@ -243,9 +243,9 @@ class Pairing:
     def user(
         self, content: str | list[Block], line: int, *, host: bool = False, only: Only = "", joins: bool = False
     ) -> None:
-        """Words of the user (or of the host, `host`), results among them.
+        """Add words of the user (or of the host), results among them.
 
-        `joins`: to one message with the words right before them, if such are of the same part.
+        `joins`: to one message with the words right before them, if those are of the same part.
         """
         before = self.pieces[-1] if joins and self.pieces else None
         if before is not None and before.role == "user" and before.part == self.part:
@@ -302,7 +302,7 @@ class Assembly(Pairing):
     """The conversation of a session log in the making."""
 
     def __init__(self, document: Document) -> None:
-        """Of the lines of `document`."""
+        """Begin with the lines of `document`."""
         super().__init__()
         self.name, self._path = document.name, document.path
         self.warnings = document.damage_notes
@@ -310,12 +310,12 @@ class Assembly(Pairing):
         """Lines where the agent compacted, with the lines that this left as they were."""
 
     def note(self, numbers: Sequence[int], what: str) -> None:
-        """Warn that the lines `numbers` are `what`, if there are any."""
+        """Add the warning that the lines `numbers` are `what`, if there are any."""
         if numbers:
             self.warnings.append(f"{self.name}, {_line_numbers(sorted(set(numbers)))}: {what}")
 
     def compacted(self, line: int, carried: frozenset[int] = frozenset()) -> None:
-        """The agent compacted its context here, all but the lines `carried`; what follows is a new part."""
+        """Begin a new part: the agent compacted its context here, except the lines `carried`."""
         self._compactions[line] = carried
         self.part = len(self._compactions)
 
@@ -328,12 +328,12 @@ class Assembly(Pairing):
     def finish(
         self, client: Client, log: Mapping[int, LogLine], *, system: str | None = None, part: int | None = None
     ) -> Transcript:
-        """The conversation; only its `part`-th part between compactions if one is named.
+        """Return the conversation, or only its `part`-th part between compactions.
 
-        `log`: by number, the lines that a log of this conversation would begin from.
+        `log`: the lines, by number, that a log of this conversation would begin from.
 
         Raises:
-            TranscriptError: there is no such part, or nothing was said in the whole log.
+            TranscriptError: there is no such part, or the log contains no messages.
         """
         if not self.pieces:
             raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
@@ -361,7 +361,7 @@ class Assembly(Pairing):
         )
 
     def _part(self, part: int) -> list[Piece]:
-        """The pieces of one part; what its compaction left as it was stands behind the summary."""
+        """Return the pieces of one part; content that its compaction left unchanged follows the summary."""
         count = len(self._compactions) + 1
         if not -count <= part < count:
             raise TranscriptError(f"{self.name}: no part {part}; the session has {count} (0 to {count - 1})")
@@ -373,12 +373,12 @@ class Assembly(Pairing):
 
 
 def marked_as_host(text: str) -> str:
-    """`text`, which the host wrote into the user's message, in the frame by which that is known."""
+    """Return the host's `text` in the user's message, in a frame that identifies it."""
     return text if is_host_text(text) else f"<system-reminder>\n{text}\n</system-reminder>"
 
 
 def _line_numbers(numbers: Sequence[int]) -> str:
-    """For people: ``line 3``, ``lines 7-9``, ``7 lines from 10 to 90``."""
+    """Return line numbers for people: ``line 3``, ``lines 7-9``, ``7 lines from 10 to 90``."""
     first, last = numbers[0], numbers[-1]
     if last - first >= len(numbers):
         return f"{len(numbers)} lines from {first} to {last}"
@@ -386,10 +386,10 @@ def _line_numbers(numbers: Sequence[int]) -> str:
 
 
 class Origins:
-    """Which lines of the log `like` the messages of a view came from, and under which id it is written."""
+    """Lines of the log `like` behind the messages of a view, and the new session id."""
 
     def __init__(self, messages: Sequence[Message], like: Transcript, session_id: str) -> None:
-        """`like` is the transcript of a session log; an empty `session_id` is one that follows from the view."""
+        """Match `messages` with the session log `like`; an empty `session_id` follows from the view."""
         content = "".join(map(message_digest, messages))
         self.session_id = session_id or str(uuid5(NAMESPACE_URL, f"compactor:{like.source['path']}:{content}"))
         self.log: Mapping[int, LogLine] = like.source["log"]
@@ -402,10 +402,10 @@ class Origins:
             self._texts.update(str(block.get("text")) for block in blocks(message) if block["type"] == "text")
 
     def lines_of(self, message: Message) -> list[LogLine]:
-        """The lines behind `message`, each time those of its next occurrence; none if it is not from the log."""
+        """Return the lines of `message`, each time those of its next occurrence; none if it is not from the log."""
         known = self._lines.get(message_digest(message))
         return known.popleft() if known else []
 
     def is_new(self, block: Block) -> bool:
-        """True if `block` is text that is not from the log: a compaction's own words."""
+        """Return True if `block` is text that is not from the log: a compaction's own words."""
         return block["type"] == "text" and block.get("text") not in self._texts
