@@ -90,13 +90,13 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """What models charge, by what stands in their names, in place of what is known (``planner.prices``): decides when
     ``relevance`` compacts, and what is said of dollars."""
     plan: PlanSettings = PlanSettings()
-    """How plans are made. `plan.target_ratio`, where it is set, is how much a compaction leaves of the messages that
-    would be sent; what the model waits for comes on top. Not set: what the preset says, which for ``relevance`` is a
-    fifth of what there was, at most of the window, but 8,000 tokens where they fit."""
+    """How plans are made. `plan.target_ratio` is the share of the history that a compaction leaves, at most that share
+    of the window; for ``relevance`` at least 8,000 tokens where they fit. What the model waits for comes on top. Not
+    set: the preset's share, a fifth for ``relevance``."""
 
     @property
     def keep_ratio(self) -> float | None:
-        """What a compaction is to leave of the messages; None if nobody has said."""
+        """Share of the history that a compaction is to leave; None if it was not set."""
         return self.plan.target_ratio if "target_ratio" in self.plan.model_fields_set else None
 
     def window_of(self, model: str) -> int:

@@ -281,6 +281,7 @@ def undo(state: State) -> bool:
     before = state.tokens
     if not state.ledger.undo():
         return False
+    state.pressure.left_tokens = 0
     for row in state.setup.preset.steps:
         rest(state, row.tier, forced=False, is_held=True)
         rest(state, row.tier, forced=True, is_held=True)

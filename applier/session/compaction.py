@@ -6,7 +6,6 @@ fails changes nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,9 +29,6 @@ OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9
 """Of plans: what the model waits for they leave whole. Where it cannot fit, the session's own last tier cuts it."""
-Bounds = tuple[int, float]
-"""What a change must be worth: the tokens it saves at least, and after how many calls it pays back at most."""
-NO_BOUNDS: Bounds = (0, math.inf)
 LEAST_SAVINGS_SHARE = 0.4
 """In a small window, saving this share of the limit is enough whatever a preset's constant says."""
 
@@ -77,16 +73,18 @@ def run_row(state: State, row: Step) -> None:
         return
     forced = measured.level in ("critical", "exhausted")
     is_bound = not (forced or measured.requested)
-    if is_bound and row.tier is state.setup.preset.plan_goal and state.planning.is_under_way:
-        return  # the plan that is being made comes with one of the next calls
     if is_bound and state.is_in_turn:
         return  # the end of the turn is near, and costs no reasoning
-    least = min(row.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE))
-    bounds = (least, row.max_payback_calls) if is_bound else NO_BOUNDS
+    least = min(row.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE)) if is_bound else 0
+    if is_bound and row.tier is state.setup.preset.plan_goal:
+        if state.planning.is_under_way:
+            return  # the plan that is being made comes with one of the next calls
+        if measured.tokens - measured.beside_tokens - state.kept_tokens - state.live_tokens < least:
+            return  # decided before anybody is asked: a plan is paid for
     if not measured.requested and _rests(state, row.tier, forced):
         return
     trigger = measured.requested or (measured.level if forced else fired.name)
-    done = attempt(state, row.tier, trigger, bounds, forced=forced)
+    done = attempt(state, row.tier, trigger, least, forced=forced)
     if done.applied and not any(when.name == "every turn" for when in row.when):
         rest(state, row.tier, forced)
         rest(state, row.tier, forced=True)
@@ -96,7 +94,7 @@ def attempt(
     state: State,
     tier: Tier,
     trigger: str,
-    bounds: Bounds = NO_BOUNDS,
+    least: int = 0,
     *,
     forced: bool = False,
     new_from: int | None = None,
@@ -115,8 +113,8 @@ def attempt(
         except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
             problem = f"{type(error).__name__}: {error}"
         else:
-            numbers, missing = _numbers(change), bounds[0] - (change.tokens_before - change.tokens_after)
-            kind, problem = "not_worth_it", _objection(state, view, change, bounds)
+            numbers, missing = _numbers(change), least - (change.tokens_before - change.tokens_after)
+            kind, problem = "not_worth_it", _objection(state, view, change, least)
             if dry_run:
                 return replace(change, reason=problem or change.reason)
             if not problem:
@@ -150,7 +148,8 @@ def _apply(
     if trigger != "arrival":
         ledger.note_compaction(before)
     if frame.plan is not before.plan:
-        state.pressure.carried_tokens = 0
+        view_tokens = state.pressure.gauge.of_messages(view.total)
+        state.pressure.carried_tokens, state.pressure.left_tokens = 0, max(0, view_tokens - state.live_tokens)
     if change.first_changed_message is not None:
         ledger.cached_messages = min(ledger.cached_messages, change.first_changed_message)
     log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
@@ -256,9 +255,9 @@ def _price(state: State, after: int, unchanged: int, plan: CompactionPlan | None
     return {"payback_calls": calls, "dollars": switch_dollars(model, before, after, unchanged, made)}
 
 
-def _objection(state: State, view: View, change: Compaction, bounds: Bounds) -> str:
+def _objection(state: State, view: View, change: Compaction, least: int) -> str:
     """What speaks against the change; empty if it may be made."""
-    (least, most), before, after = bounds, change.tokens_before, change.tokens_after
+    before, after = change.tokens_before, change.tokens_after
     limits, load = state.pressure.limits, state.ledger.view.load
     if limits.excess(load) > max(1.0, limits.excess(view.load)):  # what counts is pictures or bytes
         return _broken_rule(state, view)
@@ -266,8 +265,6 @@ def _objection(state: State, view: View, change: Compaction, bounds: Bounds) -> 
         return f"it would not shrink: {before} to {after} tokens"
     if before - after < least:
         return f"it would save {before - after} tokens, fewer than {least}"
-    if (calls := change.payback_calls or 0.0) > most:
-        return f"it would pay back after {calls:.0f} calls, more than {most:.0f}"
     return _broken_rule(state, view)
 
 

@@ -8,7 +8,6 @@ clock is in the measurement.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -108,8 +107,7 @@ class Step:
     when: tuple[When, ...]
     """Any of them."""
     min_savings_tokens: int = 0
-    max_payback_calls: float = math.inf
-    """After more calls it does not pay; neither bound counts when the window forces the step."""
+    """Tokens that it must save; not counted when the window forces the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +172,11 @@ class Preset:
         )
 
 
-def _tuned_tier(tier: Tier, list_share: float | None) -> Tier:
-    return replace(tier, list_share=list_share) if list_share is not None and isinstance(tier, PlanTurns) else tier
+def _tuned_tier(tier: Tier, share: float | None) -> Tier:
+    """Return `tier` with a user's share of the history, in place of the preset's share and size."""
+    if share is None or not isinstance(tier, PlanTurns):
+        return tier
+    return replace(tier, target_share=share, history_share=share, target_tokens=0)
 
 
 def _tuned_step(step: Step, keep_ratio: float | None, when: tuple[When, ...] | None) -> Step:
@@ -223,7 +224,6 @@ RELEVANCE = Preset(
                 When("critical", level="critical"),
             ),
             LEAST_SAVINGS_TOKENS,
-            max_payback_calls=20,
         ),
         Step(PlanTurns(0.06, rules_only=True, name="aggressive"), (When("critical", level="critical"),)),
         *SAFETY[1:],

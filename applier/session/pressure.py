@@ -43,6 +43,8 @@ class Pressure:
     level: Level = "normal"
     carried_tokens: int = 0
     """Tokens that all calls since the last compaction have read beyond what another one would have left."""
+    left_tokens: int = 0
+    """Tokens that the last plan left beside the live tail: the next one is not expected to leave less."""
     rests: dict[tuple[str, bool], tuple[int, int]] = field(default_factory=dict)
     """Tokens of the history, or where the prompt does not fit, answered tokens, below which a tier is not tried again;
     by its name and whether the window forces it."""
@@ -109,11 +111,10 @@ class Pressure:
         self.call = replace(call, model=model, max_output_tokens=most)
         self.gauge = self.gauge.with_fixed(counter.request((), self.call.system, self.call.tools))
 
-    def goal_tokens(self, preset: Preset, view_tokens: int, history_tokens: int) -> int:
-        """Return the tokens of messages that the next plan would leave."""
+    def goal_tokens(self, preset: Preset, history_tokens: int) -> int:
+        """Return the tokens that the next plan aims at, beside the live tail."""
         goal, room = preset.plan_goal, self.room_tokens
-        sizes = map(self.gauge.of_messages, (view_tokens, history_tokens))
-        return goal.goal_tokens(room, *sizes) if goal is not None else room
+        return goal.goal_tokens(room, self.gauge.of_messages(history_tokens)) if goal is not None else room
 
     def measure(self, view_tokens: int, goal_tokens: int, idle_seconds: float) -> Measurement:
         """Return what the triggers see of a prompt whose messages count `view_tokens`."""

@@ -42,6 +42,7 @@ class Moving(BaseModel):
     level: Level
     growth_tokens: float
     carried_tokens: int
+    left_tokens: int
     maximum_tokens: int
     requested: str
     focus: str

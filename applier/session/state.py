@@ -70,9 +70,19 @@ class State:
 
     @property
     def goal_tokens(self) -> int:
-        """Tokens of messages that the next plan would leave."""
-        ledger = self.ledger
-        return self.pressure.goal_tokens(self.setup.preset, ledger.view.total, ledger.tracker.tokens)
+        """Tokens that the next plan aims at, beside the live tail."""
+        return self.pressure.goal_tokens(self.setup.preset, self.ledger.tracker.tokens)
+
+    @property
+    def kept_tokens(self) -> int:
+        """Tokens that the next plan is expected to leave, beside the live tail: its goal, but no less than the last."""
+        return max(self.goal_tokens, self.pressure.left_tokens)
+
+    @property
+    def live_tokens(self) -> int:
+        """Tokens of the live tail, which every plan leaves."""
+        tracker = self.ledger.tracker
+        return self.pressure.gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
 
     @property
     def is_too_long(self) -> bool:
@@ -89,7 +99,7 @@ class State:
         """Return what the triggers see."""
         at = self.ledger.last.at
         idle = 0.0 if at is None else max(0.0, self.setup.clock() - at)
-        return self.pressure.measure(self.ledger.view.total, self.goal_tokens, idle)
+        return self.pressure.measure(self.ledger.view.total, self.kept_tokens, idle)
 
     def take_call(self, call: AgentCall) -> None:
         """Take over what the next request says besides its messages."""
@@ -107,7 +117,7 @@ class State:
             self._go_on_from_view(messages)
         arrival = ledger.take(messages, is_shared=self.setup.is_shared)
         if arrival.changed:
-            self.pressure.rests = {}
+            self.pressure.rests, self.pressure.left_tokens = {}, 0
             log("history_changed", f"messages from {arrival.start} on are not those known before")
         elif arrival.edited_from is not None:
             log("history_edited", f"message {arrival.edited_from} was edited in place; it is read again")
@@ -171,7 +181,7 @@ class State:
         ledger = self.ledger
         new = len(ledger.tracker) - ledger.last.messages
         added = sum(ledger.view.counted[-new:]) if ledger.last.messages and new > 0 else None
-        self.pressure.note_sent(ledger.view.total, added, self.goal_tokens)
+        self.pressure.note_sent(ledger.view.total, added, self.kept_tokens)
         sent = self.to_send()
         ledger.note_sent(sent, self.setup.clock())
         return sent

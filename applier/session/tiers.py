@@ -106,8 +106,6 @@ class PlanTurns:
     """And at most so many tokens; 0: the share alone."""
     floor_tokens: int = 0
     """But at least so many, where a small window has them: up to `FLOOR_SHARE` of the room."""
-    list_share: float = 0.0
-    """A share of the list as it is sent, in place of all three; 0: not used."""
     keep_last_messages: int = 0
     keep_last_tokens: int = 0
     """The newest messages that stay as they are, on top of the target; a quarter of the limit at most."""
@@ -118,10 +116,8 @@ class PlanTurns:
     rules_only: bool = False
     name: str = "plan"
 
-    def goal_tokens(self, room_tokens: int, message_tokens: int = 0, history_tokens: int = 0) -> int:
-        """What is to be left of messages that have `message_tokens`, and stand for so many of the history."""
-        if self.list_share:
-            return int(min(message_tokens or room_tokens, room_tokens) * self.list_share)
+    def goal_tokens(self, room_tokens: int, history_tokens: int) -> int:
+        """Return the tokens that a plan is to leave of a history of `history_tokens`, beside the live tail."""
         floor = min(self.floor_tokens, int(room_tokens * FLOOR_SHARE))
         share = int(room_tokens * self.target_share)
         if self.history_share:
@@ -144,8 +140,8 @@ class PlanTurns:
         room, gauge, tracker = situation.room_tokens, situation.gauge, situation.tracker
         live = gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
         older = max(0, situation.tokens - gauge.prompt(0) - live)
-        goal = self.goal_tokens(room, older, gauge.of_messages(tracker.tokens))
-        if goal > older * WORTH_SHARE and not self.list_share:
+        goal = self.goal_tokens(room, gauge.of_messages(tracker.tokens))
+        if goal > older * WORTH_SHARE:
             new = gauge.of_messages(sum(tracker.counted[situation.frame.start : tracker.live_start]))
             goal = min(goal, older - int(new * (1 - ASKED_SHARE)))
         if self.max_freed_tokens:
