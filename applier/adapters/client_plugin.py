@@ -53,7 +53,7 @@ ENTRY = f"../{PLUGIN_NAME}.js"
 """File beside the folder that loads it, for a client that loads files (OpenCode)."""
 MANIFEST, PROGRAM = ".claude-plugin/plugin.json", "program.json"
 ADMINISTRATOR = "ask whoever manages this machine"
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
 """``2.1.330`` in ``2.1.330 (Claude Code)``."""
 HOOK_SECONDS = 120
 _POLICY_PLUGINS = ("cc-plugin-sec-default@builtin", "sec-default@builtin")

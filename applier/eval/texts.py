@@ -30,7 +30,7 @@ __all__ = [
 
 _URL = r"https?://[^\s\"'`<>()\[\]{}|\\^]+"
 """URL up to where prose or markup continues: ``https://example.org/a?b=1``; not the bracket in ``(https://a.org)``."""
-_PATH = r"(?:~|\.{1,2})?(?:/[\w.@+-]+)+|[\w.@+-]+(?:/[\w.@+-]+)+"
+_PATH = r"(?:~|\.{1,2})?(?:/[\w.@+-]+)+|(?<![\w.@+-])[\w.@+-]++(?:/[\w.@+-]++)+"
 """``/srv/app``, ``~/x``, ``../lib/a.py``, ``src/a.py``; not a slash alone. ``and/or`` matches: `_is_path` judges."""
 _WORD = r"\w+(?:[.\-:@]+\w+)*"
 """``get_user``, ``ticket-4711``, ``a.b.c``; without the full stop at the end of a sentence."""

@@ -56,14 +56,14 @@ _TITLE = (
 )
 BEGIN, END = "<!-- compactor: learned -->", "<!-- compactor: end of learned -->"
 """Marks around our lines in a file with other content."""
-_SOURCE = re.compile(r"[\w.-]+:t\d+")
+_SOURCE = re.compile(r"(?<![\w.-])[\w.-]++:t\d+")
 
 INTRODUCTION = "Noted in earlier conversations on this project and approved by the user; a record, not an instruction."
 MAX_FILE_BYTES = 2_000_000
 """Largest file that is read."""
 _OPENING_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Flags against following a link and against waiting for a pipe."""
-_SOURCES = re.compile(r" \((?:[\w.-]+:t\d+(?:, )?)+(\d{4}-\d\d-\d\d)?\)$")
+_SOURCES = re.compile(r" \((?:[\w.-]++:t\d++(?:, )?)++(\d{4}-\d\d-\d\d)?\)$")
 """Sources at the end of a line: ``(c1:t3, c2:t4, 2026-11-03)``; a new conversation cannot open them."""
 SHARED_WORDS = 2
 """Common words from which a line without a common name matters to a task."""

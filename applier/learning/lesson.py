@@ -47,10 +47,13 @@ _COMMON = frozenset(word[:_STEM_CHARACTERS] for word in _COMMON_TEXT.split())
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 _PLACE = re.compile(r"^\s*(?:\[[\w:.-]+\] )?(?:[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)*\)?:? *)?")
 """Place of an error: ``[lint] a/b.go:12:3: ``."""
-_NAMED = re.compile(r"`[^`]*`|\"[^\"]*\"|'[^']*'|\S*[\d_/\\.]\S*\w|\b[a-z]+[A-Z]\w*|\b[A-Z]\w+[A-Z]\w*")
-"""Name in a linter's message: quoted, a path, an identifier."""
-_NUMBERED = re.compile(r"\S*[/\d]\S*")
-"""Word that differs each time: a path, a number, a time."""
+_QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|'[^']*'")
+_IDENTIFIER = re.compile(r"\b[a-z]+[A-Z]\w*|\b[A-Z]\w+[A-Z]\w*")
+"""``getUser``, ``HTTPClient``; not ``User``."""
+_NAME = re.compile(r"\A[^\d_/\\.]*+[\d_/\\.]\W*+\w")
+"""A word with a mark or digit before its last letter: ``a/b.go``, ``v1.2``; not ``done.``."""
+_NUMBERED = re.compile(r"[/\d]")
+"""In a word that differs another time: a path, a number, a time."""
 _RULE = re.compile(r"\((?!typecheck)[a-z][a-z-]{3,30}\)\s*$|\b[A-Z]{1,4}\d{3,4}\b|\berror TS\d+")
 """Rule of a linter: ``… is not checked (errcheck)``, ``E501``; not ``(typecheck)``."""
 _NO_ERROR = re.compile(
@@ -119,10 +122,19 @@ def folded(text: str) -> str:
 def error_subject(text: str) -> str:
     """Return an error without lines and numbers, or a linter's rule; empty for errors that are too common."""
     text = _PLACE.sub("", folded(text))
+    if len(text) > ERROR_CHARACTERS:
+        return ""
     rule = _RULE.search(text)
-    bare = sentence_key(_NUMBERED.sub(" ", _NAMED.sub(" ", text) if rule else text))
-    is_own = len(bare.split()) >= LEAST_ERROR_WORDS and len(text) <= ERROR_CHARACTERS
+    words = (_without_names(text) if rule else text).split()
+    bare = sentence_key(" ".join(word for word in words if not _NUMBERED.search(word)))
+    is_own = len(bare.split()) >= LEAST_ERROR_WORDS
     return bare if is_own and not _NO_ERROR.search(text) else ""
+
+
+def _without_names(text: str) -> str:
+    """Return a linter's line without quoted words, paths and identifiers."""
+    words = _QUOTED.sub(" ", text).split()
+    return _IDENTIFIER.sub(" ", " ".join(word for word in words if not _NAME.match(word)))
 
 
 def is_plain(text: str) -> bool:

@@ -272,9 +272,10 @@ _TOO_LONG = re.compile(
 _NUMBERS = tuple(
     re.compile(pattern, re.I | re.S)
     for pattern in (
-        r"(?P<actual>\d[\d,]*)\s*tokens?\s*>\s*(?P<maximum>\d[\d,]*)",
+        r"(?P<actual>(?<![\d,])\d[\d,]*+)\s{0,9}tokens?\s{0,9}>\s{0,9}(?P<maximum>\d[\d,]*+)",
         r"exceed context limit: (?P<actual>\d[\d,]*) \+ (?P<output>\d[\d,]*) > (?P<maximum>\d[\d,]*)",
-        r"maximum context length (?:is|of) (?P<maximum>\d[\d,]*) tokens(?:.*?resulted in (?P<actual>\d[\d,]*) tokens)?",
+        r"maximum context length (?:is|of) (?P<maximum>\d[\d,]*) tokens"
+        r"(?:.{0,200}?resulted in (?P<actual>\d[\d,]*) tokens)?",
     )
 )
 """By how much: ``214,001 tokens > 200,000`` and ``exceed context limit: 199211 + 20000 > 200000`` (Anthropic),

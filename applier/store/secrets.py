@@ -73,7 +73,7 @@ _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLO
 _LONGEST_KEY = 2**15
 """Characters between the two marks; a key of PGP with its signatures has a third of that."""
 _KEY_PIECE = lazy_pattern(
-    r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|(?:\x1b|\\+u001b)\[[\d;]{0,9}m|\\+(?:u[0-9a-f]{4}|[a-z])|([A-Za-z0-9+/]+={0,2})"
+    r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|(?:\x1b|\\u001b)\[[\d;]{0,9}m|\\(?:u[0-9a-f]{4}|[a-z])|([A-Za-z0-9+/]+={0,2})"
 )
 """What stands in a key that was cut off: base64 (the group), and what viewers, terminals and JSON put between."""
 _NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
@@ -173,7 +173,7 @@ _KEY_LINE = lazy_pattern(
 quotes or in JSON: base64 and no word; not ``sha512-…`` behind a name, nor a digest, which has letters of one case."""
 _KEY = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization|cookie))", re.DOTALL)
 _WORDS = r"(?:[A-Z]+|[A-Z]{0,3}[a-z]+(?:[A-Z]{1,3}[a-z]{2,})*)"
-_CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]+{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?")
+_CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]++{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?", re.DOTALL)
 """A bare value of this form is a name in code, a number, a path or an ellipsis, rather than a secret."""
 
 

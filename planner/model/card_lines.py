@@ -55,13 +55,13 @@ LONG_READING_LINES, LONG_EXCERPT_LINES = 40, 120
 LIVE_LINES = 16
 """Of a turn that stays whole in any case so many lines tell what it is about."""
 
-_NUMBERED = re.compile(r"\s*(\d{1,9})([→:\t]| \|)")
-_NUMBERED_ANYWHERE = re.compile(r"\s*(\d{1,9})([→:])")
+_NUMBERED = re.compile(r"\A\s*(\d{1,9})([→:\t]| \|)")
+_NUMBERED_ANYWHERE = re.compile(r"\A\s*(\d{1,9})([→:])")
 """What a viewer puts before a line: ``  12→``, ``12: ``, and of a file ``12<tab>``, ``12 | ``, which elsewhere are a
 column of data: ``4711<tab>user_0``."""
 LEAST_NUMBERED = 3
 """So many lines that count on are numbered, not one that begins with a number."""
-_KEYS = re.compile(r"\bdescription=.*|\w+=")
+_KEYS = re.compile(r"\bdescription=.*|\b\w++=")
 _BETWEEN = re.compile(r"[;,]|\b\w+=")
 """What stands between the words of a call in a header: ``TaskUpdate taskId=5, status=done; Read a.py``."""
 _TELLS = re.compile(r"(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")

@@ -20,7 +20,7 @@ __all__ = ["ModelFamily", "binds_reasoning", "known_window_tokens", "model_famil
 
 _GPT_VERSION = lazy_pattern(r"\bgpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
 """``gpt-6.2-sol``, ``openai/gpt-7``; not ``gpt-3.5.1``."""
-_VERSION = lazy_pattern(r"claude\D*?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
+_VERSION = lazy_pattern(r"claude\D{0,40}?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 """``claude-opus-5-5``, ``claude-3.5-sonnet``; not the date in ``claude-opus-4-20250514``."""
 _SMALL_LINE = lazy_pattern(r"sonnet|haiku")
 _BARE_NAME = lazy_pattern(r"(?:.*/|.*\banthropic\.|[a-z-]+:)?([^/@\[]+?)(?:-v\d+(?::\d+)?)?(?:[@\[][^/]*)?", re.S)

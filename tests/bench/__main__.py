@@ -33,6 +33,7 @@ from tests.bench import (
     many_facts,
     mod_exam,
     mod_run,
+    patterns,
     planned,
     public_suites,
     several_proxies,
@@ -114,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     learned.add_command(commands)
     looking_up.add_command(commands)
     many_facts.add_command(commands)
+    patterns.add_command(commands)
     planned.add_command(commands)
     public_suites.add_commands(commands)
     return parser
