@@ -152,10 +152,11 @@ class Planning:
 
     @property
     def asks_a_model(self) -> bool:
-        """True if plans come from a model, or from an object that may ask one."""
+        """True if plans come from a model, or from an object that may ask one; ``auto`` may ask with the agent's client,
+        too, once that is known."""
         chosen = self.planner, self.session_settings.planner_model or None, self.client
-        if self.client_follows and self.agent_request is None and shares_client(*chosen):
-            return False
+        if shares_client(*chosen) and (self.client_follows or self.agent_request is not None):
+            return self.agent_request is not None
         return asks_model(*chosen)
 
     def make(self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:

@@ -157,12 +157,17 @@ def _provider_client(model: str) -> Any:
 
     logging.getLogger("instructor").addHandler(logging.NullHandler())  # its traceback says no more than we do
     try:
-        return instructor.from_provider(model)
+        return instructor.from_provider(model, mode=instructor.Mode.JSON_SCHEMA if _is_openai(model) else None)
     except Exception as error:  # noqa: BLE001 - each provider's package has errors of its own
         raise PlannerUnavailable(
             f"planner model {model}: no client for this provider ({type(error).__name__}): "
             "install its package and set its key"
         ) from None
+
+
+def _is_openai(model: str) -> bool:
+    """Return True for OpenAI's own models, which from GPT-5.4 on refuse forced tools on chat completions."""
+    return model.startswith("openai/")
 
 
 def _own_client() -> Any:

@@ -365,3 +365,25 @@ def test_a_conversation_that_lost_a_result_is_mended_once_the_api_refuses_it(new
         assert [violation.rule for violation in server.violations] == [1]
         assert LOST_RESULT in str(server.requests[-1].body["messages"])
         assert session.recover(messages, "tool_use ids were found without tool_result blocks") is None
+
+
+def test_a_session_without_a_client_asks_the_agents_own_for_plans_by_itself(new_session, conversation, monkeypatch):
+    """No key in the environment, nothing said of the planner: the client that the agent uses is asked, once known."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    session = new_session(window_tokens=10_000, planner="auto")
+    with Loopback() as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        for length in (1, 15, 29, 45):
+            create(client, conversation[:length])
+    sent = [request.body["messages"][-1] for request in server.requests]
+    assert [one for one in sent if one not in conversation], "requests of the planner"
+    assert session.state.compactions >= 1
+
+
+def test_rules_ask_nobody(new_session, conversation):
+    session = new_session(window_tokens=10_000, planner="rules")
+    with Loopback() as server:
+        client = server.client(middleware=[CompactionMiddleware(session)])
+        for length in (1, 15, 29, 45):
+            create(client, conversation[:length])
+    assert len(server.requests) == 4

@@ -112,7 +112,10 @@ def test_a_provider_string_reaches_another_provider(monkeypatch):
         assert has_credentials("openai/gpt-5-mini")
         proposal = ModelPlanner(model="openai/gpt-5-mini").propose(plan_request())
     assert proposal.provenance.model == "openai/gpt-5-mini"
-    assert server.requests[0].body["model"] == "gpt-5-mini"
+    body = server.requests[0].body
+    assert body["model"] == "gpt-5-mini"
+    assert not {"tools", "tool_choice"} & body.keys(), "current models refuse a forced tool on this endpoint"
+    assert body["response_format"]["type"] == "json_schema"
 
 
 def test_a_provider_that_cannot_be_set_up_is_said():
