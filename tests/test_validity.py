@@ -272,3 +272,24 @@ def test_model_family(model, prefill, manual, preserved, system):
     family = model_family(model)
     found = (family.accepts_prefill, family.thinks_manually, family.preserves_thinking, family.takes_system_messages)
     assert found == (prefill, manual, preserved, system)
+
+
+DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a page"}}
+CITED = {**text("so"), "citations": [{"type": "char_location", "cited_text": "so"}]}
+FOUND = {"type": "search_result", "source": "x", "title": "x", "content": [CITED]}
+
+
+@pytest.mark.parametrize(
+    ("messages", "codes"),
+    [
+        ([user(DOCUMENT), assistant(CITED), HI], []),
+        ([HI, assistant(DOCUMENT), HI], ["assistant_document"]),
+        ([user(CITED)], ["user_citations"]),
+        ([user(FOUND)], ["user_citations"]),
+        ([user({**FOUND, "content": [text("so")], "citations": {"enabled": True}})], []),
+    ],
+)
+def test_documents_are_the_users_and_citations_the_assistants(messages, codes):
+    found = check_messages(messages)
+    assert [violation.code for violation in found] == codes
+    assert all(violation.refused and violation.rule == 25 for violation in found)

@@ -152,8 +152,10 @@ class Planning:
 
     @property
     def asks_a_model(self) -> bool:
-        """True if plans come from a model, or from an object that may ask one; ``auto`` asks with the agent's client once
-        that is known."""
+        """True if plans come from a model, or from an object that may ask one.
+
+        Without a client of its own ``auto`` asks with the agent's, once that is known.
+        """
         chosen = self.planner, self.session_settings.planner_model or None, self.client
         if shares_client(*chosen) and (self.client_follows or self.agent_request is not None):
             return self.agent_request is not None

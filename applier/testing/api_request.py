@@ -38,6 +38,7 @@ __all__ = [
 Block = dict[str, Any]
 THINKING_TYPES = ("thinking", "redacted_thinking")
 ADAPTIVE_THINKING, NO_SAMPLING, SYSTEM_MESSAGES, BOUND_THINKING = (4, 6), (4, 7), (4, 8), (5, 1)
+LATE_SYSTEM_MESSAGES = (5, 5)
 """Versions of Claude from which ``adaptive`` thinking is known and no list may end with an assistant message;
 ``temperature`` and its like keep their defaults and no tool can be forced; ``system`` messages may be inside the list;
 a thinking block is valid only after the very conversation it came with."""
@@ -56,7 +57,7 @@ class Refusal:
     """Reason for the API to answer 400, in the API's words."""
 
     rule: int
-    """Number 1 to 24, as in the package's docstring; 0 for a body that is no request at all."""
+    """Number 1 to 25, as in the package's docstring; 0 for a body that is no request at all."""
     message: str
     status: int = 400
 
@@ -83,6 +84,12 @@ class Request:
         """Version of the model, such as ``(4, 5)``; a name without one is the newest."""
         match = _VERSION.match(self.model) or _LEADING_VERSION.match(self.model)
         return (int(match[1]), int(match[2] or 0)) if match else (99, 0)
+
+    @property
+    def takes_system_messages(self) -> bool:
+        """True if ``system`` messages may be inside the list: Sonnet and Haiku take them later than the others."""
+        is_late = "sonnet" in self.model or "haiku" in self.model
+        return self.version >= (LATE_SYSTEM_MESSAGES if is_late else SYSTEM_MESSAGES)
 
     @property
     def messages(self) -> list[dict[str, Any]]:

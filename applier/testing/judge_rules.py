@@ -13,7 +13,6 @@ from itertools import pairwise
 from applier.testing.api_request import (
     ADAPTIVE_THINKING,
     NO_SAMPLING,
-    SYSTEM_MESSAGES,
     THINKING_TYPES,
     Block,
     Request,
@@ -45,9 +44,16 @@ _OPTIONAL = {
     "tool_result": ("content", "is_error"),
 }
 """Optional fields besides ``type`` and ``cache_control``."""
-_SYSTEM_FIELDS = {"output_config": "per-turn-control-2026-07-01", "clear_at": ""}
-"""Fields of a system message inside the list, with the beta it needs (``BetaSystemMessageParam`` in the SDK)."""
+_SYSTEM_FIELDS = {
+    "output_config": {"mid-conversation-output-config-2026-07-01", "per-turn-control-2026-07-01"},
+    "clear_at": {"mid-conversation-system-clear-at-2026-08-21"},
+}
+"""Fields of a system message inside the list, each with its betas: one of them is needed (``BetaSystemMessageParam`` in
+the SDK; Claude Code 2.1.330 sends its own name for the first)."""
 _TOOL_CHANGES, _TOOL_BETA = ("tool_addition", "tool_removal"), "mid-conversation-tool-changes-2026-07-01"
+_INLINE_TOOLS = "inline-tools-2026-09-15"
+_STRICT_API = "2026-10-21"
+"""API version from which sampling parameters, documents of the assistant and citations of the user are refused."""
 _ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
 """``toolu_01-a``; not ``toolu:01``, nor an empty one."""
 _ID_KEYS = {"tool_use": "id", "server_tool_use": "id", "mcp_tool_use": "id", "tool_result": "tool_use_id"}
@@ -58,13 +64,16 @@ def fields_are_known(request: Request) -> Iterator[str]:
     """Check that messages and blocks have the required fields, and no unknown ones."""
     for at, message in enumerate(request.messages):
         own = _SYSTEM_FIELDS if message["role"] == "system" else {}
-        allowed = {name for name, beta in own.items() if beta in request.betas or not beta}
+        allowed = {name for name, betas in own.items() if betas & request.betas}
         for key in sorted(message.keys() - {"role", "content", _MARK, *allowed}):
             yield f"messages.{at}.{key}: Extra inputs are not permitted"
     for at, index, block in request.blocks():
         kind = block["type"]
         if kind in _TOOL_CHANGES and (request.messages[at]["role"] != "system" or _TOOL_BETA not in request.betas):
             yield f"messages.{at}.content.{index}.{kind}: Input tag '{kind}' is not expected here"
+        is_inline = kind == "tool_addition" and (block.get("tool") or {}).get("type") == "tool_definition"
+        if is_inline and _INLINE_TOOLS not in request.betas:
+            yield f"messages.{at}.content.{index}.tool_addition.tool: 'tool_definition' needs the beta {_INLINE_TOOLS}"
         required = _REQUIRED.get(kind, ())
         place = f"messages.{at}.content.{index}.{kind}"
         yield from (f"{place}.{key}: Field required" for key in required if key not in block)
@@ -93,6 +102,32 @@ def settings_suit_the_model(request: Request) -> Iterator[str]:
             yield "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
         elif budget >= body["max_tokens"] and "interleaved-thinking-2025-05-14" not in request.betas:
             yield "`max_tokens` must be greater than `thinking.budget_tokens`."
+
+
+def the_newest_version_is_stricter(request: Request) -> Iterator[str]:
+    """Check that a request of API version 2026-10-21 sets no sampling, has no document in an assistant's message and no
+    citations on text in a user's."""
+    if request.headers.get("anthropic-version", "") < _STRICT_API:
+        return
+    for name in ("temperature", "top_p", "top_k"):
+        if name in request.body:
+            yield f"{name}: Extra inputs are not permitted"
+    for at, index, block in request.blocks():
+        place, role = f"messages.{at}.content.{index}", request.messages[at]["role"]
+        if role == "assistant" and block["type"] == "document":
+            yield f"{place}: `document` blocks are not permitted in `assistant` messages"
+        if role == "user" and any(text.get("citations") for text in _own_texts(block)):
+            yield f"{place}.citations: not permitted on `text` blocks in `user` messages"
+
+
+def _own_texts(block: Block) -> Iterator[Block]:
+    """Return `block` if it is text, and the texts of search results in it."""
+    if block.get("type") == "text":
+        yield block
+    inner = block.get("content")
+    for part in inner if block.get("type") in ("search_result", "tool_result") and isinstance(inner, list) else ():
+        if isinstance(part, dict) and (block["type"] == "search_result" or part.get("type") == "search_result"):
+            yield from _own_texts(part)
 
 
 def no_prefill(request: Request) -> Iterator[str]:
@@ -151,7 +186,7 @@ def system_messages_are_allowed(request: Request) -> Iterator[str]:
     for at, message in enumerate(request.messages):
         role = message["role"]
         after = next((one["role"] for one in request.messages[at + 1 : at + 2]), "assistant")
-        if role not in ("user", "assistant", "system") or (role == "system" and request.version < SYSTEM_MESSAGES):
+        if role not in ("user", "assistant", "system") or (role == "system" and not request.takes_system_messages):
             yield (
                 f'messages.{at}: Unexpected role "{role}". The Messages API accepts a top-level `system` parameter, '
                 'not "system" as an input message role.'
@@ -366,6 +401,7 @@ RULES = (
     (21, text_is_unicode),
     (0, fields_are_known),
     (0, settings_suit_the_model),
+    (25, the_newest_version_is_stricter),
     (24, list_begins_with_the_user),
     (17, texts_are_not_blank),
     (19, system_messages_are_allowed),

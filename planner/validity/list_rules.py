@@ -277,6 +277,22 @@ def compaction_blocks_lead(request: CheckedRequest) -> Iterator[Violation]:
             yield Violation(23, place, "a second compaction block", "keep only the latest", "compaction_repeated")
 
 
+def roles_have_their_blocks(request: CheckedRequest) -> Iterator[Violation]:
+    """Check rule 25: no document in an assistant's message, no citations on text in a user's.
+
+    Source: Anthropic, "Migrating to API version 2026-10-21".
+    """
+    for at, index, block in request.blocks:
+        role, place = request.messages[at]["role"], place_of(at, index)
+        if role == "assistant" and block["type"] == "document":
+            cure = "move it into a user message"
+            yield Violation(25, place, "a document in an assistant message", cure, "assistant_document")
+        inner = block.get("content") if block["type"] == "search_result" else None
+        texts = [block, *(part for part in inner if isinstance(part, dict))] if isinstance(inner, list) else [block]
+        if role == "user" and any(text.get("type") == "text" and text.get("citations") for text in texts):
+            yield Violation(25, place, "citations on text in a user message", "leave them out", "user_citations")
+
+
 def list_starts_with_the_user(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 24: the first message is of ``user`` (or a server's compaction of everything before)."""
     if not request.messages:
@@ -309,4 +325,5 @@ CONTENT_RULES = (
     roles_are_known,
     compaction_blocks_lead,
     list_starts_with_the_user,
+    roles_have_their_blocks,
 )

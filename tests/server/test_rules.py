@@ -41,7 +41,20 @@ ADAPTIVE, BUDGET = {"type": "adaptive"}, {"type": "enabled", "budget_tokens": 10
 BAD_INPUT = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": "{}"}]}
 COMPACTION = {"type": "compaction", "content": "what was"}
 ADDITION = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "read"}}
-NEW = {"headers": {"anthropic-beta": "per-turn-control-2026-07-01, mid-conversation-tool-changes-2026-07-01"}}
+BETAS = "mid-conversation-output-config-2026-07-01, mid-conversation-tool-changes-2026-07-01"
+NEW = {"headers": {"anthropic-beta": BETAS}}
+CLEARED = {"headers": {"anthropic-beta": "mid-conversation-system-clear-at-2026-08-21"}}
+INLINE = {"headers": {"anthropic-beta": f"{BETAS}, inline-tools-2026-09-15"}}
+CLIENTS_OWN = {"headers": {"anthropic-beta": "per-turn-control-2026-07-01"}}
+STRICT = {"headers": {"anthropic-version": "2026-10-21"}}
+OLD_API = {"headers": {"anthropic-version": "2023-06-01"}}
+PAGE = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a page"}}
+CITED = {"type": "text", "text": "so", "citations": [{"type": "char_location", "cited_text": "so"}]}
+FOUND = {"type": "search_result", "source": "x", "title": "x", "content": [CITED]}
+DEFINITION = {"type": "tool_definition", "definition": {"name": "read", "input_schema": {"type": "object"}}}
+DEFINED = {"type": "tool_addition", "tool": DEFINITION}
+BRIEF_ONCE = {"role": "system", "content": "Be brief.", "clear_at": "next_user_message"}
+QUIET = {"role": "system", "content": "Be brief.", "output_config": {"effort": "low"}}
 SIGNED = {**COMPACTION, "signature": "s"}
 TEXT = {"type": "text", "text": "so"}
 
@@ -64,6 +77,13 @@ VALID = {
         [WORDS, {"role": "system", "content": [ADDITION]}, call("a"), result("a")],
         NEW,
     ),
+    "a system message for one turn": ([WORDS, BRIEF_ONCE, call("a"), result("a")], CLEARED),
+    "an effort by the client's name for it": ([WORDS, QUIET, call("a"), result("a")], CLIENTS_OWN),
+    "a tool that is defined in the list": ([WORDS, {"role": "system", "content": [DEFINED]}], INLINE),
+    "a document of the assistant's before": ([WORDS, {"role": "assistant", "content": [PAGE]}, WORDS], OLD_API),
+    "citations of the user's before": ([{"role": "user", "content": [CITED]}], OLD_API),
+    "citations of the assistant's": ([WORDS, {"role": "assistant", "content": [CITED]}, WORDS], STRICT),
+    "a document of the user's": ([{"role": "user", "content": [PAGE, TEXT]}], STRICT),
     "a compaction block": ([{"role": "assistant", "content": [COMPACTION]}, WORDS], {}),
     "a signed one of the user's": ([{"role": "user", "content": [SIGNED, TEXT]}], {}),
     "one on demand": ([WORDS], {"compaction": {"type": "summarize"}}),
@@ -125,6 +145,13 @@ BROKEN = {
     "too many messages": (24, [WORDS] * 100_001, {}),
     "an unknown field": (0, [text("user", "a", mood="good")], {}),
     "an effort without its beta": (0, [WORDS, {"role": "system", "content": "x", "output_config": {}}], {}),
+    "a system message for one turn without its beta": (0, [WORDS, BRIEF_ONCE], NEW),
+    "a tool that is defined in the list without its beta": (0, [WORDS, {"role": "system", "content": [DEFINED]}], NEW),
+    "a system message for Sonnet 5": (19, [WORDS, {"role": "system", "content": "x"}], {"model": "claude-sonnet-5"}),
+    "a document of the assistant's": (25, [WORDS, {"role": "assistant", "content": [PAGE]}, WORDS], STRICT),
+    "citations of the user's": (25, [{"role": "user", "content": [CITED]}], STRICT),
+    "citations in a search result of the user's": (25, [{"role": "user", "content": [FOUND]}], STRICT),
+    "the default temperature": (25, [WORDS], {**STRICT, "temperature": 1.0}),
     "a tool change of the user's": (0, [{"role": "user", "content": [ADDITION]}], NEW),
     "a system message of nothing": (17, [WORDS, {"role": "system", "content": [], "output_config": {}}], NEW),
     "no list": (0, "Hello", {}),
@@ -149,7 +176,7 @@ def test_what_the_api_refuses(name):
 
 def test_every_rule_is_broken_once():
     """Rule 4 asks for what the API mends itself."""
-    assert {rule for rule, _, _ in BROKEN.values()} == set(range(25)) - {4}
+    assert {rule for rule, _, _ in BROKEN.values()} == set(range(26)) - {4}
 
 
 def thought(words, signature):
