@@ -126,7 +126,7 @@ HOSTS = {
     "command": ("<command-name>/clear</command-name>\n<command-args></command-args>", []),
     "command with words": (
         "<command-name>/compact</command-name>\n<command-args>keep the plan</command-args>",
-        ["<command-args>keep the plan</command-args>"],
+        [],
     ),
     "project rules": ("# AGENTS.md instructions for /app\n\n- Never push.", []),
     "earlier summary": ("This session is being continued from a previous conversation.\nAll of it.", []),
@@ -222,3 +222,30 @@ def test_what_a_program_gives_back_in_the_users_place_is_a_result_and_binds_nobo
 )
 def test_what_a_user_says_of_results_is_his(words):
     assert words_of(turn_of(text(words))) == words.split("\n")
+
+
+NOTIFIED = (
+    "<task-notification>\n<task-id>b7</task-id>\n<status>failed</status>\n"
+    "<summary>Background command failed with exit code 1: no space left on volume_9</summary>\n</task-notification>"
+)
+DELIVERED = {
+    "the report of a background task": NOTIFIED,
+    "the rules of a skill": "Base directory for this skill: /s\n\n# Review\nNever edit a source file of volume_9.",
+    "output of a local command": "<local-command-stdout>volume_9 is mounted read-only</local-command-stdout>",
+    "output of a hook": "<user-prompt-submit-hook>volume_9 must not be touched</user-prompt-submit-hook>",
+    "a reminder that says something": "<system-reminder>\nvolume_9 is full.\n</system-reminder>",
+}
+
+
+@pytest.mark.parametrize("delivered", DELIVERED.values(), ids=DELIVERED)
+def test_what_a_host_delivers_says_something_and_is_not_the_users(delivered):
+    turn = turn_of(text(delivered))
+    told = [line for line in turn.lines if "volume_9" in line.text]
+    assert told
+    assert not {line.number for line in told} & turn.boilerplate_lines
+    assert turn.typed_lines == ()
+
+
+def test_a_command_of_the_client_itself_is_no_word_to_the_agent():
+    run = "<command-name>/model</command-name>\n<command-message>model</command-message>\n<command-args>opus</command-args>"
+    assert turn_of(text(run)).typed_lines == ()
