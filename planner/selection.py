@@ -8,7 +8,6 @@ upper bound that depends on its own turn alone. Pure: no model, no store, no clo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
@@ -69,7 +68,6 @@ KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
 
 _HEAD = lazy_pattern(r"(?:t\d+ )?(?:✗ )?> ")
 """What an entry says of a call begins so."""
-_WORDS = lazy_pattern(r"<user-words>(.*?)</user-words>", re.S)
 _CHANGED = lazy_pattern(r"(?<=\S): (?:edited|written)$")
 """That a file was changed and no more: ``a.py: edited``; not ``a.py: removed``."""
 
@@ -83,6 +81,11 @@ class Selection:
     filled_tokens: int = 0
     """What the rules chose of it."""
     findings: tuple[Finding, ...] = ()
+
+
+def _quoted_words(entry: str) -> list[str]:
+    """Return the user's words that an entry quotes."""
+    return [part.partition("</user-words>")[0] for part in entry.split("<user-words>")[1:]]
 
 
 def opening_lines(turn: TurnEvidence) -> frozenset[int]:
@@ -363,7 +366,7 @@ class _Selecting:
         for turn_id in statement.turns:
             if self.chosen[turn_id].strategy != "keep":
                 entry = self._entry(self.chosen[turn_id])
-                for line in (*entry.split("\n"), *_WORDS.findall(entry)):
+                for line in (*entry.split("\n"), *_quoted_words(entry)):
                     told.note(line)
         return told.tells(text, "assistant")
 

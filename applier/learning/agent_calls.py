@@ -17,8 +17,8 @@ from planner.evidence.calls import Call
 from planner.evidence.changes import changed_paths
 from planner.evidence.names import specifics_of
 from planner.evidence.outcomes import RAN_NOTHING
-from planner.evidence.shell import HEREDOC, Command
-from planner.evidence.state import SHOWING, check_kind, check_kinds, recoveries, shortened
+from planner.evidence.shell import Command, documents, without_paging
+from planner.evidence.state import check_kind, check_kinds, recoveries, shortened
 from planner.reading.lines import statements
 
 __all__ = ["check_commands", "failures", "passes_again", "reasons"]
@@ -138,7 +138,7 @@ def _is_same(pair: tuple[Call, Call]) -> bool:
 
 def _shown(evidence: Evidence, call: Call) -> str:
     """Return the command without options that only limit its output."""
-    bare = SHOWING.sub("", call.subject)
+    bare = without_paging(call.subject)
     return f"`{shortened(evidence.shown(bare), COMMAND_CHARACTERS).replace('`', '')}`"
 
 
@@ -176,8 +176,8 @@ def _messages(call: Call) -> Iterator[tuple[str, str]]:
     """Yield title and body of each message that `call` publishes; only a commit has a title."""
     is_commit = any(one.starts("git", "commit") for one in call.commands)
     if call.kind == "run" and (is_commit or any(map(_comments, call.commands))):
-        documents = [match[4] for match in HEREDOC.finditer(call.command)]
-        for text in documents or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
+        handed = [one.text for one in documents(call.command)]
+        for text in handed or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
             title, _, body = text.partition("\n") if is_commit else ("", "", text)
             yield folded(title), body
 

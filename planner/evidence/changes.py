@@ -4,7 +4,6 @@ the new.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
@@ -13,7 +12,7 @@ from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence, TurnEvidence
 from planner.evidence.names import is_absolute, is_beside, plain_path
 from planner.evidence.outcomes import Outcome
-from planner.evidence.shell import HEREDOC, WITH_WORKTREE, Command, last_run, shell_changes
+from planner.evidence.shell import WITH_WORKTREE, Command, documents, last_run, shell_changes
 from planner.reading.lines import Line, call_parts
 from planner.reading.patterns import lazy_pattern
 
@@ -25,8 +24,9 @@ __all__ = [
     "unchanged_lines",
 ]
 
-_SCRIPT = lazy_pattern(rf"(?:^|[\s;&|(/])(?:python[\d.]*|node|ruby)(?: -)?\s*{HEREDOC.pattern}", re.M)
-"""A script that a shell hands to its interpreter: ``python3 - <<'EOF'`` up to ``EOF``; its text is the last group."""
+_INTERPRETER = lazy_pattern(r"(?:^|[\s;&|(/])(?:python[\d.]{0,9}|node|ruby)(?: -)?\s{0,9}$")
+"""Words before a document that is a script: ``python3 - <<'EOF'``."""
+INTERPRETER_CHARACTERS = 40
 _WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
 _NAMED_FILE = lazy_pattern(r"['\"]((?:~?/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7})['\"]")
 _UPWARD = lazy_pattern(r"\A(?:\.\./)+")
@@ -123,7 +123,9 @@ def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Comman
     one that it names, if it writes."""
     for path, how in shell_changes(commands):
         yield path if is_absolute(path) else join(call.folder, path), how
-    for *_, script in _SCRIPT.findall(call.command) if outcome.status in ("passed", "done") else ():
+    for one in documents(call.command) if outcome.status in ("passed", "done") else ():
+        before = call.command[max(0, one.start - INTERPRETER_CHARACTERS) : one.start]
+        script = one.text if _INTERPRETER.search(before) else ""
         named = {*_NAMED_FILE.findall(script)}
         yield from ((path, "edited by a command") for path in named if len(named) == 1 and _WRITING.search(script))
 

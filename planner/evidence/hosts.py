@@ -216,7 +216,7 @@ _SENTENCES = lazy_pattern(_any(host.sentences for host in HOSTS))
 _WRAPPING = lazy_pattern(rf"\s*(?:{_any(host.wrapping for host in HOSTS)})")
 _SILENT = lazy_pattern(rf"\s*(?:{_any(host.silent for host in HOSTS)})\s*$")
 _RUNNING = lazy_pattern(rf"\s*(?:{_any(host.running for host in HOSTS)})")
-_RUNNING_ID = lazy_pattern(rf"^\s*(?:{_any(host.running for host in HOSTS)})(\w+)", re.M)
+_RUNNING_ID = lazy_pattern(rf"^[ \t]{{0,80}}(?:{_any(host.running for host in HOSTS)})(\w+)", re.M)
 """``Process running with session ID 54418``."""
 _REMINDER = lazy_pattern(r"\s*<system-?_?reminder>\s*(?P<words>.{0,80})", re.S)
 _NAGGING = lazy_pattern(_any(host.nagging for host in HOSTS))
@@ -237,7 +237,7 @@ _COMMAND = lazy_pattern(r"\s*<command-(?:message|name)>")
 _EXPANDED = lazy_pattern(r"\s*<command-message>")
 """A slash command that is a prompt names its message first; the next block is its text. One that the host runs itself
 (``<command-name>/clear</command-name>`` first) has none."""
-_ARGUMENTS = lazy_pattern(r"<command-args>\s*+(?P<words>\S.*)</command-args>", re.S)
+_ARGUMENTS = ("<command-args>", "</command-args>")
 _TEMPLATE_ARGUMENTS = lazy_pattern(r"^ARGUMENTS: ", re.M)
 """What the user gave a skill or template that has no place for it, at its end: ``ARGUMENTS: src/a.py``."""
 _TEMPLATE_TOOLS = frozenset({"Skill", "SlashCommand"})
@@ -287,12 +287,12 @@ def _own_text(text: str, expanded: bool = False, before: str = "") -> str:
     if _WHOLE.match(text) or _SUMMARY.match(text):
         return _HIDDEN * len(text)
     if _COMMAND.match(text):
-        own = _ARGUMENTS.search(text) if _EXPANDED.match(text) else None  # ``/model opus`` is a word to the client
-        start, stop = own.span() if own else (0, 0)
+        start, stop = _arguments(text) if _EXPANDED.match(text) else (0, 0)  # ``/model opus`` is a word to the client
         return _HIDDEN * start + text[start:stop] + _HIDDEN * (len(text) - stop)
     if expanded or _EXPANDED.match(before) or _SKILL.match(text):
-        arguments = _ARGUMENTS.search(before)
-        return _own_arguments(text, arguments["words"].strip() if arguments else "")
+        start, stop = _arguments(before)
+        words = before[start:stop].removeprefix(_ARGUMENTS[0]).removesuffix(_ARGUMENTS[1])
+        return _own_arguments(text, words.strip())
     pieces, at = [], 0
     while opened := _OPENING.search(text, at):
         last = text.rfind(f"</{opened['tag'].split()[0]}", opened.end())
@@ -300,6 +300,14 @@ def _own_text(text: str, expanded: bool = False, before: str = "") -> str:
         pieces += [text[at : opened.start()], _HIDDEN * (stop - opened.start())]
         at = stop
     return _NOTE.sub(lambda note: _HIDDEN * len(note[0]), "".join([*pieces, text[at:]]))
+
+
+def _arguments(text: str) -> tuple[int, int]:
+    """Return where the arguments of a slash command begin and end, their tags included; twice 0 if it has none."""
+    start, stop = text.find(_ARGUMENTS[0]), text.rfind(_ARGUMENTS[1])
+    if start < 0 or not text[start + len(_ARGUMENTS[0]) : max(0, stop)].strip():
+        return 0, 0
+    return start, stop + len(_ARGUMENTS[1])
 
 
 def _own_arguments(template: str, arguments: str) -> str:

@@ -6,7 +6,7 @@ Each question about a command is asked here, of its words. Runs nothing, expands
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, dropwhile
 from posixpath import join, normpath
@@ -14,15 +14,26 @@ from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["HEREDOC", "SAYING", "WITH_WORKTREE", "Command", "commands_of", "is_looking", "last_run", "shell_changes"]
+__all__ = [
+    "SAYING",
+    "WITH_WORKTREE",
+    "Command",
+    "Document",
+    "commands_of",
+    "documents",
+    "is_looking",
+    "last_run",
+    "shell_changes",
+    "without_paging",
+]
 
 LINE_CHARACTERS = 4_096
 """What a line of shell does shows within so much of it, documents left out."""
 
-HEREDOC = lazy_pattern(r"<<-?[ \t]*\\?(['\"]?)(\w+)\1([^\n]*)\n((?s:.*?))(?:^[ \t]*\2[ \t]*$|\Z)", re.M)
-"""A document within a command: ``cat > a <<'EOF'`` or ``<<\\EOF`` up to ``EOF``; its text is the last group."""
-_HERE_STRING = lazy_pattern(r"@(['\"])[ \t]*\n(?s:.*?)\n\1@")
-"""The same in PowerShell: ``$body = @'`` up to ``'@``."""
+_OPENED = lazy_pattern(r"<<-?[ \t]{0,80}\\?(['\"]?)(\w{1,80})\1")
+"""Beginning of a document within a command: ``<<'EOF'``, ``<<\\EOF``."""
+_HERE_STRING = lazy_pattern(r"@(['\"])[ \t]{0,80}\n")
+"""Beginning of a document in PowerShell: ``@'`` at the end of a line, up to ``'@``."""
 _TOKEN = lazy_pattern(
     r"\d*[<>]&[\d-]+|(?<!\S)#[^\n]*|(?P<redirect>\d*(?:>>?|<<?<?)|&>>?)|(?P<operator>&&|\|\||\|&?|[;&\n])"
     r"|(?P<word>(?:'[^']*+'?|\"(?:[^\"\\]|\\.)*+\"?|\\.|[^\s'\"\\;|&<>()])++)",
@@ -75,13 +86,61 @@ class Command(NamedTuple):
         return self.words[: len(words)] == words
 
 
+class Document(NamedTuple):
+    """A text that a command hands to a program: ``cat > a <<'EOF'`` up to ``EOF``."""
+
+    start: int
+    """Index of its ``<<`` in the command."""
+    stop: int
+    """Index behind the line that ends it."""
+    beside: str
+    """Rest of the line on which it is opened."""
+    text: str
+
+
+def documents(command: str) -> Iterator[Document]:
+    """Yield the documents within a command, in order; one that nothing ends goes on to the end."""
+    at = 0
+    while opened := _OPENED.search(command, at):
+        line_end = command.find("\n", opened.end())
+        if line_end < 0:
+            return
+        ended = re.compile(rf"^[ \t]{{0,80}}{opened[2]}[ \t]{{0,80}}$", re.M).search(command, line_end + 1)
+        last, at = ended.span() if ended else (len(command), len(command))
+        yield Document(opened.start(), at, command[opened.end() : line_end], command[line_end + 1 : last])
+
+
+def _without_documents(command: str) -> str:
+    """Return a command without the text of its documents."""
+    parts, at = [], 0
+    for one in documents(command):
+        parts += [command[at : one.start], "<<_", one.beside]
+        at = one.stop
+    command, parts, at = "".join([*parts, command[at:]]), [], 0
+    while opened := _HERE_STRING.search(command, at):
+        end = command.find(f"\n{opened[1]}@", opened.end() - 1)
+        if end < 0:
+            break
+        parts += [command[at : opened.start()], "@"]
+        at = end + 3
+    return "".join([*parts, command[at:]])
+
+
+def without_paging(command: str) -> str:
+    """Return a command without its end that limits what is shown: ``make test 2>&1 | tail -20`` is ``make test``."""
+    command = command.rstrip()
+    before, bar, last = command.rpartition("|")
+    if bar and last.split()[:1] in (["tail"], ["head"]) and not {";", "&"} & {*last}:
+        command = before.rstrip()
+    return command.removesuffix("2>&1").rstrip()
+
+
 def commands_of(line: str) -> tuple[Command, ...]:
     """The commands that `line` chains, in order: what stands in quotes or in a document chains nothing.
 
     Assignments before a program are left out, and words of the shell: ``if A=1 make`` is ``make``.
     """
-    bare = _HERE_STRING.sub("@", line) if "@" in line else line
-    bare = HEREDOC.sub(r"<<_\3", bare) if "<<" in bare else bare
+    bare = _without_documents(line) if "<<" in line or "@" in line else line
     return _commands(bare.replace("\\\n", " ").strip()[:LINE_CHARACTERS])
 
 

@@ -18,14 +18,13 @@ from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.hosts import running_id, without_boilerplate
 from planner.evidence.names import is_absolute, plain_path
 from planner.evidence.outcomes import RAN_NOTHING, Outcome
-from planner.evidence.shell import Command, commands_of, last_run
+from planner.evidence.shell import Command, commands_of, last_run, without_paging
 from planner.evidence.tasks import task_lists
 from planner.evidence.user_words import Choice
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
-    "SHOWING",
     "CheckKind",
     "RecordLine",
     "branches",
@@ -200,16 +199,12 @@ def _check_outcome(evidence: Evidence, run: Call, turn: TurnEvidence, call: Call
     return f"{command} printed nothing" if not call.text.strip() else ""
 
 
-SHOWING = lazy_pattern(r"\s*(?:2>&1)?\s*\|\s*(?:tail|head)\b[^|;&]*$|\s*2>&1\s*$")
-"""What only says how much of an output is shown: ``make test 2>&1 | tail -20`` is ``make test``."""
-
-
 def recoveries(evidence: Evidence) -> list[RecordLine]:
     """Commands that failed and of which a later run shows that it passed, by its counts or its exit code."""
     failed: dict[str, list[str]] = {}
     lines: list[RecordLine] = []
     for turn, call, outcome in evidence.ended_calls():
-        command = f"{call.name} {SHOWING.sub('', call.command)}"
+        command = f"{call.name} {without_paging(call.command)}"
         if call.kind != "run" or outcome.refused or not call.command:
             continue
         if outcome.has_failed:
@@ -309,7 +304,6 @@ _BRANCH_ALONE = lazy_pattern(r"^(?!refs/|origin/|HEAD$|[0-9a-f]{7,40}$)(\w[\w./-
 """What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``, a hash or ``HEAD``.
 """
 _REBASING = frozenset({"rebase", "--rebase"})
-_RAN_BY_USER = lazy_pattern(r"<bash-input>(.*?)</bash-input>", re.S)
 _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
 """How Claude Code marks what the user ran beside the agent, ``! git commit``, and what that printed."""
 
@@ -322,8 +316,8 @@ def _git_commands(call: Call) -> list[Command]:
 
 def _users_commands(turn: TurnEvidence) -> Sequence[Command]:
     """What the user ran in a shell of his own beside the agent, as Claude Code tells it."""
-    ran = _RAN_BY_USER.search(turn.text) if turn.turn.kind == "user" else None
-    return commands_of(ran[1]) if ran else ()
+    ran = turn.text.partition("<bash-input>")[2] if turn.turn.kind == "user" else ""
+    return commands_of(ran.partition("</bash-input>")[0]) if ran else ()
 
 
 def _git_output(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, list[Command]]]:

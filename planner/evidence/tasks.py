@@ -26,7 +26,7 @@ _MAKES_TASK = lazy_pattern(r"task_?create|create_?task", re.I)
 _UPDATES_TASK = lazy_pattern(r"task_?update|update_?task", re.I)
 _CHECKLIST_KEY = "task_progress"
 """Where Cline and its kin write the list beside the arguments of any call."""
-_CHECKBOX = lazy_pattern(r"^\s*(?:[-*] |\d+\. )?\[([ xX~/-]?)\] +(\S.*)$", re.M)
+_CHECKBOX = lazy_pattern(r"^[ \t]{0,80}(?:[-*] |\d{1,4}\. )?\[([ xX~/-]?)\] +(\S.*)$", re.M)
 """An item of a list in Markdown: ``- [x] Read it``, ``[-] Fix it``; not ``[1] a reference``."""
 _MARKS = {"x": "completed", "-": "in_progress", "~": "in_progress", "/": "in_progress"}
 _NUMBER = lazy_pattern(r"(?:#|\b)(\d{1,9})\b")

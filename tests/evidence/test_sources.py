@@ -247,5 +247,5 @@ def test_what_a_host_delivers_says_something_and_is_not_the_users(delivered):
 
 
 def test_a_command_of_the_client_itself_is_no_word_to_the_agent():
-    run = "<command-name>/model</command-name>\n<command-message>model</command-message>\n<command-args>opus</command-args>"
+    run = "<command-name>/model</command-name>\n<command-args>opus</command-args>"
     assert turn_of(text(run)).typed_lines == ()
