@@ -273,7 +273,7 @@ def _attributed(lines: Lines, calls: Sequence[Call]) -> Iterator[tuple[int, Sour
             yield from ((number, "planner") for number, _ in numbered)
         elif one.source == "user":
             own = _own_text(one.text, previous is not None and previous.name in _TEMPLATE_TOOLS, before)
-            pieces = ((number, own[start:stop]) for number, (start, stop) in numbered if _HIDDEN in own)
+            pieces = ((number, own[start:stop]) for number, (start, stop) in (numbered if _HIDDEN in own else ()))
             yield from ((number, "host") for number, text in pieces if _HIDDEN in text and not text.strip(_NOTHING))
         elif call is not None and (call.is_error or call.name in _ANSWERS):
             first, last = _answer(call, one.text)

@@ -21,10 +21,10 @@ import click
 import httpx
 import zstandard
 
-from tests.bench.proxy_load import RunningProxy
+from tests.bench.proxy_load import RunningProxy, conversation
 from tests.hosts import hosts
 
-__all__ = ["HOSTILE", "HostileBody", "peak_mb"]
+__all__ = ["HOSTILE", "HostileBody", "peak_mb", "warm_up"]
 
 MOST_MB, MOST_SECONDS = 200, 1.0
 _PLAIN_BYTES = 60 * 2**20
@@ -88,11 +88,26 @@ HOSTILE: dict[str, Callable[[], HostileBody]] = {
     "messages of chat completions": lambda: _zstd(_repeated(_PAIR), "/v1/chat/completions"),
     "blocks": lambda: _zstd(_answered([{"type": "text", "text": "a b"}] * 2**19)),
     "one text": lambda: _zstd(_answered("a" * _PLAIN_BYTES + _EMOJI)),
-    "one text, 11 MB": lambda: _zstd(_answered("a" * (11 * 2**20) + _EMOJI)),
-    "lines, 11 MB": lambda: _zstd(_answered("def f(x): return x + 1\n" * (11 * 2**20 // 23) + _EMOJI)),
+    "one text, 8 MB": lambda: _zstd(_answered("a" * (2**23 - 2**10) + _EMOJI)),
+    "lines": lambda: _zstd(_answered("\n" * 2**21)),
+    "150,000 lines, 8 MB": lambda: _zstd(
+        _answered("def f(x, y, z): return x + 1 if y else z(x, 2)\n" * 149_000 + _EMOJI)
+    ),
+    "150,000 different lines": lambda: _zstd(
+        _answered("".join(f"line_{at}: {_WORDS[at % 999]}\n" for at in range(149_000)))
+    ),
     "words, 1 MB compressed": lambda: _zstd(_answered(" ".join(random.Random(5).choices(_WORDS, k=430_000)))),
     "compaction item": _item,
 }
+
+
+def warm_up(url: str) -> None:
+    """Have the proxy load everything by a conversation that it compacts."""
+    body = {"model": "m", "max_tokens": 9, "messages": conversation("warm", 30)}
+    for end in (57, 59, 61):
+        httpx.post(
+            f"{url}/v1/messages", json={**body, "messages": body["messages"][:end]}, headers=_HEADERS, timeout=120
+        )
 
 
 def peak_mb(process_id: int, field: str = "VmHWM") -> int:
@@ -111,8 +126,7 @@ def _attacked(name: str, patience_seconds: float) -> tuple[int, int, float]:
             client.post(f"{proxy.url}/v1/messages", content=small, headers=_HEADERS).raise_for_status()
             return time.perf_counter() - started
 
-        for _ in range(20):
-            ask()
+        warm_up(proxy.url)
         before = peak_mb(proxy.process_id, "VmRSS")
         attack = threading.Thread(target=body.send, args=(proxy.url, 2 * patience_seconds), daemon=True)
         attack.start()

@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
+from typing import IO, Any
 
 import click
 import httpx
@@ -55,7 +55,7 @@ class RunningProxy:
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self._process.stderr is not None
         self.url = self._process.stderr.readline().strip().removeprefix("ANTHROPIC_BASE_URL=")
-        threading.Thread(target=self._process.stderr.read, daemon=True).start()
+        threading.Thread(target=_read_to_its_end, args=(self._process.stderr,), daemon=True).start()
 
     def kill(self) -> None:
         """Kill it."""
@@ -92,6 +92,11 @@ class RunningProxy:
         self._process.terminate()
         self._process.wait()
         self._folder.cleanup()
+
+
+def _read_to_its_end(pipe: IO[str]) -> None:
+    with pipe:
+        pipe.read()
 
 
 def first_bytes(url: str, tokens: int, requests: int) -> list[float]:

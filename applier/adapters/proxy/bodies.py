@@ -17,9 +17,9 @@ __all__ = ["LARGE_BYTES", "MAX_BODY_BYTES", "MAX_DECODED_BYTES", "Body", "collec
 
 MAX_BODY_BYTES = 64 * 2**20
 """Largest body that is held: twice what the Messages API takes, for a history that outgrew it is still compacted."""
-MAX_DECODED_BYTES = 12 * 2**20
-"""Largest body that a compressed one may become. A window of a million tokens has 5 MB of text; with a session's work
-on it a body takes up to 14 bytes of memory a byte."""
+MAX_DECODED_BYTES, MAX_DECODED_LINES = 8 * 2**20, 150_000
+"""Size and lines of text that a compressed body may have. A million tokens of code have 5 MB and 120,000 lines. With a
+session's work on it a body takes up to 20 bytes of memory for each byte, and 700 for each line."""
 LARGE_BYTES = 4 * 2**20
 """Size from which bodies are worked on few at a time."""
 MAX_VALUES = 250_000
@@ -30,6 +30,8 @@ _MAX_WINDOW_BYTES = 8 * 2**20
 """Largest zstd window, the most that the content coding allows (RFC 9659)."""
 _PIECE_BYTES = 128
 """Compressed bytes decoded at once: at most 32 blocks of 128 kB each."""
+_LINE_BREAKS = (b"\\n", b"\\r", b"\\f", b"\\u")
+"""Escapes in JSON that may break a line."""
 Body = bytes | AsyncIterator[bytes]
 """A request's body: held, or as it arrives."""
 
@@ -70,7 +72,8 @@ def decode(raw: bytes, encoding: str) -> bytes | None:
                 return None
     except zstandard.ZstdError:
         return None
-    return bytes(plain) if decoder.eof and not decoder.unused_data else None
+    is_whole = decoder.eof and not decoder.unused_data
+    return bytes(plain) if is_whole and sum(map(plain.count, _LINE_BREAKS)) <= MAX_DECODED_LINES else None
 
 
 def parse(raw: bytes) -> dict[str, Any] | None:

@@ -39,6 +39,7 @@ from applier.session.sharing import marks_of
 from applier.settings import load_settings
 from applier.store.opening import store_file
 from applier.store.retention import collect_garbage
+from applier.store.secrets import redact
 from planner.api import PlannerChoice, plan_compaction
 from planner.errors import SettingsError, StoreError
 from planner.prices import CACHE_LIFETIME_SECONDS, register_prices
@@ -185,7 +186,8 @@ class ProxyServer(AppServer):
 
 
 def load() -> None:
-    """Load what the first plan needs (the vocabulary, patterns, modules), which holds the interpreter for a second."""
+    """Load what a first plan needs (vocabulary, patterns, rules, modules), which holds the interpreter for a second."""
+    redact("Read a file.")
     plan_compaction(_FIRST_HISTORY, "Read a file.", planner="rules")
 
 
