@@ -1,7 +1,8 @@
-"""Whether a text names only what its source holds: what is invented has no place in a plan.
+r"""Whether a text names only what its source names, in any script: what is invented has no place in a plan.
 
-Names are held whole: as a token of the source, or as whole components of one. ``8080`` is not held by ``18080``, nor
-``/bin/sh`` by ``/usr/bin/sh``. Words that a dictionary holds are never questioned.
+Figures are compared by value: ``1.36`` in ``日活1.36亿``, ``1,290`` and ``1 290``. Dates are compared by their
+numbers: ``14.03.2026`` and ``2026-03-14``. Names (paths, ids, identifiers, flags, URLs) must occur whole: ``/bin/sh``
+is not in ``/usr/bin/sh``. Words of a language are never questioned.
 """
 
 from __future__ import annotations
@@ -9,117 +10,118 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise, permutations
 
+from planner.evidence.figures import (
+    BLANKS,
+    DIGITS,
+    LETTERS,
+    WORD,
+    is_year,
+    listed_in,
+    numbers_in,
+    pairs_in,
+    plain_forms,
+    plain_text,
+    short_number,
+    values_in,
+    values_of,
+)
 from planner.reading.lazy_property import lazy_property
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["NameIndex", "invented"]
 
 TOKEN_CHARACTERS = 1_024
-"""A longer run of name characters (base64, minified code) is indexed in pieces."""
-LOOKED_TEXTS, LOOKED_CHARACTERS = 16, 20_000
-"""Of so many texts the beginnings are looked through before an index is made: most names of a turn stand there."""
+"""Length at which a run of name characters (base64, minified code) is cut into pieces."""
+QUICK_TEXTS, QUICK_CHARACTERS = 16, 20_000
+"""Number and length of the texts that are searched before an index is built: most names of a turn are there."""
 COUNTABLE = 10
-"""Whole numbers up to this are not questioned when they stand alone: a reader may count the items of a list or the
-attempts, and the source need not say their number. Behind "port", "exit code", "issue" and the like they are."""
+"""Largest whole number that is not questioned alone: a reader may count items that the source does not number."""
+SHORTEST_PART, LONGEST_PART = 8, 100
+"""Lengths of a part of an identifier that counts as a name: ``HashLength`` of ``Test_HashLengthMismatch``."""
+SHORTEST_PIECE, LONGEST_GAP = 4, 256
+"""Length of a piece of a shortened name that must occur, and of what may be left out between two pieces."""
+SHORTEST_HUMPS = 5
+"""Length from which a word with capitals inside is an identifier: ``toJson``; not ``GmbH``, ``kWh``."""
+SHORTEST_HASH = 7
+"""Length of the shortest commit hash that git prints."""
 
-GAP_CHARACTERS = 256
-"""What is left open in a name is no longer."""
+# Forms of claims.
 
-_NAME_CHARACTERS = r"\w./\\:@+%$#~*=&?-"
-_TOKEN = lazy_pattern(rf"[{_NAME_CHARACTERS}]{{1,{TOKEN_CHARACTERS}}}")
-"""A run of the characters that names are made of: ``src/a.py:3``, ``--no-verify``, ``https://a.b/c?d=1``."""
-_COMPONENT = lazy_pattern(r"\w+")
-_ESCAPE = lazy_pattern(r"\\[nrt]")
-"""A line break or tab within a string of JSON: ``a\\nb`` holds ``a`` and ``b``."""
-_THOUSANDS = lazy_pattern(r",(?<=\d,)(?=\d{3}(?!\d))")
-"""The comma in ``1,290``; not in ``1,2``."""
-_TURN_ID = lazy_pattern(rf"(?<![{_NAME_CHARACTERS}])t\d+(?:\s*[-–]\s*t?\d+)?(?![{_NAME_CHARACTERS}]*\w)")
+_MARKS = r"./\\:@+%$#~*=&?-"
+_SOURCE_TOKEN = lazy_pattern(rf"[{WORD}{_MARKS}]{{1,{TOKEN_CHARACTERS}}}")
+_COMPONENT = lazy_pattern(rf"[{WORD}]+")
+_CLAIM = lazy_pattern(
+    rf"(?:[{WORD}{_MARKS}]|(?<=\d)[,'’](?=\d)|(?<=\d)[{BLANKS}](?=\d{{3}}(?![{WORD}]))){{1,{TOKEN_CHARACTERS}}}"
+)
+"""A run of name characters, with the marks that group digits: ``src/a.py:3``, ``--no-verify``, ``1,290``, ``1 290``."""
+_FIGURE = lazy_pattern(
+    rf"(?:[A-Z]{{1,2}}\$|[~$%#+=.-]{{0,2}})({DIGITS})(?:%|[{LETTERS}]{{1,4}})?(?:-[{LETTERS}]{{2,30}}){{0,3}}"
+)
+"""A number with its unit: ``$42``, ``R$42``, ``3.5%``, ``2nd``, ``90-line``, ``14-Tage-Frist``; not ``v2``."""
+_NUMBERS = lazy_pattern(rf"(\d{{1,4}}(?:[-./:h]\d{{1,4}}){{1,5}})[{LETTERS}]{{0,4}}")
+"""A date, time, range, ratio or version: ``2026-03-14``, ``14:30``, ``5-7``, ``3.11.2``."""
+_HOUR_AND_MINUTE = lazy_pattern(r"(\d{1,2})\.(\d\d)")
+_TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
+_TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t?\d+)?(?![{_MARKS}]{{0,8}}[{WORD}])")
 """``t9``, ``t9-t14``: ids of turns are the plan's own; not within a name, ``t9.test.ts``."""
 _TRAILING = ".,:;!?-*=&\\"
-_CLOSED = lazy_pattern(r"\w[\"'`)\]]$")
-"""What stands before a slash that joins a quoted word to the next one: ``"a"/b``; not ``"/b``, ``("/b``."""
+_NO_PATH_BEFORE = lazy_pattern(r"(?:[^\s\"'`(\[{<>]|\w[\"'`])$")
+"""Text before a slash that joins two words: ``€/night``, ``"a"/b``; not ``"/b``, ``(/b``."""
 _HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
-_MEASURE = lazy_pattern(r"(\d+(?:\.\d+)?)(?:[A-Za-z]{1,3}|%)?(?:-[a-z]+)?")
-"""A number with its unit: ``42ms``, ``3.5%``, ``2nd``, ``90-line``, ``28ms-old``; not ``v2``."""
-_COUNTED = lazy_pattern(r"(?:[0-9]|10)(?:st|nd|rd|th|x)")
-"""``2nd``, ``3x``: a small number that counts, with the letters that say so."""
 _PLURAL = lazy_pattern(r"[A-Z]{2,}s")
 """``URLs``: a word in capitals with its ending."""
-_FLAG = lazy_pattern(r"--?[A-Za-z][\w-]*")
-_HYPHENATED = lazy_pattern(r"[A-Za-z]+(?:-[A-Za-z]+)+")
-_RANGE = lazy_pattern(r"([A-Za-z]?\d{1,9})[-–]([A-Za-z]?\d{1,9})")
-"""``946-968``, ``U1-U4``: a range, whose ends are two numbers or two names; not ``2026-11-21``."""
-_BLANK = lazy_pattern(r"(?<![A-Za-z0-9])(?:ID|N|X|id|<\w+>|\{\w+\}|:\w+)(?![A-Za-z0-9])|\*+")
-"""What a writer leaves open in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
-PART_CHARACTERS = 8
-"""A shorter part of an identifier says too little: ``HashLength`` of ``Test_HashLengthMismatch`` does, ``Hash`` does
-not."""
-LONGEST_PART = 100
-"""A longer one is no part: looking for it would take its length times the source's."""
-PIECE_CHARACTERS = 4
-"""Of a name with something left open so long pieces must be held."""
-_SPLIT = lazy_pattern(r"[:=,#@&?+]+|(?<=\w)\.{2,3}(?=\w)")
-"""What joins names to one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``."""
+_FLAG = lazy_pattern(r"--?[a-z][\w-]*|-[A-Z]")
+_HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
+_SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")
+"""``COVID-19``, ``W2378156``: written in capitals or not."""
+_NOUN = lazy_pattern(rf"[A-ZÀ-Þ][{LETTERS}]{{3,}}")
+"""A word that a hyphen joins to others: ``Liste`` of ``Top-10-Liste``."""
+_END = lazy_pattern(r"[A-Za-z]?\d{1,9}")
+"""An end of a range: ``U4`` of ``U1-U4``."""
+_BLANK = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
+"""A gap in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
+_SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)")
+"""Marks that join names to one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``, ``Nr.5``, ``left-pad@1``."""
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
 """``token_test.go``: a file's name without a folder."""
-_ABBREVIATION = lazy_pattern(r"(?:[A-Za-z]\.)*[A-Za-z]")
-"""``e.g``, ``i.e``: letters with dots."""
-SHORT_HASH = 7
-"""As few characters of a hash as git prints."""
-_HASH = lazy_pattern(rf"[0-9a-f]{{{SHORT_HASH},40}}")
-"""A commit, short or long; a short one is held by the long one that it begins."""
-_NUMBERED = lazy_pattern(
-    r"(?:ports?|lines?|codes?|exits?|status|version|issues?|pr|prs|pid|id|http|#|step|level|v)[\s:#=]*$", re.I
-)
-"""Words behind which a number is a name: ``port 3``, ``exit code 2``, ``PR #7``; not ``all 3``."""
-_CODE = r"exit(?:s|ed)?|(?:exit[\s_-]?)?(?:code|status)|returned|returncode|rc"
+_FOREIGN_FILE = lazy_pattern(rf"[^\W\d{LETTERS}_]{{1,2}}\.[a-z][a-z0-9]{{1,4}}(?![{WORD}])")
+"""The end of a file's name in another script: ``告.docx`` of ``报告.docx``."""
+_ABBREVIATION = lazy_pattern(rf"(?:[{LETTERS}]{{1,2}}\.)*[{LETTERS}]{{1,2}}")
+"""``e.g``, ``z.B``: letters with dots."""
+_HASH = lazy_pattern(rf"[0-9a-f]{{{SHORTEST_HASH},40}}")
+"""A commit, short or long; the long one holds the short one that it begins with."""
 _BOUND = lazy_pattern(
-    rf"(?:(?P<exit>\b(?:{_CODE}))|(?P<port>\bports?)|(?P<issue>\b(?:issues?|pull|prs?)\b)|(?P<pid>\bpid))"
-    r"[\s:=#/(\"']{0,3}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}$",
+    r"(?:(?P<exit>\b(?:exit\w{0,5}|code|status|returned|returncode|rc))|(?P<port>\bports?|(?<=\w):)"
+    r"|(?P<issue>\b(?:issues?|pull|prs?)\b|[#!])|(?P<pid>\bpid))"
+    r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(\d{1,2})(?!\w)",
     re.I,
 )
-"""Words behind which a small number is held only behind their like: ``exit code 9``, ``PR #7``; not ``line 9``."""
-_BINDING = lazy_pattern(
-    rf"(?:(?P<exit>(?:{_CODE}|exitcode|exit_code))|(?P<port>ports?\b|:)|(?P<issue>issues?|pull|\bprs?|[#!])|(?P<pid>pid))"
-    r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(?P<number>\d{1,2})(?!\w)",
-    re.I,
-)
-"""The like in a source: ``"exitCode": 9``, ``exited with code 9``, ``localhost:80``, ``/pull/7``."""
-MOST_BOUND = 99
-"""A larger number is told from others by itself."""
+"""A small number that is a name, by the word before it: ``exit code 9``, ``"exitCode": 9``, ``PR #7``, ``host:80``."""
 _ASSIGNED = lazy_pattern(r"([A-Za-z_]\w*)=([\w.+-]+)")
 """``DEBUG=1``; not ``--level=1``, ``a==b``."""
-_INSTALL = lazy_pattern(
-    r"\b(?:install|uninstall|add|require|import|npx|pip|npm|cargo|brew|package|module|library|crate)\s+$", re.I
-)
-"""Words behind which a hyphenated word is the name of a package: ``npm install left-pad``."""
 _INSTALLED = lazy_pattern(
-    r"\b(?:npm|pnpm|yarn|bun|pip3?|uv|poetry|cargo|brew|apt(?:-get)?|gem|go|conda|composer)\s+"
-    r"(?:pip\s+)?(?:install|uninstall|i|add|get|remove)\s+(?:-\S+\s+){0,3}$"
+    r"\b(?:npm|pnpm|yarn|bun|pip3?|uv|poetry|cargo|brew|apt(?:-get)?|gem|go|conda|composer)\s{1,4}(?:pip\s{1,4})?"
+    r"(?:install|uninstall|i|add|get|remove)\s{1,4}(?:-\S{1,40}\s{1,4}){0,3}"
+    r"(?!(?:the|an?|all|its?|them|these|this|that|and|or|with|from|for|in|to)\b)([a-z][\w.-]{1,80})"
 )
-"""Commands behind which any word is the name of a package: ``pip install -U requests``; not ``install the hook``."""
+"""A package by the command that installs it: ``pip install -U requests``; not ``pip install the tests``."""
 LOOK_UPS = ("restore_context", "search_context")
-"""Tools that a brief may point to, whatever the history names."""
-_PROSE = (
-    "a after all and anti as at auto back based be before built by case client co cross day de down driven end "
-    "ever ex extra fail false far first five fixed for four free full go half hand hard head high hyper ill in "
-    "input inter is it last left less level like line long low made mega micro mid mini mis multi near never new "
-    "no non not null of off old on once one only open or out output over own pass per point post pre pro pseudo "
-    "quasi quick re read real right run safe same second self semi server set short side single so some specific "
-    "start stop sub super tail test the third three time to top trans true two ultra un under up user via vice vs "
-    "way well which wide wise with write yes zero"
-)
-_PROSE_PARTS = frozenset(_PROSE.split())
-"""Parts that make compounds of prose: ``read-only``, ``end-to-end``, ``and/or``. A compound without any of them, nor a
-part in -ed, -ing or -ly, is taken for a name: ``event-stream``."""
+"""Tools that a brief may mention, whatever the history names."""
+
+
+def _numbers_in(name: str) -> str:
+    """Return the numbers of a date, time, range or version; empty for a single figure."""
+    numbers = _NUMBERS.fullmatch(name)
+    return numbers[1] if numbers and not (numbers[1].replace(".", "").isdigit() and values_of(numbers[1])) else ""
 
 
 class NameIndex:
-    """The names that a source holds, read when first asked; asking is as cheap as the name's rarest part is rare."""
+    """The names and figures of a source, read when they are first needed."""
 
     def __init__(self, texts: Sequence[str], *, parts: bool = False) -> None:
-        """Of `texts`, which make up the source; with `parts` also what identifiers begin with or are joined of."""
+        """Index `texts`; with `parts` also what their identifiers consist of."""
         self._texts = texts
         self.parts = parts
 
@@ -128,239 +130,275 @@ class NameIndex:
         """The distinct tokens of the source by each component, in lower case."""
         tokens: dict[str, None] = {}
         for text in self._texts:
-            plain = _THOUSANDS.sub("", text)
-            for form in (plain, _ESCAPE.sub(" ", plain)) if "\\" in plain else (plain,):
-                tokens.update((match.group(), None) for match in _TOKEN.finditer(form))
+            for form in plain_forms(text):
+                tokens.update((match.group(), None) for match in _SOURCE_TOKEN.finditer(form))
         by_component: dict[str, list[str]] = {}
         for token in tokens:
             for component in {one.casefold() for one in _COMPONENT.findall(token)}:
                 by_component.setdefault(component, []).append(token)
-                if (measure := _MEASURE.fullmatch(component)) and measure[1] != component:
-                    by_component.setdefault(measure[1], []).append(measure[1])
         return by_component
 
     @lazy_property
     def _hashes(self) -> frozenset[str]:
         """The beginnings of all hashes that are long enough to name one."""
         hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
-        return frozenset(name[:length] for name in hashes for length in range(SHORT_HASH, len(name)))
-
-    def holds(self, name: str) -> bool:
-        """True if `name` stands in the source, whole; a plain word in capitals or not."""
-        name = name.removeprefix("./")
-        components = {component.casefold() for component in _COMPONENT.findall(name)}
-        looked = (_stands(name, text[:LOOKED_CHARACTERS]) for text in self._texts[:LOOKED_TEXTS])
-        if not components or any(looked) or name in self._hashes:
-            return True
-        tokens = min((self._tokens.get(component, []) for component in components), key=len)
-        if name.isalpha():
-            name, tokens = name.casefold(), [token.casefold() for token in tokens]
-        return any(_stands(name, token) for token in tokens)
+        return frozenset(name[:length] for name in hashes for length in range(SHORTEST_HASH, len(name)))
 
     @lazy_property
-    def _bound(self) -> frozenset[tuple[str | None, int]]:
-        """The small numbers that a word binds, each with the kind of word."""
-        groups = ("exit", "port", "issue", "pid")
-        matches = (match for text in self._texts for match in _BINDING.finditer(text))
-        return frozenset((next(g for g in groups if match[g]), int(match["number"])) for match in matches)
+    def _figures(self) -> frozenset[str]:
+        """The values of all numbers."""
+        figures: set[str] = set()
+        for text in self._texts:
+            for form in plain_forms(text):
+                figures |= values_in(form)
+        return frozenset(figures)
 
-    def binds(self, number: str, before: str) -> bool:
-        """True unless what stands `before` makes a name of the number, and no such words do in the source."""
-        word = _BOUND.search(before) if len(number) <= len(str(MOST_BOUND)) else None
-        return word is None or (word.lastgroup, int(number)) in self._bound
+    @lazy_property
+    def _pairs(self) -> frozenset[str]:
+        """The numbers beside each other."""
+        return frozenset(pair for text in self._texts for form in plain_forms(text) for pair in pairs_in(form))
+
+    @lazy_property
+    def _bound(self) -> frozenset[tuple[str, int]]:
+        """The small numbers that are names, each with the kind of word before it."""
+        return frozenset((kind, number) for text in self._texts for kind, number, _ in _bound_numbers(text))
+
+    def holds(self, name: str) -> bool:
+        """Return True if the source has `name` whole, a figure with the same value, or the same date."""
+        name = plain_text(name).removeprefix("./")
+        if numbers := _numbers_in(name):
+            return self._holds_whole(name) or self.holds_numbers(numbers)
+        if figure := _FIGURE.fullmatch(name):
+            return self.holds_figure(figure[1]) or (name[-1].isalpha() and self._holds_whole(name))
+        return self._holds_whole(name)
+
+    def _holds_whole(self, name: str) -> bool:
+        components = {component.casefold() for component in _COMPONENT.findall(name)}
+        quick = (_occurs(name, text[:QUICK_CHARACTERS]) for text in self._texts[:QUICK_TEXTS])
+        if not components or any(quick) or name in self._hashes:
+            return True
+        tokens = min((self._tokens.get(component, []) for component in components), key=len)
+        if name.isalpha() or _SIMPLE_ID.fullmatch(name):
+            name, tokens = name.casefold(), [token.casefold() for token in tokens]
+        return any(_occurs(name, token) for token in tokens)
+
+    def holds_figure(self, digits: str) -> bool:
+        """Return True if a number of the source has the same value, or the numbers listed in `digits` all occur."""
+        parts, time = listed_in(digits), _HOUR_AND_MINUTE.fullmatch(digits)
+        return (
+            not self._figures.isdisjoint(values_of(digits))
+            or (bool(parts) and self._figures.issuperset(parts))
+            or (time is not None and ":".join(map(short_number, time.groups())) in self._pairs)
+        )
+
+    def holds_numbers(self, joined: str) -> bool:
+        """Return True if the source has the numbers of a date, time or version beside each other."""
+        numbers = numbers_in(joined)
+        year = next(filter(is_year, numbers), None)
+        if year is not None and len(numbers) == 3:
+            return self._holds_date(year, *(number for number in numbers if number is not year))
+        return self._in_a_row(*numbers) or (len(numbers) == 2 and self._in_a_row(*numbers[::-1]))
+
+    def _in_a_row(self, *numbers: str) -> bool:
+        return all(f"{one}~{next_one}" in self._pairs for one, next_one in pairwise(numbers))
+
+    def _holds_date(self, year: str, first: str, second: str) -> bool:
+        """Return True if the source has the date, in any order, its month in digits or in letters."""
+        orders = [(year, *order) for order in permutations((first, second))]
+        orders += [order[::-1] for order in orders] + [(first, second, year), (second, first, year)]
+        if any(self._in_a_row(*order) for order in orders):
+            return True
+        days = [day for day, month in permutations((first, second)) if int(month) <= 12]
+        return any(pair in self._pairs for day in days for pair in (f"{day}@{year}", f"{year}@{day}"))
+
+    def unbound(self, text: str) -> list[str]:
+        """Return the small numbers in `text` that are names (``port 3``) and that the source has not as such."""
+        kinds = {kind for kind, _ in self._bound}
+        return [
+            words
+            for kind, number, words in _bound_numbers(text)
+            if words[0].isalpha()
+            and (kind, number) not in self._bound
+            and (kind in kinds or str(number) not in self._figures)
+        ]
 
     def assigns(self, name: str, value: str) -> bool:
-        """True if `value` stands behind `name` in the source, whatever marks join them."""
+        """Return True if the source has `value` behind `name`, whatever marks join them."""
         pair = re.compile(rf"(?<!\w){re.escape(name)}[\"'\\]{{0,2}}[\s:=]{{1,3}}[\"'\\]{{0,2}}{re.escape(value)}(?!\w)")
         return any(pair.search(text) for text in self._texts)
 
     def is_folder(self, name: str) -> bool:
-        """True if `name` stands before a slash in the source."""
+        """Return True if `name` precedes a slash in the source."""
         return any(f"{name}/" in token for token in self._tokens.get(name.casefold(), ()))
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
-        """True if one token of the source holds all `pieces` in their order, as a name with gaps does."""
-        gap = rf"[{_NAME_CHARACTERS}]{{0,{GAP_CHARACTERS}}}?"
+        """Return True if one name of the source has all `pieces` in their order."""
+        gap = rf"[{WORD}{_MARKS}]{{0,{LONGEST_GAP}}}?"
         pattern = re.compile(gap.join(map(re.escape, pieces)))
         return any(pattern.search(text) for text in self._texts)
 
     def holds_part(self, name: str) -> bool:
-        """True if `name` stands in an identifier of the source between underscores or humps."""
+        """Return True if an identifier of the source has `name` between underscores or humps."""
         name = name.strip("_")
-        if not PART_CHARACTERS <= len(name) <= LONGEST_PART or not name.isidentifier():
+        if not SHORTEST_PART <= len(name) <= LONGEST_PART or not name.isidentifier():
             return False
         hump = "|(?<=[a-z0-9])" if name[0].isupper() else ""
         part = re.compile(rf"(?:\b|_{hump}){re.escape(name)}(?=\b|_|[A-Z])")
         return any(name in text and part.search(text) for text in self._texts)
 
-    def has_word(self, word: str) -> bool:
-        """True if `word` stands in the source, in capitals or not."""
-        return word.casefold() in self._tokens
+    def contains(self, text: str) -> bool:
+        """Return True if the source contains `text` anywhere."""
+        return any(text in form for own in self._texts for form in plain_forms(own))
 
 
-def _stands(name: str, text: str) -> bool:
+def _bound_numbers(text: str) -> Iterator[tuple[str, int, str]]:
+    for match in _BOUND.finditer(text):
+        kind = next(kind for kind, word in match.groupdict().items() if word)
+        yield kind, int(match[match.lastindex or 0]), match[0]
+
+
+def _occurs(name: str, text: str) -> bool:
     return name in text and _whole(name).search(text) is not None
 
 
 @lru_cache(maxsize=4_096)
 def _whole(name: str) -> re.Pattern[str]:
-    """Where `name` stands between boundaries: not ``8080`` in ``18080``, ``290`` in ``1,290``, ``/a`` in ``b/a``."""
-    before = rf"(?<![\w{_JOINING[name[0]]}])" if name[0] in _JOINING else r"(?<!\w)" if _is_word(name[0]) else ""
-    behind = r"(?!\w)" if _is_word(name[-1]) else ""
-    if name[0].isdigit():
-        before, behind = rf"{before}(?<!\d,)", rf"{behind}(?!,\d)" if name[-1].isdigit() else behind
-    if name.isdigit():
-        before, behind = rf"{before}(?<!\d\.)", rf"{behind}(?!\.\d)"
+    """Return a pattern for `name` between boundaries: not ``a.py`` in ``aa.py``, ``/a`` in ``b/a``."""
+    before = (
+        rf"(?<![{WORD}{_JOINING[name[0]]}])" if name[0] in _JOINING else rf"(?<![{WORD}])" if _is_word(name[0]) else ""
+    )
+    behind = rf"(?![{WORD}])" if _is_word(name[-1]) else ""
+    if name[0].isdigit() and name[-1].isdigit():
+        before, behind = rf"{before}(?<!\d[.,])", rf"{behind}(?!,\d)"
     if _HYPHENATED.fullmatch(name) or name[0] == "-":
-        before, behind = f"{before}(?<!-)", f"{behind}(?!-)"
+        before, behind = f"{before}(?<!-)", rf"{behind}(?!-[{WORD}])"
     return re.compile(before + re.escape(name) + behind)
 
 
-_JOINING = dict.fromkeys("/\\~-", r"/\\~.-") | {".": "~.-"}
-"""What may not stand before a name that begins with a mark: behind a slash ``.git/config`` is whole, ``/a`` is not."""
+_JOINING = dict.fromkeys("/\\~", r"/\\~.-") | {".": "~.-", "-": "~.-"}
+"""Characters that do not precede a name that begins with a mark: ``/a`` is not whole in ``b/a``."""
 
 
 def _is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
+    return _COMPONENT.match(character) is not None
 
 
 _NOTHING = NameIndex(())
 
 
 def invented(text: str, source: NameIndex | None) -> list[str]:
-    """Names in `text` that `source` does not hold, in order, each once; all of them without a source.
+    r"""Return the names and figures in `text` that `source` does not have, in order, each once; without a source all.
 
-    Ids of turns are not meant; ``1,290`` may stand for ``1290``, and ``\\\\d`` for ``\\d``, which JSON escapes.
+    Ids of turns are skipped, and ``\\d`` counts as ``\d``, which JSON escapes.
     """
     source = source or _NOTHING
-    text = _TURN_ID.sub(" ", text)
+    text = plain_text(_TURN_ID.sub(" ", text))
     missing = _missing_in(text, source)
-    if missing:
-        joined = _THOUSANDS.sub("", text).replace("\\\\", "\\")
-        missing = min(missing, _missing_in(joined, source), key=len)
+    if missing and "\\\\" in text:
+        missing = min(missing, _missing_in(text.replace("\\\\", "\\"), source), key=len)
     return missing
 
 
 def _missing_in(text: str, source: NameIndex) -> list[str]:
     missing: dict[str, None] = {}
-    for match in _TOKEN.finditer(text):
-        before = text[max(0, match.start() - 24) : match.start()]
+    for match in _CLAIM.finditer(text):
         token = match.group() + "*" * (text[match.end() : match.end() + 1] in ("…", "{", "<"))
-        token = "*" * (before[-1:] in ("…", "}", ">")) + token
-        missing.update(dict.fromkeys(_missing(token, before, source)))
+        token = "*" * (text[match.start() - 1 : match.start()] in ("…", "}", ">")) + token
+        missing.update(dict.fromkeys(_missing(token, text[max(0, match.start() - 2) : match.start()], source)))
+    missing.update(dict.fromkeys(source.unbound(text)))
+    packages = (match[1].rstrip(_TRAILING) for match in _INSTALLED.finditer(text))
+    missing.update(dict.fromkeys(name for name in packages if not source.holds(name)))
+    missing.update(dict.fromkeys(name for name in _FOREIGN_FILE.findall(text) if not source.contains(name)))
     return list(missing)
 
 
-def _missing(token: str, before: str, source: NameIndex) -> Iterator[str]:
-    """What of one token the source does not hold: the whole, or of several names joined by marks those."""
-    if token.startswith("..."):
-        token = token.lstrip("./") or token
+def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
+    """Yield the names of one token that the source lacks; with `counts` small numbers may count something."""
+    token = token.lstrip("./") if token.startswith("...") else token
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
-    if name[0] == "/" and _CLOSED.search(before):
+    if name[:1] == "/" and name[1:].isalnum() and _NO_PATH_BEFORE.search(before):
         name = name[1:]
-    if not name or not _is_questioned(name, before, source) or _holds_open_name(token.rstrip(".,:;!?-"), source):
-        return
-    if source.holds(name) or _holds_measure(name, source):
-        if name.isdecimal() and not source.binds(name, before):
-            yield f"{before.split()[-1]} {name}"
-        return
-    if (assigned := _ASSIGNED.fullmatch(name)) is not None:
-        if not source.assigns(assigned[1], assigned[2]):
+    if numbers := _numbers_in(name):
+        if not source.holds(name) and not _is_range(numbers, source):
             yield name
-        return
-    if (ends := _RANGE.fullmatch(name)) is not None:
-        yield from (end for end in ends.groups() if not source.holds(end))
-        return
-    if source.parts and source.holds_part(name):
-        return
-    if name[0] in "#:" and name[1:].isdecimal() and source.holds(name[1:]) and source.binds(name[1:], before):
-        return
-    if source.parts and (qualified := name.split("."))[1:] and all(_is_member(part, source) for part in qualified):
-        return
-    parts = [part for part in (own.rstrip("/") for own in _SPLIT.split(name)) if part]
-    if "://" in name or len(parts) < 2:
-        yield name
-        return
-    for part in parts:
-        yield from _missing(part, ":" if part.isdigit() else "", source)
+    elif figure := _FIGURE.fullmatch(name):
+        is_count = counts and figure[1].isdecimal() and int(figure[1][:6]) <= COUNTABLE
+        if not is_count and not source.holds(name):
+            yield name
+    elif _is_questioned(name, before) and not source.holds(name) and not _is_open_name(token, source):
+        yield from _missing_name(name, source)
 
 
-def _is_member(name: str, source: NameIndex) -> bool:
-    """True for a name of the source that may stand before or behind a dot: ``Session`` and ``refresh``, not ``py``."""
-    return len(name) >= PIECE_CHARACTERS and name.isidentifier() and source.holds(name)
+def _is_range(joined: str, source: NameIndex) -> bool:
+    """Return True for a range or ratio whose two ends the source has: ``946-968``, ``7/11``; not a date, ``14/03``."""
+    ends = re.split("[-/]", joined)
+    is_date = any(end[:1] == "0" and len(end) > 1 for end in ends) or (len(ends) == 3 and any(map(is_year, ends)))
+    return not is_date and all(end.isdecimal() and (int(end) <= COUNTABLE or source.holds_figure(end)) for end in ends)
 
 
-def _holds_open_name(name: str, source: NameIndex) -> bool:
-    """True for a name that leaves something open and whose pieces one name of the source holds."""
-    pieces = [piece for piece in _BLANK.split(name) if len(piece) >= PIECE_CHARACTERS]
-    return len(_BLANK.findall(name)) > 0 and bool(pieces) and source.holds_pieces(pieces)
+def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
+    """Yield the parts of `name`, which the source lacks as a whole, that it lacks, too."""
+    if (assigned := _ASSIGNED.fullmatch(name)) is not None:
+        parts = [] if source.assigns(assigned[1], assigned[2]) else [name]
+    elif source.parts and (source.holds_part(name) or _is_qualified(name, source)):
+        parts = []
+    elif ("/" in name and _is_choice(name, source)) or "://" in name:
+        parts = [name] if "://" in name else []
+    elif timestamp := _TIMESTAMP.fullmatch(name):
+        parts = [*_missing(timestamp[1], "", source), *_missing(timestamp[2], "", source)]
+    else:
+        joined = name.split("-") if _is_compound(name) else [part for part in _SPLIT.split(name) if part]
+        parts = [name]
+        if len(joined) > 1:
+            parts = [one for part in joined for one in _missing(part, "", source, counts=False)]
+    yield from parts
 
 
-def _holds_measure(name: str, source: NameIndex) -> bool:
-    """True for a number with its unit whose number the source holds: ``42ms`` where it says ``42 ms``."""
-    measure = _MEASURE.fullmatch(name)
-    return measure is not None and measure[1] != name and source.holds(measure[1])
+def _is_compound(name: str) -> bool:
+    """Return True for words, figures or the ends of a range joined by hyphens: ``Top-10-Liste``, ``U1-U4``."""
+    parts = name.split("-")
+    return any(map(_NOUN.fullmatch, parts)) or all(_END.fullmatch(part) or _FIGURE.fullmatch(part) for part in parts)
 
 
-def _is_questioned(name: str, before: str, source: NameIndex) -> bool:
-    """True for what a dictionary does not hold: a name whose place `before` it stands may tell."""
-    if not any(map(_is_word, name)):
+def _is_qualified(name: str, source: NameIndex) -> bool:
+    """Return True for names of the source joined by dots: ``Session.refresh``; not ``py.refresh``."""
+    names = name.split(".")
+    return len(names) > 1 and all(
+        len(one) >= SHORTEST_PIECE and one.isidentifier() and source.holds(one) for one in names
+    )
+
+
+def _is_open_name(token: str, source: NameIndex) -> bool:
+    """Return True for a shortened name whose pieces one name of the source has: ``getUserI…``, ``run/ID``."""
+    token = token.rstrip(".,:;!?-")
+    pieces = [piece for piece in _BLANK.split(token) if len(piece) >= SHORTEST_PIECE]
+    return _BLANK.search(token) is not None and bool(pieces) and source.holds_pieces(pieces)
+
+
+def _is_questioned(name: str, before: str) -> bool:
+    """Return True for a name; False for a word of a language."""
+    if _COMPONENT.search(name) is None or name in LOOK_UPS or _PLURAL.fullmatch(name):
         return False
-    if name.isdecimal():
-        return int(name[:6]) > COUNTABLE or before.endswith(":") or bool(_NUMBERED.search(before))
-    if _INSTALLED.search(before):
-        return name.lower() not in _PROSE_PARTS
-    if "/" in name and (source.holds(name) or _is_choice(name, source)):
-        return False
-    if any(character.isdigit() for character in name):
-        return not _COUNTED.fullmatch(name)
+    if any(character in "0123456789/\\" for character in name) or name[0] in "~$":
+        return True
     if _FLAG.fullmatch(name):
-        return not before or before[-1] in " \t\n`'\"(["
+        return name[1] == "-" or not before[-1:].isalnum()
     if _HYPHENATED.fullmatch(name):
-        return _is_package(name, before, source)
-    if "/" in name or "\\" in name or name[0] in "~$":
-        return not _is_prose("/", name)
-    if _PLURAL.fullmatch(name) or name in LOOK_UPS:
-        return False
+        return before.endswith("`")
     inner = name.strip("_.@#:")
-    if "." in inner or ":" in inner or "=" in inner:
+    if any(mark in inner for mark in ".:=@"):
         return not _ABBREVIATION.fullmatch(inner)
-    return "_" in inner or bool(_HUMPS.search(inner))
+    return "_" in inner or (len(inner) >= SHORTEST_HUMPS and _HUMPS.search(inner) is not None)
 
 
 def _is_choice(name: str, source: NameIndex) -> bool:
-    """True for words, identifiers, numbers and files of the source that prose joins: ``list/delete``, ``Grep/Glob``,
-    ``startLine/start_line``, ``9/110/40%``, ``+26/-7``, ``a.py/b.py``; not ``a.py/b``, ``/etc``, nor a path that begins
-    with a folder of the source."""
+    """Return True for words, names and numbers of the source that a slash joins: ``list/delete``, ``+26/-7``.
+
+    ``a.py/b``, ``/etc`` and paths that begin with a folder of the source are none.
+    """
     parts = name.split("/")
-    if all(map(_FILE.fullmatch, parts)):
-        return all(map(source.holds, parts))
-    if source.is_folder(parts[0]) and not _is_prose("/", name):
+    if not all(parts) or any(part[0] in "~$." for part in parts) or source.is_folder(parts[0]):
         return False
-    return all(_is_chosen(part, source) for part in parts)
-
-
-def _is_chosen(part: str, source: NameIndex) -> bool:
-    part = part.lstrip("#.+-") if part[-1:].isdigit() else part
-    if part.isalpha() and part[1:].islower():
-        return source.has_word(part)
-    if part[:1].isdigit():
-        return not _is_questioned(part, " ", source) or source.holds(part) or _holds_measure(part, source)
-    if _HYPHENATED.fullmatch(part):
-        return source.holds(part) or not _is_package(part, " ", source)
-    return part.isidentifier() and (source.holds(part) or (source.parts and source.holds_part(part)))
-
-
-def _is_package(name: str, before: str, source: NameIndex) -> bool:
-    """True for a hyphenated word that is a name: in code, behind "install", or of parts that prose does not join."""
-    if before.endswith("`") or _INSTALL.search(before):
-        return True
-    return not _is_prose("-", name) and not all(map(source.has_word, name.split("-")))
-
-
-def _is_prose(mark: str, name: str) -> bool:
-    """True for a compound that prose makes: ``read-only``, ``well-tested``, ``and/or``."""
-    parts = name.lower().split(mark)
-    if mark == "/":
-        return all(part in _PROSE_PARTS for part in parts)
-    return any(part in _PROSE_PARTS or part.endswith(("ed", "ing", "ly")) for part in parts)
+    if any(map(_FILE.fullmatch, parts)) and not all(map(_FILE.fullmatch, parts)):
+        return False
+    return not any(missing for part in parts for missing in _missing(part, "", source))

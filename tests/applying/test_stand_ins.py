@@ -103,7 +103,7 @@ def test_every_kind_of_entry_reads_as_it_should():
         "REQUEST",
         "- Fix the race (t1)",
         "NEXT",
-        "- queue, see p-queue (t2, t7)",
+        "- queue, see p-queue (t2)",
         "t1 (answered at t7) <user-words>Fix the refresh race in /srv/app/src/auth.ts.",
         "Never touch ‹/compacted> tags.</user-words>",
         "t2 Looked at auth.ts.",

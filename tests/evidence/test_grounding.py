@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.evidence.grounding import NameIndex, invented
+from tests.evidence.statements import STATEMENTS
 
 SOURCE = """
 Server on localhost:18080, read /usr/bin/shfmt and /Users/ann/app/src/auth/token.ts:42:7 (took 30ms).
@@ -32,17 +33,17 @@ HELD = [
     "It calls getUserI… and MAX_{x}_RETRY… of src/auth/…",
 ]
 INVENTED = {
-    "a raised digit": ("m² is no x²⁷", "m²"),
+    "a number beside a raised digit": ("77 m² is no x²⁷", "77"),
     "a part of a number": ("port 8080", "8080"),
     "a short number": ("42.5 seconds, 77 files", "77"),
-    "a small number that names": ("see PR #7 on port 3", "3"),
+    "a small number that names": ("see PR #7 on port 3", "port 3"),
     "another folder": ("read /bin/shfmt", "/bin/shfmt"),
     "a system file": ("look at /etc/passwd", "/etc/passwd"),
     "a home": ("keys in ~/.ssh", "~/.ssh"),
     "a shell": ("/bin/sh", "/bin/sh"),
     "parts of a path": ("src/run/token.ts", "src/run/token.ts"),
     "a package": ("pip install event-stream", "event-stream"),
-    "a package in words": ("it needs event-stream now", "event-stream"),
+    "a package in code": ("it needs `event-stream` now", "event-stream"),
     "a flag": ("commit with --no-verify", "--no-verify"),
     "a part of a flag": ("use --save", "--save"),
     "a hash": ("sha b7b2c3d", "b7b2c3d"),
@@ -52,7 +53,10 @@ INVENTED = {
     "one of two joined names": ("getUserID/getUserIDs", "getUserID/getUserIDs"),
     "one of several numbers": ("1290/77 passed", "1290/77"),
     "a measure": ("a 77-line file", "77-line"),
-    "folders": ("look in commit/secrets", "commit/secrets"),
+    "folders": ("look in src/secrets", "src/secrets"),
+    "a mailbox": ("write to ann@ci.example.com", "ann@ci.example.com"),
+    "a date": ("on 2026-03-14", "2026-03-14"),
+    "a path in Chinese": ("读取/etc/passwd文件", "/etc/passwd"),
     "an ending": ("v3.11.2, then .77", ".77"),
     "a hidden file of another name": ("see .gittoken.ts", ".gittoken.ts"),
     "a sum": ("1290+77", "77"),
@@ -63,12 +67,12 @@ INVENTED = {
 
 
 @pytest.mark.parametrize("words", HELD)
-def test_what_the_source_names_and_plain_words_pass(words):
+def test_names_of_the_source_and_plain_words_pass(words):
     assert invented(words, INDEX) == []
 
 
 @pytest.mark.parametrize(("words", "name"), INVENTED.values(), ids=INVENTED)
-def test_what_the_source_does_not_hold_whole_is_invented(words, name):
+def test_a_name_that_the_source_does_not_have_whole_is_invented(words, name):
     assert name in invented(words, INDEX)
 
 
@@ -136,3 +140,41 @@ def test_the_id_of_a_turn_is_one_by_itself_alone(name, number):
     words = f"{name} (t{number}, t{number}-t{number + 3}) is red; see t{number}."
     assert invented(words, NameIndex([f"FAIL {name}"])) == []
     assert invented(words, INDEX) == [name]
+
+
+EVERY = [(language, *row) for language, rows in STATEMENTS.items() for row in rows]
+
+
+@pytest.mark.parametrize("language", STATEMENTS)
+def test_a_true_statement_is_never_struck(language):
+    for parts in (False, True):
+        struck = {row[1]: invented(row[1], NameIndex([row[0]], parts=parts)) for row in STATEMENTS[language]}
+        assert {statement: names for statement, names in struck.items() if names} == {}
+
+
+@pytest.mark.parametrize("language", STATEMENTS)
+def test_a_false_statement_is_always_struck(language):
+    for source, statement, true, false in STATEMENTS[language]:
+        assert true in statement, statement
+        changed = statement.replace(true, false)
+        assert invented(changed, NameIndex([source], parts=True)), changed
+
+
+def test_there_are_enough_statements():
+    assert len(STATEMENTS) >= 12
+    assert len(EVERY) >= 120
+
+
+@given(st.text(max_size=60), st.booleans())
+def test_a_text_names_nothing_that_it_does_not_have(text, parts):
+    assert invented(text, NameIndex([text], parts=parts)) == []
+
+
+SCRIPTS = st.sampled_from(["日活", "です", "명", "บาท", "руб", "ريال", "रुपये", "€", " ", "（", "'"])
+
+
+@given(st.integers(11, 10**9), st.integers(11, 10**9), SCRIPTS, SCRIPTS, st.sampled_from(",. '’\u202f"))
+def test_a_figure_is_compared_by_its_value_in_any_script(number, other, before, behind, mark):
+    source = NameIndex([f"{before}{number}{behind}"])
+    assert invented(f"{behind}{number:,d}{before}".replace(",", mark), source) == []
+    assert (invented(f"{behind}{other:,d}{before}".replace(",", mark), source) == []) == (number == other)
