@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Literal
 
 from planner.brief import Statement, brief_text, read_brief
@@ -52,6 +53,11 @@ TOKENS_A_WORD = 4.3
 """Of dense notes with paths and names, in the counter's tokens (a good upper bound of the provider's), headings and
 turns paid by the words of statements: recorded answers have 4.2 to 4.4, and models keep to the words they are told
 within 7 %."""
+UNSPACED_CHARACTERS, SAMPLE_CHARACTERS = 10, 20_000
+"""Average length between blanks from which the prose of a conversation is in a script without blanks (Chinese 17.5,
+eleven other sessions 4.6 to 8.7), where a page is limited in characters; and how much of the prose is measured."""
+PAGE_MARKS = 1.25
+"""Tokens of such a page, with its headings and ids of turns, for each token of its text."""
 TOKENS_AN_ENTRY = 22
 """What an entry or a fact of those answers took."""
 CHOICE_SHARE = 0.5
@@ -112,11 +118,26 @@ class Situation:
         return safe_text(self.request.focus).strip() or "(nothing in particular)"
 
     @lazy_property
+    def page_unit(self) -> tuple[Literal["words", "characters"], float]:
+        """The unit in which the limit of a page is written, and the tokens of one."""
+        lines = (
+            line.text for turn in self.turns for part in ("user", "assistant") for line in turn.lines.of_part(part)
+        )
+        prose = "".join(islice(chain.from_iterable(f"{text} " for text in lines), SAMPLE_CHARACTERS))
+        words = prose.split()
+        characters = sum(map(len, words))
+        if characters < UNSPACED_CHARACTERS * len(words) or not words:
+            return "words", TOKENS_A_WORD
+        return "characters", PAGE_MARKS * self.request.counter.text(prose) / characters
+
+    @lazy_property
     def record(self) -> Sequence[Statement]:
-        """What the calls did, as rules read it off them; where files were changed and nothing tells of a commit, that,
-        with the last turn."""
+        """The outcomes and effects of calls, as rules read them, and what waits or runs.
+
+        Where files were changed and nothing mentions a commit, a statement with the last turn says so.
+        """
         evidence = self.request.evidence
-        done = [one for one in read_brief(rules_brief(evidence)) if one.heading != "REQUEST"]
+        done = [one for one in read_brief(rules_brief(evidence)) if one.heading not in ("REQUEST", "NOTES")]
         none = Statement("STATE", "no commit shows", (next(reversed(evidence.turns)),))
         return [*done, none] if changed_files(evidence) and not _tells_of_commits(evidence) else done
 
@@ -262,21 +283,24 @@ def _piece_sizes(situation: Situation, scope: Scope, brief: str, *, last: bool) 
         text += f"\nThe cards below are {scope.name}, {here} tokens of it; {part}."
     if evidence.root:
         text += f"\nRelative paths on the cards are in {safe_text(evidence.root)}."
-    words = sum(len(statement.text.split()) for statement in read_brief(brief))
-    return f"{text}\nThe brief below has {words} words now." if brief else text
+    unit, _ = situation.page_unit
+    words = [word for statement in read_brief(brief) for word in statement.text.split()]
+    size = len(words) if unit == "words" else sum(map(len, words))
+    return f"{text}\nThe brief below has {size} {unit} now." if brief else text
 
 
 def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
-    """How large the conversation is, what of it may stay, and how long an answer about `turns` may be, in words that
-    a model can count by."""
+    """Return how large the conversation is, what of it may stay, and how long an answer about `turns` may be, in a unit
+    that a model can count."""
     request, least, brief = situation.request, situation.least_tokens, brief_tokens(situation, turns)
     whole = request.evidence.tokens
     stay = min(whole, request.target_tokens)
+    unit, tokens = situation.page_unit
+    over = ", more than that: nothing but the brief can be added" if least > stay else ""
     text = (
         f"The conversation has {len(situation.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
-        f"turns and kept lines take {least} of them{', more than that' * (least > stay)}.\nYour answer: a brief of "
-        f"at most {int(brief / TOKENS_A_WORD)} words (what stands between blanks, but for headings and ids of "
-        f"turns; what is over is cut off)"
+        f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most {int(brief / tokens)} "
+        f"{unit} (headings, bullets and ids of turns do not count; what is over is cut off)"
     )
     choice = choice_tokens(situation, turns)
     if not choice:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.brief import HEADINGS
 from planner.errors import SettingsError
 from planner.model.prefix import prefix_question
 from planner.model.prompts import PROMPTS, load_prompts, packaged_folder
@@ -135,3 +136,35 @@ def test_the_brief_has_room_for_a_document_that_was_read_as_the_target_grows():
             limits[name, share] = brief_tokens(situation, situation.turns) / request.evidence.tokens
     assert 1.5 * limits["document", 0.05] < limits["document", 0.1]
     assert limits["code", 0.1] == limits["code", 0.25] < limits["document", 0.25], "there is no more to tell"
+
+
+def sizes_of(words):
+    situation = Situation.of(plan_request([{"role": "user", "content": words}, *SAMPLE]))
+    return plan_questions(situation, load_prompts())[0][-1].values["sizes"]
+
+
+def test_the_limit_of_a_page_is_in_characters_where_a_script_has_no_blanks():
+    assert re.search(r"at most \d+ words \(", sizes_of("Please return the bookshelf. " * 400))
+    assert re.search(r"at most \d+ words \(", sizes_of("Верните деньги за полку на карту. " * 400))
+    for words in (
+        "请帮我退掉书架，退款到尾号三二〇一的卡上。",
+        "本棚を返品して、カードに返金してください。",
+        "กรุณาคืนเงินค่าชั้นหนังสือเข้าบัตร",
+    ):
+        assert re.search(r"at most \d+ characters \(", sizes_of(words * 400))
+
+
+def test_a_page_in_characters_has_as_many_tokens_as_its_limit():
+    words = "请帮我退掉书架，退款到尾号三二〇一的卡上。" * 400
+    request = plan_request([{"role": "user", "content": words}, *SAMPLE])
+    situation = Situation.of(request)
+    most = int(re.search(r"at most (\d+) characters", sizes_of(words))[1])
+    limit = brief_tokens(situation, situation.turns)
+    assert 0.6 * limit < request.counter.text(words[:most]) <= limit
+
+
+def test_the_prompts_explain_every_heading_that_a_planner_writes():
+    prompts = load_prompts()
+    for name in ("brief", "update_system"):
+        explained = [heading for heading in HEADINGS if f"{heading}:" in prompts.texts[name]]
+        assert explained == [heading for heading in HEADINGS if heading != "NOTES"]
