@@ -468,3 +468,28 @@ def test_the_images_of_openhands_are_images():
     for event in (old, new):
         (message,) = read([event]).messages
         assert message["content"] == [{"type": "text", "text": "Look."}, image, image]
+
+
+def test_the_context_that_gemini_cli_sends_first_is_the_hosts():
+    context = "<session_context>\nThis is the Gemini CLI. We are setting up the context.\n</session_context>"
+    told = "Explain <session_context> to me."
+    entries = [{"id": str(at), "type": "user", "content": [{"text": text}]} for at, text in enumerate((context, told))]
+    answer = {"id": "9", "type": "gemini", "content": "It is a tag."}
+    session = {"sessionId": "s", "projectHash": "p", "messages": [*entries, answer]}
+    transcript = read_transcript(json.dumps(session))
+    assert transcript.task == told
+    assert transcript.messages[0]["content"][0]["text"].startswith("<system-reminder>")
+
+
+def test_the_system_prompt_of_copilot_is_none_of_the_users_words_however_often_it_is_logged():
+    def event(kind, **data):
+        return {"type": kind, "data": data}
+
+    events = [event("session.start", sessionId="s")]
+    for number in range(3):
+        events.append(event("user.message", content=f"question {number} of three"))
+        events.append(event("system.message", content=f"You are Copilot, version {number}."))
+        events.append(event("assistant.message", content=f"answer {number}", toolRequests=[]))
+    transcript = read_transcript("\n".join(map(json.dumps, events)))
+    assert said(transcript.messages, "user") == [f"question {number} of three" for number in range(3)]
+    assert transcript.system == [{"type": "text", "text": "You are Copilot, version 2."}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from applier.adapters.transcripts.entries import (
@@ -99,8 +100,16 @@ def _gemini(entry: Data) -> Spoken:
         call, answer = part.get("functionCall") or part.get("function_call"), _gemini_answer(part)
         if call:
             yield "assistant", [called(call.get("id"), call["name"], call.get("args"))]
+        elif role == "user" and _GEMINI_HOST.match(str(part.get("text", ""))):
+            yield "host", as_blocks(part)
         else:
             yield role, [answer] if answer else as_blocks(part)
+
+
+_GEMINI_HOST = re.compile(
+    r"\s*(?:<session_context>|This is the Gemini CLI\. We are setting up the context for our chat)"
+)
+"""Begin of the text that Gemini CLI sends before the user's first words; not ``Explain <session_context>``."""
 
 
 def _gemini_answer(part: Any) -> Block | None:
@@ -316,7 +325,7 @@ def _pi_sessions(value: Any) -> Conversations:
     return [(head, [line for line in branch[::-1] or lines if line.get("type") in ("message", *_PI_TOLD)])]
 
 
-_COPILOT_ROLES = {"system.message": "system", "user.message": "user", "system.notification": "host"}
+_COPILOT_ROLES = {"user.message": "user", "system.notification": "host"}
 
 
 def _copilot(entry: Data) -> Spoken:
@@ -338,7 +347,9 @@ def _copilot_sessions(value: Any) -> Conversations:
     if not lines or lines[0].get("type") != "session.start":
         return []
     events = [line for line in lines if isinstance(line.get("data"), dict)]
-    return [({}, [line for line in events if "parentToolCallId" not in line["data"]])]
+    own = [line for line in events if "parentToolCallId" not in line["data"]]
+    systems = [line["data"].get("content") for line in own if line.get("type") == "system.message"]
+    return [(beside({"system": systems[-1] if systems else None}), own)]
 
 
 DUMPS = (
