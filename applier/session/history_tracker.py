@@ -167,13 +167,16 @@ class HistoryTracker:
 
     def _take(self, given: list[object]) -> Arrival:
         head, start = self._head_of(given)
-        own = [self._original(message, index) for index, message in enumerate(given[head:], start)]
-        at, known = start, len(self)
-        while at < min(known, start + len(own)) and self._is_unchanged(own[at - start], at):
-            at += 1
+        own = given[head:]
+        for index, place in ((index, index - start) for index in self._replaced if start <= index < start + len(own)):
+            own[place] = self._original(own[place], index)
+        known = len(self)
+        at, marked = self._unchanged(own, start, min(known, start + len(own)))
         places = range(head + at - start, len(given))
         new = [(given_message(own[place - head], f"messages[{place}]"), own[place - head]) for place in places]
-        replaced, is_edit = self._take_marks(own, start, at), self._is_edit([plain for plain, _ in new], at)
+        is_edit = self._is_edit([plain for plain, _ in new], at)
+        for index in marked:
+            self._take_marks(index, own[index - start])
         if at < known:
             self._cut(at)
         for plain, message in new:
@@ -182,7 +185,7 @@ class HistoryTracker:
             return Arrival(known, changed=False, replaced=True, edited_from=at)
         self._heads = [(messages, start) for messages, start in self._heads if start <= at]
         self._replaced = {index: sent for index, sent in self._replaced.items() if index < at}
-        return Arrival(at, at < known, replaced)
+        return Arrival(at, at < known, bool(marked))
 
     def sent(self, sent: Sequence[object], head: int) -> HistoryTracker:
         """Return this history, which recognizes `sent`; its first `head` messages replace a compacted region."""
@@ -211,15 +214,25 @@ class HistoryTracker:
             return message
         return self.originals[index] if any(_say_the_same(message, one) for one in sent) else message
 
-    def _is_unchanged(self, message: object, index: int) -> bool:
-        """True if `message` says what message `index` of the history said when it was taken.
+    def _unchanged(self, own: Sequence[object], start: int, stop: int) -> tuple[int, list[int]]:
+        """Return the first message from `start` on whose content changed since it was taken, `stop` without one, and
+        those before it that only have other cache marks.
 
         Dicts are compared with the copy that was taken, text by identity first: an edit in place shows, and an
         unchanged message costs next to nothing.
         """
-        if message == self.plain[index] if isinstance(message, dict) else message is self.originals[index]:
-            return True
-        return message_digest(plain_message(message)) == self.digests[index]
+        if own[: stop - start] == self.plain[start:stop]:
+            return stop, []
+        marked: list[int] = []
+        for index, message in enumerate(own[: stop - start], start):
+            is_dict = isinstance(message, dict)
+            if message == self.plain[index] if is_dict else message is self.originals[index]:
+                continue
+            if message_digest(plain_message(message)) != self.digests[index]:
+                return index, marked
+            if is_dict:
+                marked.append(index)
+        return stop, marked
 
     def _is_edit(self, new: Sequence[Message], at: int) -> bool:
         """True if `new` are the messages from `at` on, edited where they stand, and what came behind the newest."""
@@ -228,15 +241,11 @@ class HistoryTracker:
             return False
         return all(_part(one) == _part(other) for one, other in zip(known, new, strict=False))
 
-    def _take_marks(self, own: Sequence[object], start: int, stop: int) -> bool:
-        """Take over known messages, from `start` on, that come with other cache marks; True if there are any."""
-        known = zip(range(start, stop), own, strict=False)
-        marked = {index: m for index, m in known if isinstance(m, dict) and m != self.plain[index]}
-        for index, message in marked.items():
-            self.originals[index], self.plain[index] = message, _copied(plain_message(message))
-            self._note_marks(index, self.plain[index])
-            self._history = None
-        return bool(marked)
+    def _take_marks(self, index: int, message: object) -> None:
+        """Take over a known message that comes with other cache marks."""
+        self.originals[index], self.plain[index] = message, _copied(plain_message(message))
+        self._note_marks(index, self.plain[index])
+        self._history = None
 
     def _note_marks(self, index: int, message: Message) -> None:
         self.marks.pop(index, None)

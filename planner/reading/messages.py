@@ -139,6 +139,8 @@ def has_user_words(message: Message) -> bool:
 
 def field_of(value: object, name: str) -> object:
     """Return the field `name` of `value`, a dict or an SDK object."""
+    if type(value) is dict:  # by far the most, and ten times faster than the abstract test
+        return value.get(name)
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 

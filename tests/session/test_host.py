@@ -716,9 +716,9 @@ def test_a_compacting_call_digests_each_message_once_and_reads_only_new_turns(se
     digest, gather = tracking.message_digest, analysis.gather_evidence
     monkeypatch.setattr(tracking, "message_digest", lambda message: digested.append(1) or digest(message))
 
-    def counting(history, counter, known=None):
+    def counting(history, counter, known=None, *more):
         read.append(sum(turn.digest not in (known or {}) for turn in history.turns))
-        return gather(history, counter, known) if known is not None else gather(history, counter)
+        return gather(history, counter, known, *more)
 
     monkeypatch.setattr(analysis, "gather_evidence", counting)
     session, history = session_of(window_tokens=60_000), make_session(80)
