@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.adapters.transcripts.document import file_content
-from applier.store.secrets import redact
 from applier.view import look_in
 from planner.api import plan_compaction
 from planner.errors import TranscriptError
 from planner.plan import CompactionPlan, Strategy, Usage
+from planner.reading.secrets import redact
 from planner.settings import PlanSettings
 
 if TYPE_CHECKING:

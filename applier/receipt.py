@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Literal, get_args
 
-from applier.store.secrets import redact
 from applier.view import Preview, preview
 from planner.analysis import Analysis, analyze
 from planner.brief import told_failures
@@ -27,6 +26,7 @@ from planner.prices import switch_dollars, switch_money
 from planner.reading.history import History
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
+from planner.reading.secrets import redact
 from planner.relevance.ranking import one_line
 from planner.relevance.relevance import WORD_MARK
 from planner.rules import decisions_in

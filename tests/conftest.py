@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,8 @@ def clean_environment(tmp_path_factory):
             name for name in os.environ if name.startswith(("ANTHROPIC_", "OPENAI_", "COMPACTOR_", "CLAUDE_"))
         ]:
             patch.delenv(name)
+        rules = Path(tempfile.gettempdir(), f"compactor-rules-{os.geteuid()}")  # compiling them takes 3 s a process
+        patch.setenv("KF_RULE_CACHE_DIR", str(rules))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("COMPACTOR_STORE", str(tmp_path_factory.mktemp("store") / "store.db"))
         yield

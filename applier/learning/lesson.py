@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from applier.store.secrets import redact
 from planner.evidence import Evidence
 from planner.reading.lines import join_lines
+from planner.reading.secrets import redact
 
 __all__ = [
     "KINDS",

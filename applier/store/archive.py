@@ -44,13 +44,13 @@ from applier.store.records import (
     unpacked_bytes,
 )
 from applier.store.reference import find_history
-from applier.store.secrets import MARK
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store, event_place
 from applier.store.upgrade import OLD_FORMAT, WholeNames
 from planner.errors import CompactorError, StoreDamaged, StoreError
 from planner.plan import CompactionPlan, ExtractedFact
 from planner.reading.messages import message_digest, to_json
+from planner.reading.secrets import MARK
 
 __all__ = ["back_up", "export_conversation", "import_records"]
 

@@ -17,7 +17,7 @@ from applier.store.records import fields, next_order, order_of, read
 from applier.store.search import asked_terms, spaced, word_table
 from planner.placeholders import history_key
 
-__all__ = ["FactIndex", "fact_place", "forget_index", "notes_of_facts"]
+__all__ = ["FactIndex", "fact_place", "forget_index", "index_is_due", "notes_of_facts"]
 
 INDEXED, RECENT = "index/", "recent/"
 """The records of the table, and the keys of the facts that are not in it yet."""
@@ -35,6 +35,11 @@ time for the longest (of the best 1,000 from 600 to all, in the middle all)."""
 def notes_of_facts(keys: Iterable[str]) -> dict[str, bytes]:
     """Return the records that mark the facts with these keys as new."""
     return {key.replace("fact/", RECENT, 1): b"" for key in keys}
+
+
+def index_is_due(backend: Backend) -> bool:
+    """Return whether so many facts are new that a search would read them for long."""
+    return len(backend.keys(RECENT)) > MOST_RECENT
 
 
 def forget_index(backend: Backend) -> None:
@@ -76,6 +81,11 @@ class FactIndex:
                 yield self._named(ids[start : start + AT_ONCE])
             if len(ids) < most:
                 return
+
+    def store(self) -> None:
+        """Take in what is new, and store the table if that is much: then no search waits for it."""
+        with self._lock:
+            self._refresh()
 
     def _named(self, ids: Sequence[int]) -> list[str]:
         """Return the keys of those facts that still exist."""

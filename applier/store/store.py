@@ -18,7 +18,7 @@ from typing import Any, Self
 from applier.store import records
 from applier.store.backend import Backend
 from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part
-from applier.store.fact_index import FactIndex, fact_place, notes_of_facts
+from applier.store.fact_index import FactIndex, fact_place, index_is_due, notes_of_facts
 from applier.store.forgetting import plans_of_nobody, remove_history
 from applier.store.records import StoredHistory, encode, next_order, order_of, pack, read, read_chain, read_histories
 from applier.store.reference import (
@@ -28,7 +28,6 @@ from applier.store.reference import (
     parse_key,
     parse_reference,
 )
-from applier.store.secrets import redact
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.placeholders import KEY_DIGITS, history_key
 from planner.plan import CompactionPlan, ExtractedFact, Finding
@@ -36,6 +35,7 @@ from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
 from planner.reading.messages import Message, message_digest, to_json
+from planner.reading.secrets import redact
 
 __all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory", "event_place"]
 
@@ -204,6 +204,10 @@ class Store:
             place = f"fact/{history.groups[-1]}/{history.says}/"
             new = records.add_in_order(self.backend, ((place, content) for content in contents))
             self.backend.add(notes_of_facts(new))
+            is_due = index_is_due(self.backend)
+        if is_due:
+            with suppress(StoreError):  # the next search makes it
+                FactIndex(self.backend).store()
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
         """Return the facts of a history and of every prefix of it, oldest first."""

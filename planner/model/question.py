@@ -25,6 +25,7 @@ from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line, join_lines, statements
+from planner.reading.secrets import redact
 from planner.reading.tokens import TokenCounter
 from planner.rules import rules_brief
 from planner.selection import brief_limit, least_tokens
@@ -161,8 +162,14 @@ class Question:
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
         """The user message; `notes` are the briefs of the turns before, where others were asked for them."""
-        brief = "\n".join(part for part in (self.values["brief"], safe_text(notes)) if part)
-        return prompts.render(self.name, self.entries, **{**self.values, "brief": brief or "(none yet)"})
+        brief = "\n".join(part for part in (self.shown["brief"], redact(safe_text(notes))) if part)
+        return prompts.render(self.name, self.entries, **{**self.shown, "brief": brief or "(none yet)"})
+
+    @lazy_property
+    def shown(self) -> Mapping[str, str]:
+        """The values without secrets: the planner's provider may be another than the agent's."""
+        shown: Mapping[str, str] = redact(self.values)
+        return shown
 
     def tokens(self, prompts: Prompts, counter: TokenCounter, notes: str = "") -> int:
         """What the model reads."""

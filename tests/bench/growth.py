@@ -18,9 +18,9 @@ from itertools import chain
 from pathlib import Path
 
 from applier.processes import program
-from applier.store.secrets import redact
 from planner.api import plan_compaction
 from planner.reading.messages import Block, Message
+from planner.reading.secrets import redact
 from tests.bench.speed import made_session
 
 __all__ = [

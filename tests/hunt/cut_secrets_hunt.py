@@ -14,8 +14,8 @@ from random import Random
 from applier import apply
 from applier.session import Session
 from applier.store import open_store
-from applier.store.secrets import redact
 from planner import plan_compaction
+from planner.reading.secrets import redact
 from tests.credentials import FORMS, made
 from tests.hunt.planning_hunt import memory
 from tests.strategies import text

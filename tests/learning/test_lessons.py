@@ -5,8 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from applier.learning.readers import lessons_of
-from applier.store.secrets import redact
 from planner.analysis import analyze
+from planner.reading.secrets import redact
 from tests.credentials import FORMS, made
 from tests.strategies import answered_histories
 

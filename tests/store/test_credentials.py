@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from applier import apply
 from applier.session import Session
 from applier.store import open_store
-from applier.store.secrets import redact
 from planner import plan_compaction
+from planner.model.prompts import load_prompts
+from planner.model.question import Situation, plan_questions
 from planner.reading.history import read_history
+from planner.reading.secrets import redact
 from tests.credentials import FORMS, made
 from tests.hunt.cut_secrets_hunt import LINES, WRAPPED, readable
+from tests.model.sample import plan_request
 from tests.strategies import text
 
 LEAST_UNREADABLE = 0.97
@@ -72,6 +75,10 @@ def test_what_stands_beside_a_key_that_was_cut_off_stays(form, seed, cut):
         assert kept in shown
 
 
+def batched(items, size):
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
 def session_with(secrets):
     """An agent that was given secrets, repeats them, calls with them and fails with them."""
     messages = [{"role": "user", "content": "Deploy the service. Never print a credential."}]
@@ -105,6 +112,17 @@ def test_nearly_no_form_is_readable_in_what_the_store_keeps(tmp_path, seed, reda
         shown = "\n".join(kept)
     assert "[secret]" in shown
     leaks = {form for form, (_, parts) in secrets.items() if readable(parts, shown)}
+    assert len(leaks) <= len(FORMS) * (1 - LEAST_UNREADABLE), leaks
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nearly_no_form_is_readable_in_what_a_planner_is_sent(seed):
+    secrets = {form: made(form, seed) for form in FORMS}
+    leaks, prompts = set(), load_prompts()
+    for forms in batched(FORMS, 20):
+        situation = Situation.of(plan_request(session_with([secrets[form][0] for form in forms])))
+        sent = [question.text(prompts) for question in plan_questions(situation, prompts)[0]]
+        leaks |= {form for form in forms if readable(secrets[form][1], "\n".join(sent))}
     assert len(leaks) <= len(FORMS) * (1 - LEAST_UNREADABLE), leaks
 
 

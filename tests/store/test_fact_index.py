@@ -164,3 +164,17 @@ def test_facts_are_chosen_by_type_time_and_project_and_told_once_a_folder(store)
     assert known_facts(store, project="/code/none", words="hen") == []
     save(store, 9, "the hen stays")  # of an unknown folder, again
     assert len([one for one in known_facts(store, words="stays") if not one.folder]) == 1
+
+
+def test_a_search_waits_for_no_table_where_many_facts_were_saved(store, monkeypatch):
+    """The table is stored while facts are saved; who asks first reads the newest ones only."""
+    monkeypatch.setattr("applier.store.fact_index.MOST_RECENT", 40)
+    monkeypatch.setattr(FactIndex, "most_recent", 40)
+    for number in range(13):
+        save(store, number, *(f"the hen {number} of {at}" for at in range(10)))
+    with store.backend.transaction():
+        assert len(store.backend.keys("recent/")) <= 40
+    assert stored_parts(store)
+    assert len(found(store, index_of(store.backend), "hen")) == 130
+    store.forget(store.histories()[0].key)
+    assert len(found(store, index_of(store.backend), "hen")) == 120

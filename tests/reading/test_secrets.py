@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.store.secrets import redact
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
+from planner.reading.secrets import redact
 from tests.conftest import SHARED
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5dE7f"
@@ -117,7 +117,7 @@ HOSTILE = (
 def test_time_is_linear_in_hostile_lines():
     """Before, some of these lines took a quarter of a minute each; the process is killed after a minute for all."""
     code = (
-        "import resource, sys; from applier.store.secrets import redact\n"
+        "import resource, sys; from planner.reading.secrets import redact\n"
         "resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
         "for text in sys.argv[1:]: redact(text * (2**16 // len(text)))"
     )
@@ -127,7 +127,7 @@ def test_time_is_linear_in_hostile_lines():
 
 @pytest.mark.real
 def test_the_scanner_is_loaded_only_when_there_is_something_to_redact():
-    code = "import sys, applier.store.secrets; assert 'kingfisher_sdk' not in sys.modules"
+    code = "import sys, planner.reading.secrets; assert 'kingfisher_sdk' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)
 
 
