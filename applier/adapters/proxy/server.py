@@ -39,12 +39,12 @@ from applier.session.sharing import marks_of
 from applier.settings import load_settings
 from applier.store.opening import store_file
 from applier.store.retention import collect_garbage
-from applier.store.secrets import redact
 from planner.api import PlannerChoice, plan_compaction
 from planner.errors import SettingsError, StoreError
 from planner.prices import CACHE_LIFETIME_SECONDS, register_prices
 from planner.proposal import Account
 from planner.reading.families import names_provider
+from planner.reading.secrets import redact
 
 __all__ = ["ProxyServer", "load"]
 
