@@ -16,7 +16,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from rich.console import Console
@@ -302,7 +304,7 @@ def copilot(trial: Trial) -> None:
     server = json.loads(trial.compactor("mcp", "--config").stdout)
     entry = {"type": "local", "command": server["command"], "args": server["args"], "tools": ["*"]}
     settings = trial.home / ".copilot/mcp-config.json"
-    settings.parent.mkdir()
+    settings.parent.mkdir(exist_ok=True)
     settings.write_text(json.dumps({"mcpServers": {"compactor": entry}}))
     own = {"COPILOT_PROVIDER_TYPE": "anthropic", "COPILOT_PROVIDER_API_KEY": "sk-ant-none"}
     own |= {"COPILOT_MODEL": "claude-sonnet-5-5", "COPILOT_PROVIDER_BASE_URL": "UPSTREAM"}
@@ -312,13 +314,46 @@ def copilot(trial: Trial) -> None:
     trial.note("log resumed", ONLY_LOGS)
 
 
+class _Gemini(BaseHTTPRequestHandler):
+    """Google's API as far as Gemini CLI needs it to count."""
+
+    number = 0
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+    def do_POST(self) -> None:
+        """Answer with the next call, and at last with a text."""
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        _Gemini.number += bool(asked.get("tools"))
+        command = f"seq {_Gemini.number}000 {_Gemini.number * 1000 + LINES}"
+        call = {"functionCall": {"name": "run_shell_command", "args": {"command": command, "description": "Count"}}}
+        part = call if asked.get("tools") and _Gemini.number % ROUNDS else {"text": "All steps are done."}
+        answer = {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}]}
+        answer["usageMetadata"] = {"promptTokenCount": 1_000, "candidatesTokenCount": 10, "totalTokenCount": 1_010}
+        streams = "stream" in self.path
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream" if streams else "application/json")
+        self.end_headers()
+        text = json.dumps(answer)
+        self.wfile.write((f"data: {text}\r\n\r\n" if streams else text).encode())
+
+
 def gemini(trial: Trial) -> None:
     """Gemini CLI speaks an API that the proxy does not serve, and its hooks cannot replace its summary."""
     trial.note("install", "not possible: its PreCompress hook cannot replace the summary")
     trial.note("wrap or proxy", "not possible: it speaks generateContent, which the proxy does not serve")
-    trial.note("log read", "not possible: needs a login of Google's to make one; `compactor plan` reads its chats")
     trial.note("log resumed", ONLY_LOGS)
     trial.note("restore by the agent", "not possible: nothing is compacted")
+    settings = trial.home / ".gemini/settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text(json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}))
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Gemini) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        own = {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": f"http://127.0.0.1:{server.server_address[1]}"}
+        trial.run("gemini", "-y", "--skip-trust", "-m", "gemini-4-neon", "-p", PROMPT, **own)
+        server.shutdown()
+    trial.reads(trial.newest(".gemini/tmp/*/chats/*"))
 
 
 CLIENTS: dict[str, tuple[str, Callable[[Trial], None]]] = {
