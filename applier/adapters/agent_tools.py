@@ -1,8 +1,8 @@
-"""Tools by which the model itself looks behind references and asks for a compaction, as plain definitions and a
-function that answers a call: they work with any client.
+"""Tools by which the model itself restores and searches turns, writes notes and asks for a compaction.
 
-Short by default: a look-up should cost less than what it saves. Docstrings and descriptions of inputs are what the
-model reads; what is restored goes to it as an ordinary tool result, and no history is changed.
+They are plain definitions and a function that answers a call, for any client. The model reads the docstrings and
+descriptions of the inputs. Answers are short by default, so that a look-up costs less than it saves, and change no
+history.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ MCP_PREFIX = "mcp__compactor__"
 Answer = str | list[Block]
 """Content of a tool result: text, or blocks where images or documents belong to it."""
 SEARCH_TURNS, TURN_CHARACTERS = 3, 400
-"""So many turns are shown if the agent names no number, with so much of each on average: 400 tokens and less."""
+"""Turns that a search shows unless the agent asks for another number, and characters of each on average."""
 MATCHES_CHARACTERS = 3_000
-"""Of the lines of one turn that match so much is shown at once."""
+"""Characters of one turn's matching lines in one answer."""
 ELSEWHERE_TURNS = 2
-"""So many are shown where nothing matches as it was filtered, but something would."""
+"""Turns shown without the filters if nothing matches with them."""
 MOST_NAMED = 3
-"""Of the turns that are not shown so many are named."""
+"""Ids listed of the turns that match and are not shown."""
 LAST_LINE = 10**9
-"""No turn has so many lines."""
+"""More lines than any turn has."""
 
 _HIT = re.compile(r"^\d+: \s*(.*)$", re.MULTILINE)
 """A line that matches, without its number: ``12: return None``; not ``11- near``."""
 
 
 _Record = Session | Visible
-"""What can be looked up: an agent's session, or what a server may show of a store."""
+"""A record to look into: an agent's session, or the visible part of a store."""
 
 
 class _ToolInput(BaseModel):
-    """An input; unknown arguments are refused."""
+    """The input of a tool; unknown arguments are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -135,7 +135,7 @@ def _noted(_record: _Record, asked: WriteNote) -> Answer:
 
 
 def _restored(record: _Record, asked: RestoreContext) -> Answer:
-    """The turn of `record` that was asked for, or a page of it."""
+    """Return the turn, or a page of it."""
     lines = (asked.first_line or 1, asked.last_line or LAST_LINE) if asked.first_line or asked.last_line else None
     page = record.page_characters if asked.search is None else min(record.page_characters, MATCHES_CHARACTERS)
     try:
@@ -156,9 +156,9 @@ def _restored(record: _Record, asked: RestoreContext) -> Answer:
 
 
 def _matching(record: _Record, asked: SearchContext) -> str:
-    """The best hits in `record` in a few lines each, the ids of others, and how to narrow it.
+    """Return a few lines of the best matches, the ids of others, and a hint to narrow the search.
 
-    Where nothing matches as it was filtered, what matches without the filter.
+    If nothing matches with the filters, return matches without them.
     """
     limit = asked.limit + MOST_NAMED
     result = record.search(asked.text, part=asked.part, tool=asked.tool, limit=limit)
@@ -173,9 +173,9 @@ def _matching(record: _Record, asked: SearchContext) -> str:
 
 
 def _shown(result: SearchResult, most: int, page: int) -> str:
-    """The first match and those after it that fit, at most so many; the next ones are only named.
+    """Return the first match and the next ones that fit, at most `most`; list the others by id.
 
-    So is one that says the same as those above, a file that was read again.
+    A match that repeats earlier ones, such as a file that was read again, is only listed.
     """
     room = min(page, most * TURN_CHARACTERS)
     shown: list[str] = []
@@ -229,11 +229,11 @@ PROJECT_TOOLS: _Tools = {**LOOK_UPS, "facts": (Facts, _facts), "note": (WriteNot
 _TOOLS: _Tools = {**LOOK_UPS, "compact": (Compact, _compact), "note": (WriteNote, _noted)}
 
 AGENT_TOOL_NAMES = frozenset(_TOOLS)
-"""Names of the calls that `handle_tool_use` answers."""
+"""Names of the tools that `handle_tool_use` answers."""
 
 
 def definitions(tools: _Tools) -> list[dict[str, Any]]:
-    """As the Messages API takes them."""
+    """Return the definitions of `tools` for the Messages API."""
     schemas = {name: model.model_json_schema() for name, (model, _) in tools.items()}
     return [
         {"name": name, "description": schema.pop("description"), "input_schema": schema}
@@ -246,7 +246,7 @@ AGENT_TOOLS = definitions(_TOOLS)
 
 
 def answer_call(record: _Record, name: str, arguments: Mapping[str, Any], tools: _Tools | None = None) -> Answer:
-    """What the model is to read after calling `name`, one of `tools` or else of an agent's, with `arguments`.
+    """Return the answer to a call of `name`, one of `tools` (default: an agent's), with `arguments`.
 
     Raises:
         CompactorError: it could not be done; the text says what to do instead.
@@ -264,7 +264,7 @@ def answer_call(record: _Record, name: str, arguments: Mapping[str, Any], tools:
 
 
 def handle_tool_use(session: Session, block: Any) -> dict[str, Any]:
-    """The ``tool_result`` block for `block`, a ``tool_use`` block as a dict or SDK object."""
+    """Return the ``tool_result`` block for `block`, a ``tool_use`` block as a dict or SDK object."""
     call = block if isinstance(block, dict) else block.model_dump(mode="json")
     result = {"type": "tool_result", "tool_use_id": call["id"]}
     try:

@@ -1,11 +1,11 @@
-"""Anthropic's Agent SDK: the mod for Claude Code, which it drives, as a plugin of one's options.
+"""Anthropic's Agent SDK: the mod for Claude Code, which the SDK runs, as a plugin in its options.
 
 ::
 
     options = ClaudeAgentOptions(plugins=[claude_agent_plugin()], allowed_tools=[*mine, *PLUGIN_TOOLS])
 
-Nothing is installed: the client loads the plugin for these options alone, asks its own model for plans, and compacts by
-itself where the mod cannot.
+Nothing is installed: the client loads the plugin for these options only, asks its own model for plans, and compacts by
+itself if the mod fails.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from planner.errors import SettingsError
 __all__ = ["PLUGIN_TOOLS", "claude_agent_plugin"]
 
 PLUGIN_TOOLS = [f"{MCP_PREFIX}{name}" for name in PROJECT_TOOLS]
-"""What the agent looks back with, for ``allowed_tools``."""
+"""Names of the agent's tools, for ``allowed_tools``."""
 
 
 class _Plugin(TypedDict):
-    """As `claude_agent_sdk.SdkPluginConfig`."""
+    """The form of `claude_agent_sdk.SdkPluginConfig`."""
 
     type: Literal["local"]
     path: str
 
 
 def claude_agent_plugin(store: str | Path | None = None, folder: str | Path | None = None) -> _Plugin:
-    """An entry for the ``plugins`` of `ClaudeAgentOptions`.
+    """Return an entry for the ``plugins`` of `ClaudeAgentOptions`.
 
-    `store`: where originals go, a file or an address; None: as the agent's environment says. `folder`: below it the
-    plugin's files are written, once for each of this package's versions and environments; None: in the user's own
-    state folder.
+    `store`: file or address of the originals; None: the one of the agent's environment. `folder`: the plugin's files
+    are written below it, once for each version and environment of this package; None: the user's state folder.
 
     Raises:
         SettingsError: an argument of the wrong type, or the folder cannot be written.

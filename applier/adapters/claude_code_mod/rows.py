@@ -1,8 +1,8 @@
 """The rows in which Claude Code shows a mod its transcript and takes one back, and the Messages API's messages.
 
-A row is a message or a part of one: a client keeps what an assistant thought, said and called apart. Rows hold texts
-only; what else there is (images, documents) is taken from the API's form of the same transcript, and goes back by the
-handle of its row. Neighbours of one role are one message. Pure.
+A row is a message or a part of one: the client keeps thinking, text and calls of an assistant apart. Rows hold text
+only; images and documents come from the API's form of the same transcript, and go back by the handle of their row.
+Neighbouring rows of one role are one message. Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from planner.reading.messages import Block, Message, blocks
 __all__ = ["Row", "RowTranscript", "read_rows", "rows_of", "without_tail"]
 
 IN_ROWS = ("text", "tool_use", "tool_result")
-"""Blocks that a row shows; of a result the texts alone: no image, document, reference to a tool."""
+"""Types of block that a row shows; of a result it shows text only."""
 
 
 class ToolUse(BaseModel):
-    """A call, as a row shows it; what newer clients say beyond these fields is ignored, here and below."""
+    """A call in a row; unknown fields, of a newer client, are ignored, here and below."""
 
     tool_use_id: str
     tool: str
@@ -48,24 +48,24 @@ class Row(BaseModel):
     toolUses: tuple[ToolUse, ...] = ()  # noqa: N815
     toolResults: tuple[ToolResult, ...] | None = ()  # noqa: N815
     handle: str = Field(default="", max_length=200)
-    """By which the client knows it as its own."""
+    """Name by which the client knows the row as its own."""
 
 
 @dataclass(frozen=True)
 class RowTranscript:
-    """What rows say, as messages."""
+    """Rows as messages."""
 
     messages: list[Message]
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By what stands in them: rows with something that only the client has, and all rows of an assistant's message."""
+    """Handles of rows, by their content: rows with something that only the client has, and all of an assistant's."""
     firsts: Sequence[str] = ()
     """The handle of each message's first row."""
 
 
 def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> RowTranscript:
-    """The messages of `rows`, with the media of `api`, the same transcript in the API's form as far as it is there.
+    """Return the messages of `rows` with the media of `api`, the same transcript in the API's form.
 
-    A call without a result, and a result without its call, are of a call that was interrupted: they are left out.
+    Leaves out a call without its result, and a result without its call: the call was interrupted.
     """
     media, handles, parts = _Media(api), dict[str, tuple[str, ...]](), list[_Part]()
     for row in rows:
@@ -82,7 +82,7 @@ def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Row
 
 @dataclass(frozen=True)
 class _Part:
-    """What rows next to each other say together."""
+    """Neighbouring rows of one role."""
 
     role: str
     content: list[Block]
@@ -100,7 +100,7 @@ def _content(row: Row, media: _Media) -> list[Block]:
 
 
 def _joined(parts: Iterable[_Part]) -> list[_Part]:
-    """Neighbours of one role as one, results first; what was only thought goes with what is said next."""
+    """Return neighbours of one role as one, results first; a row of thinking goes with the next one."""
     joined: list[_Part] = []
     role, waiting = "", tuple[str, ...]()
     for part in parts:
@@ -118,7 +118,7 @@ def _joined(parts: Iterable[_Part]) -> list[_Part]:
 
 
 def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """`parts` with each call that is answered right behind it, once, and its result."""
+    """Yield `parts` with only those calls, and their results, that the next part answers; each once."""
     seen: set[str] = set()
     answered: set[str] = set()
     for part, after in zip(parts, [*parts[1:], _Part("", [], ())], strict=False):
@@ -171,7 +171,7 @@ class _Media:
         self._used: set[int] = set()
 
     def sent_with(self, row: Row) -> list[Block]:
-        """The words of `row` with the media that were sent with them, each once; nothing if there were none."""
+        """Return the text of `row` with the media sent with it, each once; empty if there were none."""
         typed = [] if row.toolResults else self._typed.get(row.text.strip(), [])
         sent = [block for block in (typed.pop(0) if typed else ()) if id(block) not in self._used]
         self._used.update(id(block) for block in sent if _is_more(block))
@@ -195,10 +195,10 @@ def _key(content: Sequence[Block]) -> str:
 
 
 def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: bool = False) -> Iterator[dict[str, Any]]:
-    """The rows that stand for `view`: what the client has itself by its handle alone, the rest as texts and calls.
+    """Yield the rows of `view`: the client's own by handle, the rest as text and calls.
 
-    With `thinking` assistants' messages that are as they were go back by their handles, with what was thought; without
-    it they are said anew, for what was thought would be refused behind another list.
+    With `thinking`, unchanged messages of the assistant go back by handle, thinking included. Without it they are
+    written anew: the API refuses their thinking behind a changed list.
     """
     given: set[str] = set()
     for message in view:
@@ -216,9 +216,9 @@ def _unmarked(message: Message) -> list[Block]:
 
 
 def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[list[Message], str]:
-    """`view` up to what stands at its end as it was, and the handle of the first row of that; none: nothing does.
+    """Return `view` without its unchanged end, and the handle of the first row of that end; empty if there is none.
 
-    For a client that keeps that itself. What was added to the newest message goes in front with the rest.
+    For a client that keeps that end itself. Text added to the newest message moves to the front.
     """
     ours, own = [_unmarked(message) for message in view], [message["content"] for message in transcript.messages]
     last = len(own[-1])
@@ -238,7 +238,7 @@ def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[li
 
 
 def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
-    """A row for each text, with the calls behind it."""
+    """Yield a row for each text, with the calls behind it."""
     row: dict[str, Any] = {"role": "assistant", "text": "", "toolUses": []}
     for block in content:
         if block["type"] == "text" and (row["text"] or row["toolUses"]):
@@ -253,7 +253,7 @@ def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
 
 
 def _user_rows(content: Sequence[Block], transcript: RowTranscript, given: set[str]) -> Iterator[dict[str, Any]]:
-    """A row for each result and each text; rows of the client's own where they hold what texts cannot say."""
+    """Yield a row for each result and text; the client's own row where text cannot show its content."""
     at = 0
     while at < len(content):
         stop, handle = _own_row(content, at, transcript, given)
@@ -269,7 +269,7 @@ def _user_rows(content: Sequence[Block], transcript: RowTranscript, given: set[s
 
 
 def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, given: set[str]) -> tuple[int, str]:
-    """How far the longest row of the client's own reaches from `at` on, and its handle; else one block, and none."""
+    """Return the end and handle of the client's longest row from `at` on; else the next block's end, and none."""
     for stop in range(len(content), at, -1):
         if any(map(_holds_more, content[at:stop])):
             for handle in transcript.handles.get(_key(content[at:stop]), ()):
