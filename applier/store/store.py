@@ -58,6 +58,10 @@ class StoreSize:
     """On disk, free pages within the file included."""
 
 
+EVENT_NAMES = ("session", "session_id", "history", "plan")
+"""Fields of an event by which sessions, histories and plans are found again."""
+
+
 class Store:
     """Store of originals, plans, facts, events and session states.
 
@@ -241,9 +245,10 @@ class Store:
 
     def record_event(self, event: Mapping[str, Any]) -> None:
         """Store `event`, secrets redacted. It has a ``time`` (seconds since the epoch) and may have a
-        ``session``, by which it is found again.
+        ``session``, by which it is found again. Names of our own look like secrets and stay as they are.
         """
-        place, content = event_place(event), encode(redact(dict(event)), "event")
+        names = {name: event[name] for name in EVENT_NAMES if name in event}
+        place, content = event_place(event), encode({**redact(dict(event)), **names}, "event")
         with self.backend.transaction(write=True):
             self.backend.add({f"{place}{next_order(self.backend)}": pack(content)})
 

@@ -80,7 +80,7 @@ class Counter:
         """What the agent got, in one line of the table."""
         if not self.view:
             return "FAILS: nothing was compacted"
-        return "works" if re.search(r":t\d+ lines 1 to 3 of", self.restored) else f"FAILS: {self.restored[-160:]}"
+        return "works" if re.search(r"\bt\d+ lines 1 to 3 of", self.restored) else f"FAILS: {self.restored[-160:]}"
 
 
 def _count(request: Request, is_codex: bool, number: int) -> dict[str, Any]:

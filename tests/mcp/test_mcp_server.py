@@ -236,3 +236,15 @@ class TestWhoseTurn:
                 self.restored(visible, reference)
         assert (visible.facts(), visible.events()) == ([], [])
         assert "strange-1" in self.restored(shown(f"ann.{owner}", {}), "t5")
+
+
+@pytest.mark.parametrize("session", ["wrap-a660720f", "proxy", "01a22384-2eba-7141-9c96-9c27d91eb7fd"])
+def test_an_event_keeps_the_names_by_which_its_session_is_found(tmp_path, session):
+    """The digest at the end of a session's id looks like a secret, and a secret in a message is still hidden."""
+    name, history = f"{session}.{'c1064a7c69f28e2c8cc1a143bcc3268a'}", f"h{'bbbada32855c0084e84c0fec974763d6'}"
+    with open_store(tmp_path / "names.db") as store:
+        told = {"session": name, "session_id": name, "history": history, "message": "password=hunter22hunter22"}
+        store.record_event({"time": 1.0, "kind": "post_compact", **told})
+        (event,) = store.events(name)
+    assert [event[key] for key in ("session", "session_id", "history")] == [name, name, history]
+    assert "hunter22" not in event["message"]

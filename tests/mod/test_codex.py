@@ -73,7 +73,7 @@ def test_a_page_of_ours_stands_beside_codexs_summary_and_its_turns_can_be_restor
     assert server.violations == []
     assert json.loads(model.page)["role"] == "developer"
     assert "never delete a file" in model.page
-    assert ":t3 lines 1 to 3 of" in model.restored or "t3 lines 1 to 3 of" in model.restored
+    assert "t3 lines 1 to 3 of" in model.restored
     settings = tmp_path / ".codex/config.toml"
     assert "compactor" in settings.read_text()
     run(*program("uninstall", "codex", "--yes"))

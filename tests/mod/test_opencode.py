@@ -113,7 +113,7 @@ def test_compactions_on_command_and_the_tools_behind_them(tmp_path):
     assert "never delete a file" in sent[-1]
     assert SUMMARY not in sent[-1]
     assert any('"name": "search_context"' in text and "203: 1200" in text for text in sent)
-    assert any('"name": "restore_context"' in text and ":t3 lines 1 to 3 of" in text for text in sent)
+    assert any('"name": "restore_context"' in text and "t3 lines 1 to 3 of" in text for text in sent)
     assert do.log.read_text().count("Compacted: ") == 2
     tools = {tool["name"]: tool["input_schema"] for tool in server.exchanges[-1].request.body["tools"]}
     assert tools["restore_context"]["required"] == ["reference"]

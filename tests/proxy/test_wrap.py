@@ -276,7 +276,7 @@ def test_the_real_codex_restores_a_turn_in_its_sandbox(tmp_path):
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert 'mcp__compactor__restore_context(\\"t2\\") returns a turn whole' in model.view
-    assert ":t3 lines 1 to 3 of" in model.restored
+    assert "t3 lines 1 to 3 of" in model.restored
 
 
 def test_an_option_of_wrap_that_there_is_not_is_no_client(wrap):
