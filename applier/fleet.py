@@ -1,7 +1,7 @@
 """Plans many transcript files, each to one row of numbers; by rules the row is the same wherever it is made.
 
 Decides what a row holds and depends on, for a pool of processes and for Ray Data. Writes nothing, starts no Ray, and
-fails for no file: the row says what is wrong with it.
+fails for no file: its row has the error.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class PlanOptions:
         """
         task = self.task or read.task
         if not task:
-            raise TranscriptError("names no task: say by --task what the agent is to do now")
+            raise TranscriptError("names no task: set by --task what the agent is to do now")
         return plan_compaction(
             read.messages,
             task,

@@ -75,7 +75,7 @@ def in_processes(
 ) -> Generator[tuple[Item, Result | None], None, None]:
     """Yield each of `items` with the result of `work`, in the order in which they end; None: its process died.
 
-    Items that were under way when a process died are tried again one by one, which shows whose fault it was.
+    Items that were under way when a process died are tried again one by one, to find the item that ends it.
     """
     due, suspects = deque(items), deque[Item]()
     module = (work.func if isinstance(work, partial) else work).__module__

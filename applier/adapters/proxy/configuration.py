@@ -170,23 +170,23 @@ def read_team(path: Path) -> TeamSettings:
 
 
 def _check(team: TeamSettings, path: Path) -> None:
-    """What no field alone can say."""
+    """Check what no field alone can."""
     upstreams = team.upstreams
     for name in ("anthropic", "openai", "chatgpt"):
         with in_file(Path(f"upstreams.{name}")):
             Upstreams(**{**dict.fromkeys(("anthropic", "openai", "chatgpt"), ""), name: getattr(upstreams, name)})
     if not (upstreams.anthropic or upstreams.openai or upstreams.chatgpt):
-        raise SettingsError("upstreams: none is named: give at least one address, such as anthropic")
+        raise SettingsError("upstreams: no address: set at least one, such as anthropic")
     if not team.tokens and team.host not in LOOPBACK_HOSTS:
-        raise SettingsError(f"tokens: {team.host} can be reached by others: say true")
+        raise SettingsError(f"tokens: {team.host} can be reached by others: set true")
     if not team.tokens and team.limits != LimitsTable():
-        raise SettingsError("limits: nobody is told apart without tokens: say tokens = true")
+        raise SettingsError("limits: without tokens all people are one: set tokens = true")
     if "project" in team.session:
         raise SettingsError("session.project: a team's conversations work in many folders: leave it out")
     with in_file(Path("store")):
         file = store_file(team.store)
     if file is not None and str(file) != team.store.removeprefix("sqlite:///"):
-        raise SettingsError(f"store: {team.store!r} depends on where the proxy starts: give the whole path")
+        raise SettingsError(f"store: {team.store!r} depends on where the proxy starts: set an absolute path")
     if file is None and urlsplit(team.store).password and path.stat().st_mode & _OTHERS_MODE:
         cure = f"chmod 600 {path}, or leave the password to the user's ~/.pgpass"
         raise SettingsError(f"store: holds a password, and others may read the file: {cure}")

@@ -54,7 +54,7 @@ class Conversation:
     digest: str
     """Digest that identifies it among the conversations of its owner."""
     person: str = field(default_factory=PERSON.get)
-    """Name of its owner, where people are told apart."""
+    """Name of its owner, where people have tokens."""
     places: Sequence[tuple[str, str]] = ()
     """Scope and digests of its newest answer, by which the next request finds it."""
     used_at: float = 0.0
@@ -122,8 +122,8 @@ class Conversations:
     ) -> Conversation | None:
         """Return the conversation that `messages` continues; None if it has no answer yet.
 
-        A new one is planned by `asker`; None: nobody can be asked where its requests go. `digest` is what the
-        conversation itself says of its `Conversation.digest`; it finds nobody else's.
+        A new one is planned by `asker`; None: nobody can be asked where its requests go. `digest` is the
+        `Conversation.digest` in the conversation itself; it finds nobody else's.
         """
         answers = list(_answers(messages)) or ([(digest, "")] if digest else [])
         if not answers:

@@ -51,7 +51,7 @@ class Endpoints:
     """Answers each request, with one client for all of them."""
 
     def __init__(self, settings: ProxySettings, gateway: Gateway, is_stopping: Callable[[], bool]) -> None:
-        """Answer by `gateway`; `is_stopping` says whether more requests are to come."""
+        """Answer by `gateway`; `is_stopping` is True once no more requests come."""
         self.settings, self.gateway, self._is_stopping = settings, gateway, is_stopping
         timeout = httpx.Timeout(self.settings.upstreams.read_seconds, connect=_CONNECT_SECONDS)
         self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
@@ -189,8 +189,8 @@ class Endpoints:
 class _Passing(StreamingResponse):
     """Passes an answer on as it arrives; if the provider breaks it off, so does this.
 
-    The session is told of it before the client has all of it, for the next request may go to another proxy; and also
-    if the client hangs up, which may be before it begins.
+    The session hears of it before the client has all of it, for the next request may go to another proxy; and also if
+    the client hangs up, which may be before it begins.
     """
 
     def __init__(self, upstream: httpx.Response, passage: Passage | None, gateway: Gateway) -> None:

@@ -73,8 +73,8 @@ class Entrance:
     def _plain(self, scope: Scope) -> Scope:
         """Return `scope` with a path of the API, ``/v1`` included.
 
-        A path that begins with the secret of the own client loses it and gets the headers that it stands for, name and
-        token: not every client can be told to send some.
+        The own client's secret at the beginning of a path becomes headers, its name and token: some clients can send no
+        headers.
         """
         path, raw, headers = scope["path"], scope.get("raw_path", b""), scope["headers"]
         if len(self._front) > 1 and path.startswith(f"{self._front}/"):

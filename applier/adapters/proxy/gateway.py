@@ -1,4 +1,4 @@
-"""One request on its way: what goes out for it, and what its answer tells the session of its conversation.
+"""Prepares each request for its provider, and reports the answer to the session of its conversation.
 
 Requests without a conversation (titles, one-shot questions, the very first one) have no session: there is nothing to
 compact yet. One that asks for a compaction is answered here, if one can be made. Whatever fails here, the request goes
@@ -305,7 +305,7 @@ class Gateway:
 
 
 def _without_thread(passing: Passage) -> Passage:
-    """Return `passing` without the thread that the provider would hold, whose conversation could not be compacted.
+    """Return `passing` without the thread that the provider would hold: such a conversation could not be compacted.
 
     One that continues a thread is refused as the API refuses a thread that it does not know: the client sends the
     whole conversation again (Anthropic, "Message threads").

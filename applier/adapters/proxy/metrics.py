@@ -1,4 +1,4 @@
-"""Counts of the proxy, for Prometheus: no content, no key; by person where people are told apart."""
+"""Counts of the proxy, for Prometheus: no content, no key; by person where people have tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COUNTERS = {
         "Prompt tokens of conversations, as the provider counted them: uncached, read or written (cache).",
     ),
     "output_tokens": ((), "Tokens of the provider's answers."),
-    "dollars": ((), "Price of prompts, answers and planning, for models whose prices are known."),
+    "dollars": ((), "Price of prompts, answers and planning, for models with known prices."),
     "saved_tokens": ((), "Prompt tokens that compaction saved."),
     "compactions": ((), "Compactions, those after a refusal for length included."),
     "removed_reasoning": ((), "Reasoning items and thinking blocks behind a changed prefix that the provider removed."),
@@ -61,7 +61,7 @@ class Metrics:
             name: Histogram(f"compactor_{name}", text, self._people, buckets=_BUCKETS, registry=self._registry)
             for name, text in _HISTOGRAMS.items()
         }
-        text = "Conversations whose session is open now."
+        text = "Conversations with an open session."
         self._open = Gauge("compactor_open_conversations", text, registry=self._registry)
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:

@@ -120,7 +120,7 @@ class People:
         return name
 
     def wait_seconds(self, person: str) -> int:
-        """Return how long `person`, whose quota is spent, has to wait for the next day; 0 if it is not."""
+        """Return how long `person` has to wait for a new quota; 0 if the present one is not spent."""
         limit, spent = self._limit_of(person), self.spent(person)
         bounds = ((limit.tokens_a_day, spent["tokens"]), (limit.dollars_a_day, spent["dollars"]))
         if all(bound is None or amount < bound for bound, amount in bounds):

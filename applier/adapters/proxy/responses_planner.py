@@ -96,8 +96,8 @@ class ResponsesPlanner:
                 return planner.propose(request)
             except Unanswered as asked:
                 with ThreadPoolExecutor(MOST_PARALLEL) as threads:
-                    said = threads.map(lambda question: _answer(own, question, deadline), asked.questions)
-                    answers |= {question.id: one for question, one in zip(asked.questions, said, strict=True)}
+                    new = threads.map(lambda question: _answer(own, question, deadline), asked.questions)
+                    answers |= {question.id: one for question, one in zip(asked.questions, new, strict=True)}
 
 
 def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> RelayedAnswer:

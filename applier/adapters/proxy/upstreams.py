@@ -121,8 +121,8 @@ def with_version(path: str) -> str:
 
 
 def opens(upstreams: Upstreams, method: str, path: str) -> bool:
-    """Return True if the operator's key may go out by `method` on `path`, given as it is sent: other paths reach files,
-    batches and whole organizations, other methods delete models and list what was stored."""
+    """Return True if the operator's key may go out by `method` on the raw `path`: other paths reach files, batches and
+    whole organizations, other methods delete models and list stored answers."""
     needed = {"POST": _POSTED, "GET": _FETCHED, "HEAD": _FETCHED}.get(method)
     if needed is not None and needed.fullmatch(path):
         return True

@@ -47,8 +47,8 @@ PROJECT_VARIABLE = "COMPACTOR_PROJECT"
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
 
 
-def _upstream(name: str, url: str, whose: str, more: str) -> options.Decorator:
-    text = f"Where requests of {whose} go ('': they are refused){more}."
+def _upstream(name: str, url: str, api: str, more: str) -> options.Decorator:
+    text = f"Where requests of {api} go ('': they are refused){more}."
     return click.option(name, metavar="URL", default=url, show_default=True, help=text)
 
 
@@ -160,7 +160,7 @@ def token_command() -> None:
 
 
 def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `command` with the store of the team whose proxy `--config` describes."""
+    """Return `command` with the store of the team's proxy that `--config` describes."""
 
     @click.option(
         "--config", metavar="FILE", type=options.EXISTING_FILE, help="The settings of the team's proxy, a TOML file."
@@ -170,7 +170,7 @@ def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(ctx: click.Context, /, config: Path | None, **more: Any) -> Any:
         config = config or ctx.obj
         if config is None:
-            raise click.UsageError("whose proxy? name its settings: --config FILE.")
+            raise click.UsageError("which proxy? Name its settings: --config FILE.")
         configuration = options.import_extra("applier.adapters.proxy.configuration", "proxy")
         team = configuration.read_team(config)
         with configuration.in_file(config, "store"):
@@ -199,7 +199,7 @@ def create(name: str, store: Store, as_json: bool) -> None:
 @_with_team_store
 @options.as_json
 def list_(store: Store, as_json: bool) -> None:
-    """List who has a token, and whose were revoked."""
+    """List people with a token, and revoked tokens."""
     known = [{"name": one.name, "created": one.created, "revoked": one.revoked} for one in _people().list_tokens(store)]
     if as_json:
         print_json(known)
