@@ -26,7 +26,7 @@ from applier.settings import SessionSettings
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, PlannerUnavailable, SettingsError
-from planner.model.planners import ModelPlanner, RecordedPlanner, rendered_prompts
+from planner.model.planners import ModelPlanner, RelayedPlanner, rendered_prompts
 from planner.proposal import PlanRequest, Proposal
 from planner.reading.history import read_history
 from planner.reading.messages import Message, blocks
@@ -92,7 +92,7 @@ class FolderPlanner:
         recorded = self._file("answer").is_file()
         prompts = () if recorded else rendered_prompts(request, answers=answers)
         if len(prompts) <= len(answers):  # recorded, or nothing to ask
-            return RecordedPlanner(answers).propose(request)
+            return RelayedPlanner(answers).propose(request)
         self.folder.mkdir(parents=True, exist_ok=True)
         last = len(prompts)
         files = []

@@ -74,6 +74,7 @@ _DIFFERENT = re.compile(r"\s*(?:[-+](?![-+]) *[^\s\d]|(?:expected|actual|receive
 """``+   "text": "Found"``, ``Expected: 3``; not ``--- a/file``, ``-3``."""
 _PARAGRAPH = re.compile(r"\s*(?:[-*+|>#`]|\d{1,3}[.)])\s?")
 """What a paragraph of a document begins with where no blank line is before it: ``- ``, ``2. ``, ``| `` of a table."""
+_HAS_WORD = re.compile(r"\w")
 _NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
 """Where the new text begins in the arguments of an edit on one line: `` new_string=``."""
 
@@ -210,11 +211,17 @@ def _unmarked(text: str) -> str:
 
 
 def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
-    """True for a blank line, for encoded data, for all but the end of a run that passed, and for what a host always
-    writes but what it demands."""
+    """Return True for a line that no card shows.
+
+    Such are lines without a word (``)``), encoded data, all but the end of a run that passed, and the text that a host
+    always writes but for its demands.
+    """
+    if not line.text.strip():
+        return True
+    if not _HAS_WORD.search(line.text) and line.source != "user" and line.number not in turn.once(_in_conflict):
+        return True
     return (
-        not line.text.strip()
-        or is_encoded(line.text)
+        is_encoded(line.text)
         or line.number in turn.passing_lines
         or (line.number in turn.boilerplate_lines and not _is_demand(line))
     )

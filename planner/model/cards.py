@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from typing import TypeVar
 
 from planner.evidence import TurnEvidence
-from planner.evidence.calls import MOVING
+from planner.evidence.calls import MOVING, Call
 from planner.evidence.changes import edit_sides
 from planner.model.answer import BEST_SCORE, spans
 from planner.model.card_lines import card_text, lines_of_cards
@@ -37,6 +37,8 @@ INDEX_SHARE, INDEX_FLOOR_TOKENS, EARLIER_TOKENS = 0.03, 2_000, 1_000
 """Of the history's tokens, what an index of all turns may take behind a prefix, where it is the part of the question
 that no cache holds; and of it what was chosen behind the last compaction."""
 
+MOST_FLAGS = 16
+"""Number of a call's arguments that are searched for switches."""
 KEPT_MARK = "*"
 """Behind the mark of a line that stands in any case."""
 _PART_MARKS = {"user": "|", "assistant": ":", "call": ">", "result": "|"}
@@ -151,11 +153,16 @@ def _head(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
     if not characters:
         return ""
     shown = request.evidence.shown
-    heads = Counter(
-        f"{call.name} {_clipped(shown(MOVING.sub('', call.subject)), characters // 2)}".strip() for call in turn.calls
-    )
+    subjects = {call.number: _clipped(shown(MOVING.sub("", call.subject)), characters // 2) for call in turn.calls}
+    subjects = {call.number: _clipped(shown(MOVING.sub("", call.subject)), characters // 2) for call in turn.calls}
+    heads = Counter(" ".join(filter(None, (call.name, subjects[call.number], *_flags(call)))) for call in turn.calls)
     head = "; ".join(f"{head} ×{n}" if n > 1 else head for head, n in heads.items())
     return one_line(head or {"assistant": "agent"}.get(turn.turn.kind, turn.turn.kind), characters)
+
+
+def _flags(call: Call) -> Iterator[str]:
+    """Yield the switches that a call turns on, which change what it does: ``replace_all``."""
+    return (name for name, value in islice(call.input.items(), MOST_FLAGS) if value is True)
 
 
 def _clipped(subject: str, most: int) -> str:
@@ -172,9 +179,20 @@ def _hints(turn: TurnEvidence) -> list[str]:
         hints.append("hint: passed")
     if turn.superseded_by:
         hints.append(f"hint: done again at {turn.superseded_by}")
+    if empty := _empty_results(turn):
+        hints.append("empty result" if len(turn.calls) == 1 else f"empty result of call {', '.join(map(str, empty))}")
     if turn.turn.live:
         hints.append("LIVE")
     return hints
+
+
+def _empty_results(turn: TurnEvidence) -> list[int]:
+    """Return which of its calls, counted from 1, returned nothing."""
+    return [
+        place
+        for place, call in enumerate(turn.calls, 1)
+        if call.result_block is not None and not any(line.text.strip() for line in turn.lines_of(call.result_block))
+    ]
 
 
 # Lines of an index.

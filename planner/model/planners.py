@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,6 @@ from planner.rules import RulesPlanner
 __all__ = [
     "ModelPlanner",
     "PromptReader",
-    "RecordedPlanner",
     "RelayedAnswer",
     "RelayedPlanner",
     "RelayedQuestion",
@@ -210,8 +209,8 @@ def _read(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, A
     return {"read_turns": last, "unread_turns": unread}
 
 
-# Somebody else asks, or has asked: a second call puts the same questions and finds their answers. They are read as last
-# ones: what cannot be used is not asked about again here.
+# A host with a login asks, or the answers are recorded: planning raises the questions that have no answer yet, and
+# planning again finds the answers. Each is used as a last answer would be: nothing is asked about it again.
 
 
 @dataclass(frozen=True)
@@ -255,23 +254,23 @@ class Unanswered(BaseException):
 
 @dataclass(frozen=True)
 class RelayedPlanner:
-    """Plans from `answers`; what they leave open it raises as `Unanswered`."""
+    """Plans from `answers` that somebody else got; questions without one it raises as `Unanswered`."""
 
-    answers: Mapping[str, RelayedAnswer]
-    """By the id of the question."""
+    answers: Mapping[str, RelayedAnswer] | Sequence[str]
+    """Answers by the id of their question; or recorded texts, one for each of `rendered_prompts`, in order."""
     model: str = ""
     """The model that cards are for; empty: the default one."""
     agent_model: str = ""
-    """Who answers behind the agent's prefix."""
+    """The model that answers behind the agent's prefix."""
     prefix_tokens: int = 0
-    """Of the agent's transcript as it was sent last: asked behind it first. 0: there is none, cards are asked."""
+    """Size of the agent's transcript as it was sent last: asked behind it first. 0: there is none, cards are asked."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Plan ``request.history``; what the answers leave out the rules rank.
 
         Raises:
             Unanswered: questions have no answer yet.
-            PlannerUnavailable: no answer can be used.
+            PlannerUnavailable: no answer can be used, or there is not one recorded for each question.
         """
         return _asked_proposal(request, load_prompts(), self._behind_prefix, self._by_cards)
 
@@ -295,58 +294,44 @@ class RelayedPlanner:
         self, questions: Sequence[Question], prompts: Prompts, situation: Situation
     ) -> tuple[list[AskedOutcome], str]:
         request, model = situation.request, self.model or DEFAULT_MODEL
-        most = request.settings.max_output_tokens
+        most, recorded = request.settings.max_output_tokens, _recorded(self.answers, len(questions))
 
         def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
             put = [
                 RelayedQuestion("complete", one.text(prompts, notes), one.system(prompts), model, most) for one in some
             ]
+            if recorded is None:
+                answers = self._answers(put)
+            else:
+                answers = [_answer_to(one, next(recorded), request) for one in put]
             return [
                 _outcome(answer, one.scope, request, model, f"planner model {model}: no answer for {one.scope.name}")
-                for one, answer in zip(some, self._answers(put), strict=True)
+                for one, answer in zip(some, answers, strict=True)
             ]
 
         return _outcomes_in_order(questions, ask, situation), model
 
     def _answers(self, questions: Sequence[RelayedQuestion]) -> list[RelayedAnswer]:
-        missing = [question for question in questions if question.id not in self.answers]
+        known = self.answers if isinstance(self.answers, Mapping) else {}
+        missing = [question for question in questions if question.id not in known]
         if missing:
             raise Unanswered(missing)
-        return [self.answers[question.id] for question in questions]
+        return [known[question.id] for question in questions]
 
 
-@dataclass(frozen=True)
-class RecordedPlanner:
-    """Plans from the texts a model answered to `rendered_prompts`, one a question, in order."""
-
-    answers: Sequence[str]
-
-    def propose(self, request: PlanRequest) -> Proposal:
-        """Plan ``request.history`` as the answers say; each is used as a last answer would be.
-
-        Raises:
-            PlannerUnavailable: no answer can be used, or there is not one a question.
-        """
-        return _asked_proposal(request, load_prompts(), lambda *_: ([], ()), self._by_cards)
-
-    def _by_cards(
-        self, questions: Sequence[Question], prompts: Prompts, situation: Situation
-    ) -> tuple[list[AskedOutcome], str]:
-        if len(questions) != len(self.answers):
-            count = f"{len(self.answers)} for {len(questions)} questions"
-            raise PlannerUnavailable(f"recorded answers: {count}: record them again")
-        request, answers = situation.request, iter(self.answers)
-
-        def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
-            return [_recorded(next(answers), one, request, one.tokens(prompts, request.counter, notes)) for one in some]
-
-        return _outcomes_in_order(questions, ask, situation), "recorded"
+def _recorded(answers: Mapping[str, RelayedAnswer] | Sequence[str], questions: int) -> Iterator[str] | None:
+    """Return the recorded texts, one for each question; None for answers by id."""
+    if isinstance(answers, Mapping):
+        return None
+    if len(answers) != questions:
+        raise PlannerUnavailable(f"recorded answers: {len(answers)} for {questions} questions: record them again")
+    return iter(answers)
 
 
-def _recorded(text: str, question: Question, request: PlanRequest, read_tokens: int) -> AskedOutcome:
-    usage = Usage(input_tokens=read_tokens, output_tokens=request.counter.text(text), requests=1)
-    problem = f"recorded answer for {question.scope.name}: cannot be used: record it again"
-    return _outcome(RelayedAnswer(text, usage), question.scope, request, "", problem)
+def _answer_to(question: RelayedQuestion, text: str, request: PlanRequest) -> RelayedAnswer:
+    count = request.counter.text
+    read = count(question.system) + count(question.prompt)
+    return RelayedAnswer(text, Usage(input_tokens=read, output_tokens=count(text), requests=1))
 
 
 def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> AskedOutcome:

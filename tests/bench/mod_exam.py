@@ -27,7 +27,7 @@ from applier.session import Session
 from applier.settings import SessionSettings
 from applier.testing import MessagesServer, Request
 from planner.api import PlannerChoice
-from planner.model.planners import RecordedPlanner
+from planner.model.planners import RelayedPlanner
 from planner.reading.messages import Message, blocks
 from tests.bench.answer_sheets import advance_round
 from tests.mod.client import BUILT_IN, BY_CARDS, SUMMARY, install_mod, opened
@@ -42,7 +42,7 @@ NO_RESPONSE: Message = {"role": "assistant", "content": [{"type": "text", "text"
 
 def library_view(messages: Sequence[Message], answers: Sequence[str]) -> list[Message]:
     """Return the result of `Session.compact` for `messages`, ended as the client ends them."""
-    planner: PlannerChoice = RecordedPlanner(answers) if answers else "rules"
+    planner: PlannerChoice = RelayedPlanner(answers) if answers else "rules"
     settings = SessionSettings(window_tokens=WINDOW_TOKENS)
     with (
         tempfile.TemporaryDirectory() as folder,

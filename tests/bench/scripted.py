@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from planner.brief import Statement, brief_text, fit_brief, read_brief
 from planner.evidence import TurnEvidence
-from planner.model.planners import RecordedPlanner, rendered_prompts
+from planner.model.planners import RelayedPlanner, rendered_prompts
 from planner.model.question import Situation, brief_tokens
 from planner.proposal import PlanRequest, Proposal, written_brief
 from planner.rules import rules_brief
@@ -28,7 +28,7 @@ class ScriptedPlanner:
     def propose(self, request: PlanRequest) -> Proposal:
         """Return the answers as a proposal, with the size of the questions as usage."""
         answers = [_answer(request)] * len(rendered_prompts(request))
-        return RecordedPlanner(answers).propose(request)
+        return RelayedPlanner(answers).propose(request)
 
 
 def _answer(request: PlanRequest) -> str:

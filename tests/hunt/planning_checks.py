@@ -12,7 +12,7 @@ from planner.analysis import analyze
 from planner.api import plan_analysis
 from planner.errors import PlannerUnavailable
 from planner.guards import check_plan
-from planner.model.planners import RecordedPlanner
+from planner.model.planners import RelayedPlanner
 from planner.rules import RulesPlanner
 from tests.hunt.hostile import hostile_answer, hostile_edit
 from tests.hunt.tiny_histories import Drawn
@@ -109,7 +109,7 @@ def planner(name, chance, seed):
         return RulesPlanner()
     if name == "one word":
         return Says(chance.choice((*STRATEGIES, None)), chance.random())
-    return Liar(seed) if name == "liar" else RecordedPlanner([hostile_answer(chance)])
+    return Liar(seed) if name == "liar" else RelayedPlanner([hostile_answer(chance)])
 
 
 def findings_of(plan):

@@ -121,6 +121,27 @@ def test_one_huge_result_leaves_room_for_the_others():
     assert 50 < shown["t3"] < 3_000
 
 
+def test_a_card_shows_switches_and_empty_results():
+    edit = {
+        "file_path": "app/queue.py",
+        "old_string": "import os\n)",
+        "new_string": "import sys\n)",
+        "replace_all": True,
+    }
+    messages = [
+        SAMPLE[0],
+        *call(1, "Edit", edit, "edited"),
+        *call(2, "inbox", {"folder": "Rechnungen"}, "\n"),
+        *call(3, "Bash", {"command": "ls"}, "a.py"),
+        *SAMPLE[1:],
+    ]
+    _, cards = cards_of(messages)
+    headers = [card.header for card in cards]
+    assert "Edit app/queue.py replace_all" in headers[1]
+    assert [at for at, header in enumerate(headers) if "empty result" in header] == [2]
+    assert not [line for line in cards[1].lines if line.text.strip("+- ") == ")"]
+
+
 def test_a_card_hints_at_what_failed_and_what_was_done_again():
     _, cards = cards_of(SAMPLE)
     headers = {card.turns[0].turn.id: card.header for card in cards}

@@ -13,7 +13,7 @@ from planner.api import plan_analysis, plan_compaction
 from planner.brief import read_brief
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
-from planner.model.planners import RecordedPlanner
+from planner.model.planners import RelayedPlanner
 from planner.model.prompts import load_prompts
 from planner.model.question import Situation, plan_questions
 from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
@@ -135,7 +135,7 @@ def test_without_the_bound_every_plan_asks_and_reads_a_share_of_what_is_new():
 
 def first_plan(messages, *entries, brief=BRIEF):
     """A plan of `messages` that a model has read for."""
-    planner = RecordedPlanner([answer(*entries, brief=brief)])
+    planner = RelayedPlanner([answer(*entries, brief=brief)])
     return plan_compaction(messages, "Drain", planner=planner, target_ratio=0.3, now=0.0)
 
 

@@ -12,7 +12,7 @@ from applier.testing import Failure, refuse, say, use
 from planner.api import plan_compaction
 from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
-from planner.model.planners import RecordedPlanner
+from planner.model.planners import RelayedPlanner
 from planner.model.prefix import prefix_question, request_behind_prefix, why_not_prefix
 from planner.model.prompts import load_prompts
 from planner.model.question import Situation, plan_questions
@@ -94,7 +94,7 @@ def test_what_is_sent_extends_what_the_agent_sent(messages, question):
 
 
 def test_the_question_names_every_turn_and_what_was_decided_of_those_behind():
-    planner = RecordedPlanner([answer("t2 summarize 6 1-3", "t3-t4 drop 0", brief=BRIEF)])
+    planner = RelayedPlanner([answer("t2 summarize 6 1-3", "t3-t4 drop 0", brief=BRIEF)])
     first = plan_compaction(SAMPLE[:11], "Drain", planner=planner, target_ratio=0.4)
     request = plan_request(previous=first)
     question = prefix_question(Situation.of(request), load_prompts())

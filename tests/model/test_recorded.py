@@ -11,7 +11,7 @@ from applier import preview
 from applier.eval.methods import FolderPlanner, NotRecorded
 from planner import plan_compaction
 from planner.errors import PlannerUnavailable
-from planner.model.planners import RecordedPlanner, rendered_prompts
+from planner.model.planners import RelayedPlanner, rendered_prompts
 from planner.model.question import BRIEF_FLOOR_TOKENS
 from planner.validity import check_messages
 from tests.example.record import RECORDINGS
@@ -33,7 +33,7 @@ def recorded_for(path):
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.removesuffix(".answer.txt"))
 def test_a_recorded_answer_makes_a_sound_plan(path):
     messages, task, ratio = recorded_for(path)
-    planner = RecordedPlanner([path.read_text("utf-8")])
+    planner = RelayedPlanner([path.read_text("utf-8")])
     request = plan_request(messages, task)
     proposal = planner.propose(request)
     unusable = sum(int(re.search(r"(\d+) of \d+ entries", note)[1]) for note in proposal.provenance.notes)
@@ -86,6 +86,6 @@ def test_the_pieces_of_a_long_history_are_answered_in_order_and_the_last_one_kno
 
 def test_a_recorded_answer_that_does_not_fit_is_refused():
     with pytest.raises(PlannerUnavailable, match="2 for 1 questions: record them again"):
-        RecordedPlanner(["{}", "{}"]).propose(plan_request(SAMPLE))
-    with pytest.raises(PlannerUnavailable, match="recorded answer for t1-t9: cannot be used"):
-        RecordedPlanner(["I would rather not."]).propose(plan_request(SAMPLE))
+        RelayedPlanner(["{}", "{}"]).propose(plan_request(SAMPLE))
+    with pytest.raises(PlannerUnavailable, match="no answer for t1-t9"):
+        RelayedPlanner(["I would rather not."]).propose(plan_request(SAMPLE))
