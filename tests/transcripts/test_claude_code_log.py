@@ -131,7 +131,9 @@ def test_a_compacted_session_is_read_whole_and_a_part_can_be_named():
     log = compacted_log()
     whole = read_transcript(log.text())
     assert spoken(whole)[0] == "first task: parse the file"
-    assert len(whole.messages) == 6
+    assert len(whole.messages) == 5
+    assert "continued from a previous" not in str(whole.messages), "the originals are read in its place"
+    assert any("line 6: summaries of what is read as it was" in warning for warning in whole.warnings)
     assert whole.task == "second task: write the file"
     assert any("line 5: the agent compacted here" in warning for warning in whole.warnings)
     assert spoken(read_transcript(log.text(), part=0))[-1] == "written"
@@ -154,7 +156,7 @@ def test_attachments_are_what_the_model_was_told():
     log.add("attachment", attachment={"type": "queued_command", "prompt": "done", "commandMode": "task-notification"})
     log.add("attachment", attachment={"type": "plan_mode_exit"})
     sent = [{"content": f"<system-reminder>\n{words}\n</system-reminder>"} for words in ("one", "two")]
-    log.add("attachment", attachment={"type": "skill_listing", "content": "- one"}, rendered=sent)
+    log.add("attachment", attachment={"type": "nested_memory", "content": "- one"}, rendered=sent)
     log.assistant("msg_1", text("fine"))
     transcript = read_transcript(log.text())
     assert spoken(transcript)[1:5] == [
@@ -287,3 +289,25 @@ def test_a_log_without_words_is_no_transcript():
     log.assistant("msg_1", text("API Error"), isApiErrorMessage=True)
     with pytest.raises(TranscriptError, match="found none"):
         read_transcript(log.text())
+
+
+def test_a_resumed_session_repeats_nothing_that_the_client_attaches_by_itself():
+    log = ClaudeCodeLog()
+    for kind in ("skill_listing", "agent_listing_delta", "environment", "attribution", "mcp_instructions_delta"):
+        log.add("attachment", attachment={"type": kind, "content": f"listed by {kind}"})
+    log.user("make it fast")
+    log.add("attachment", attachment={"type": "file", "filename": "a.py", "content": {"file": {"content": "x = 1"}}})
+    log.assistant("msg_1", text("fast it is"))
+    log.user("thanks")
+    transcript = read_transcript(log.text())
+    assert "listed by" not in write_transcript(transcript.messages, transcript)
+    assert "x = 1" in write_transcript(transcript.messages, transcript)
+    assert transcript.warnings == ("text, lines 1-5: attachments that the client sends again by itself; left out",)
+
+
+def test_a_summary_without_its_originals_is_read():
+    log = ClaudeCodeLog()
+    log.add("system", None, subtype="compact_boundary", content="Conversation compacted", compactMetadata={})
+    log.user("This session is being continued: the parser is done.", isCompactSummary=True)
+    log.assistant("msg_1", text("going on"))
+    assert "the parser is done" in str(read_transcript(log.text()).messages)

@@ -53,14 +53,22 @@ class _ClaudeCode:
         assembly = Assembly(document)
         lines = _active_branch(list(_lines(document, assembly)), assembly)
         errors = [line.number for line in lines if line.is_api_error]
+        again = [line.number for line in lines if line.is_attached_again]
         empty: list[int] = []
+        views: list[int] = []
+        has_originals = False
         for line in lines:
             if line.is_boundary:
                 assembly.compacted(line.number, _carried(line, lines))
-            elif line.speaks and not line.is_api_error and not _add(assembly, line):
+                has_originals = bool(assembly.pieces)
+            elif line.is_summary and has_originals and part is None:
+                views.append(line.number)
+            elif line.speaks and not line.is_api_error and not line.is_attached_again and not _add(assembly, line):
                 empty.append(line.number)
         assembly.note(errors, "errors of the API, not words of the model; left out")
         assembly.note(empty, "attachments without text; left out")
+        assembly.note(again, "attachments that the client sends again by itself; left out")
+        assembly.note(views, "summaries of what is read as it was; left out")
         log = dict(document.lines)
         return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
 
@@ -99,6 +107,14 @@ CLAUDE_CODE: Client = _ClaudeCode()
 
 def _projects(environment: Mapping[str, str]) -> Path:
     return config_folder(environment) / "projects"
+
+
+_ATTACHED_AGAIN = frozenset(
+    {"skill_listing", "agent_listing_delta", "deferred_tools_delta", "deferred_tools_record", "mcp_instructions_delta"}
+    | {"environment", "session_context", "model", "date", "attribution", "credential_org", "prompt_snapshot"}
+    | {"remote_session_change", "total_tokens_reminder", "output_style"}
+)
+"""Types of attachments that describe tools, skills and surroundings (Claude Code 2.1.33x)."""
 
 
 class _LogMessage(BaseModel):
@@ -147,6 +163,11 @@ class _LogLine(BaseModel):
         if self.type == "system":
             return self.subtype == "local_command" and isinstance(self.content, str)
         return self.type == "attachment" and self.attachment is not None
+
+    @property
+    def is_attached_again(self) -> bool:
+        """True for an attachment that the client adds to each session that it resumes."""
+        return self.attachment is not None and self.attachment.get("type") in _ATTACHED_AGAIN
 
     @property
     def answer(self) -> str | None:
