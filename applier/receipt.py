@@ -28,7 +28,7 @@ from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
 from planner.reading.secrets import redact
 from planner.relevance.ranking import one_line
-from planner.relevance.relevance import WORD_MARK
+from planner.relevance.relevance import is_word
 from planner.rules import decisions_in
 
 __all__ = ["forecast", "in_sight", "receipt", "receipt_of_foreign"]
@@ -304,7 +304,7 @@ def _names(analysis: Analysis) -> Iterator[_Item]:
         for text in turn.lines.texts:
             for name in set(chain.from_iterable(relevance.names[turn_id][text.first : text.stop])):
                 if (
-                    name[0] != WORD_MARK
+                    not is_word(name)
                     and first.setdefault(name, turn_id) != turn_id
                     and text.part in ("assistant", "call")
                 ):

@@ -27,6 +27,7 @@ from planner.errors import SettingsError
 from planner.prices import register_prices
 from planner.reading.families import known_window_tokens
 from planner.settings import TOOL_NAME, CheckedSettings, ModelPrices, PlanSettings, explained, nearest
+from planner.tools import ToolUse
 
 __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 
@@ -61,6 +62,8 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """The model's context window. Not set: that of the request's model where it is known to be smaller."""
     max_output_tokens: int = Field(default=8_192, ge=1)
     """What the agent asks for as ``max_tokens``; kept free, up to the preset's reserve."""
+    tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
+    """What the agent's tools do, by name, as far as their definitions do not declare it."""
     planner: Literal["auto", "model", "rules"] = "auto"
     planner_model: str = ""
     """The model that plans; empty: the planner's own default."""

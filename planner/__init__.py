@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from planner.reading.history import History, Turn, read_history
     from planner.reading.tokens import TokenCounter
     from planner.settings import PlanSettings
+    from planner.tools import ToolUse
 else:
-    _HOMES = ("errors", "settings", "reading.tokens", "reading.history", "plan", "proposal", "guards", "api")
+    _HOMES = ("errors", "settings", "tools", "reading.tokens", "reading.history", "plan", "proposal", "guards", "api")
     """The lightest come first."""
 
     def __getattr__(name: str) -> object:
@@ -61,6 +62,7 @@ __all__ = [
     "StoreError",
     "StoreReplaced",
     "TokenCounter",
+    "ToolUse",
     "TranscriptError",
     "Turn",
     "TurnDecision",

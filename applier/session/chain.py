@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +129,13 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
         return
     if planning.is_under_way or not _is_due(state, is_held=state.is_in_turn and not is_turn_over):
         return
-    history, counter, known = tracker.history, tracker.counter, tracker.known_analysis
+    history, counter, known, uses = tracker.history, tracker.counter, tracker.known_analysis, tracker.uses
     planned = planning.ready.history.turns if planning.ready is not None else 0
     if len(history.turns) - planned >= settings.background_new_turns:
         target = (state.setup.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
         job = planning.copy()
-        planning.worker.start(lambda: job.ask(analyze_history(history, counter, known), target), state.setup.clock())
+        read = partial(analyze_history, history, counter, known, uses)
+        planning.worker.start(lambda: job.ask(read(), target), state.setup.clock())
 
 
 def _is_due(state: State, *, is_held: bool) -> bool:

@@ -29,6 +29,7 @@ from planner.reading.messages import (
     result_text,
 )
 from planner.reading.tokens import TokenCounter
+from planner.tools import ToolUse
 
 __all__ = ["Arrival", "HistoryTracker", "Result"]
 
@@ -92,6 +93,8 @@ class HistoryTracker:
     """What was sent in place of the first messages of the history, and of how many, newest first."""
     _replaced: dict[int, list[object]] = field(default_factory=dict)
     """What was sent in place of single messages."""
+    uses: Mapping[str, ToolUse] = field(default_factory=dict)
+    """Declarations of the agent's tools, by name."""
     known_analysis: Analysis | None = None
     """What was read last, of this history or of a prefix; None before."""
     _history: History | None = None
@@ -112,7 +115,7 @@ class HistoryTracker:
         """What the history holds; of what is known already nothing is read again."""
         history = self.history
         if self.known_analysis is None or self.known_analysis.history is not history:
-            self.known_analysis = analyze_history(history, self.counter, self.known_analysis)
+            self.known_analysis = analyze_history(history, self.counter, self.known_analysis, self.uses)
         return self.known_analysis
 
     def know(self, plan: CompactionPlan | None) -> None:

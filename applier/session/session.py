@@ -42,6 +42,7 @@ from planner.proposal import AgentRequest
 from planner.reading.lines import Part
 from planner.reading.messages import Block, compacted_start, message_digest, plain_message
 from planner.reading.tokens import TokenCounter
+from planner.tools import declared_uses
 from planner.validity.mending import answer_calls
 
 __all__ = ["Session"]
@@ -117,9 +118,11 @@ class Session:
         shared.folder, shared.clock = settings.project, clock
         preset = preset_named(settings.preset if preset is None else preset).tuned(settings)
         log, call = EventLog(self.session_id, clock, hooks, shared), AgentCall(model or settings.plan.target_model)
+        uses = declared_uses(settings.tool_uses, tools or ())
+        tracker = HistoryTracker(TokenCounter.for_model(call.model), uses=uses)
         self._state = State(
             Setup(self.session_id, settings, preset, shared, log, clock, is_shared),
-            Ledger(HistoryTracker(TokenCounter.for_model(call.model)), session_id or "", store_opening=shared.opening),
+            Ledger(tracker, session_id or "", store_opening=shared.opening),
             Pressure(settings, call, preset.expected_growth_tokens),
             Planning(planner, client, settings, clock, log, task),
         )

@@ -210,7 +210,7 @@ class State:
             StoreError: what is stored cannot be read; nothing has changed.
         """
         use, ledger, session_id = self.setup.store.use, self.ledger, self.setup.session_id
-        tracker = HistoryTracker(ledger.tracker.counter)
+        tracker = HistoryTracker(ledger.tracker.counter, uses=ledger.tracker.uses)
         if saved.frame.key:
             tracker, _ = tracker.taken(use(lambda store: store.load_history(saved.frame.key)).messages)
         length, committed = len(tracker), use(saved.frame.committed)

@@ -18,17 +18,20 @@ _WORD = lazy_pattern(rf"[{_UNSPACED}]+|\d+|[^\W\d_{_UNSPACED}]+")
 """A run of characters without blanks, a number, or a run of letters: ``日活``, ``1``, ``refund``."""
 _FIGURE = lazy_pattern(r"(?<![\d.,])\d{2,}(?:[.,:/-]\d+)*|\d(?:[.,:/-]\d+)+")
 """A number of two digits and more, an amount, a date or a time: ``42``, ``1.240,50``, ``2026-03-14``, ``9:30``."""
+_ASCII_WORD = lazy_pattern(r"[a-z]{2,}|\d{2,}")
 _IS_UNSPACED = lazy_pattern(rf"[{_UNSPACED}]")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of `text` in lower case, in order; of scripts without blanks pairs of characters."""
+    """Return the words of two characters and more in lower case, in order; in scripts without blanks, pairs."""
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
     return list(chain.from_iterable(map(_pieces, _WORD.findall(text.casefold()))))
 
 
 def _pieces(run: str) -> list[str]:
-    if len(run) < 2 or not _IS_UNSPACED.match(run):
-        return [run]
+    if not _IS_UNSPACED.match(run):
+        return [run] if len(run) > 1 else []
     return [run[at : at + 2] for at in range(len(run) - 1)]
 
 

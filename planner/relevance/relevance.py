@@ -19,7 +19,7 @@ from planner.evidence.words import words_of
 from planner.reading.lines import Line, Part
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Relevance", "focused", "line_relevance"]
+__all__ = ["Relevance", "focused", "is_word", "line_relevance"]
 
 SUPERSEDED_WEIGHT = 0.5
 """Weight of lines of a superseded turn, compared with those of the turn that superseded it."""
@@ -28,8 +28,6 @@ TASK_WEIGHT, FOCUS_WEIGHT = 0.3, 4.0
 ANSWER_WEIGHT = 2.0
 """Weight of what the agent says without calling a tool, its answers and conclusions, against what it says beside calls.
 """
-WORD_MARK = "\0"
-"""First character of a word among the names of a line: a word is worth less the more lines hold it."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of a token by its sender, whatever it names: people and agents say what matters, results mostly repeat. As
 below only the order of magnitude counts: a third or twice of any changed fifteen exams by a question or two of 240.
@@ -107,7 +105,7 @@ def line_relevance(evidence: Evidence) -> Relevance:
     while seen:  # what is seen of all names takes twice the room of the history: it goes as its weight comes
         name, sighting = seen.popitem()
         weights[name] = _likelihood(name, sighting, characters, len(turns))
-        if name[0] == WORD_MARK:  # what many lines say is no news
+        if is_word(name):  # what many lines say is no news
             weights[name] *= 1 - log1p(sighting.lines) / log1p(lines + 1)
     return Relevance(weights, names, bases, dict(_turn_weights(evidence)))
 
@@ -174,9 +172,13 @@ def _line_names(turn: TurnEvidence, same: dict[str, str]) -> Rows:
 
 
 def _names_of(text: str) -> list[str]:
-    """Return the specifics of a line, and behind `WORD_MARK` its words in any script."""
-    words = dict.fromkeys(words_of(text))
-    return [*specifics_of(text), *(WORD_MARK + word for word in words if len(word) > 1)]
+    """Return the specifics of a line and its words in any script, each once."""
+    return list(dict.fromkeys([*specifics_of(text), *words_of(text)]))
+
+
+def is_word(name: str) -> bool:
+    """Return True for a name that is a plain word: ``refund``, ``频率``; not ``toJson`` or ``4711``."""
+    return name.isalpha() and name == name.casefold()
 
 
 def _with_parts(rows: Mapping[str, Rows]) -> dict[str, Rows]:

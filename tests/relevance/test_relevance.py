@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from planner.analysis import analyze
 from planner.evidence.names import parts_of, specifics_of
-from planner.relevance.relevance import WORD_MARK
+from planner.evidence.words import words_of
 from tests.strategies import histories
 
 PARTS = {"token_store.ts", "token_store", "test_late.py", "v2/refresh", "unheard_of.py"}
@@ -20,14 +20,14 @@ def named_in(analysis):
     """Each line with what its text names and what relevance says that it names."""
     for turn_id, turn in analysis.evidence.turns.items():
         for line, names in zip(turn.lines, analysis.relevance.names[turn_id], strict=True):
-            yield line, [*specifics_of(line.text)], [name for name in names if name[0] != WORD_MARK]
+            yield line, [*specifics_of(line.text), *words_of(line.text)], names
 
 
 @given(histories(max_turns=8), st.lists(st.sampled_from(sorted(PARTS)), max_size=3))
 def test_lines_name_what_their_texts_name_and_the_parts_that_others_name(messages, parts):
     analysis = analyze([*PATHS, *messages, *[{"role": "user", "content": f"Look at {part}."} for part in parts]])
     known = {name for _, own, _ in named_in(analysis) for name in own}
-    assert known == {name for name in analysis.relevance.weights if name[0] != WORD_MARK}
+    assert known == analysis.relevance.weights.keys()
     for _, own, names in named_in(analysis):
         expected = {part for name in own for part in parts_of(name) if part in known}
         assert len(names) == len(set(names))

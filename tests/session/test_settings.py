@@ -15,6 +15,7 @@ from planner.errors import SettingsError
 from planner.plan import Usage
 from planner.prices import cache_prices, dollars
 from planner.settings import ModelPrices
+from planner.tools import ToolUse
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +132,7 @@ TRIED_OF_PLANS = {"target_ratio": 0.2, "window_tokens": 90_000, "min_savings_tok
 """All that a repository may say, with a value each."""
 STRANGE = {
     "planner": "model",
+    "tool_uses": {"create_refund": {"effect": "reads"}},
     "planner_model": "openai/gpt-5-mini",
     "max_failures": 1_000_000,
     "rest_seconds": 0.0,
@@ -257,3 +259,12 @@ def test_settings_that_are_handed_in_are_not_mixed_with_the_environments(monkeyp
     changed = settings.changed(window_tokens=50_000)
     assert (changed.window_tokens, changed.max_failures, changed.rest_seconds) == (50_000, 1, 300)
     assert changed.model_fields_set == {"max_failures", "window_tokens"}
+
+
+def test_a_session_plans_with_what_is_declared_of_its_tools(tmp_path):
+    declared = {"crm_customer": ToolUse(effect="reads")}
+    hinted = [{"name": "list_rows", "input_schema": {}, "annotations": {"readOnlyHint": True}}]
+    with Session("x", settings=SessionSettings(tool_uses=declared), tools=hinted, store=tmp_path / "s.db") as session:
+        session.compact([{"role": "user", "content": "Go on. " * 9}, {"role": "assistant", "content": "Done. " * 999}])
+        assert session.plan is not None
+        assert session.plan.tool_uses == {**declared, "list_rows": ToolUse(effect="reads")}
