@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 MOST_ANSWER_CHARACTERS = 400_000
-"""What is behind is not read: twelve times what the longest answer allowed takes."""
+"""Length up to which an answer is read: twelve times the longest one allowed."""
 MOST_PROBLEMS = 12
-"""So many are said at once: a model mends the kind, not each one."""
+"""Most problems reported at once; a model corrects the kind, not each one."""
 REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
 BEST_SCORE: Final = 9
 DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2, "drop": 0}
@@ -68,17 +68,17 @@ class PlanAnswer(BaseModel):
     @field_validator("brief", "turns", "facts", mode="before")
     @classmethod
     def _lines(cls, value: object) -> list[str]:
-        """A text is its lines; what is no text is left out, and a lone surrogate, which cannot be sent, is ``?``."""
+        """Return a text's lines; other values are left out, and an unsendable lone surrogate becomes ``?``."""
         texts = (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str))
         return [line for text in texts for line in text.encode("utf-8", "replace").decode().splitlines()]
 
 
 _OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"")
-"""Where an answer begins: ``{ "brief"``, within another object, too; not ``{these}``."""
+"""Beginning of an answer: ``{ "brief"``, also within another object; not ``{these}``."""
 
 
 def answer_in(text: str) -> PlanAnswer:
-    """The answer in `text`, among words or cut off, of several the last; an empty one if there is nothing of one."""
+    """Return the last answer in `text`, among words or cut off; an empty one if there is none."""
     text = text[:MOST_ANSWER_CHARACTERS]
     start = max((match.start() for match in _OPENS.finditer(text)), default=text.find("{"))
     fields = json_in(text[start:]) if start >= 0 else None
@@ -86,7 +86,7 @@ def answer_in(text: str) -> PlanAnswer:
 
 
 def json_in(text: str) -> object:
-    """The JSON that `text` begins with, whatever stands behind it; of what ends in the middle all that was finished."""
+    """Return the JSON at the start of `text`; of truncated JSON the finished part."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text)[0]
     except json.JSONDecodeError as error:
@@ -105,7 +105,7 @@ def json_in(text: str) -> object:
 
 @dataclass(frozen=True)
 class TurnEntry:
-    """What an answer says of one or more runs of turns."""
+    """Entry of an answer about one or more runs of turns."""
 
     runs: tuple[Range, ...]
     strategy: Strategy
@@ -119,7 +119,7 @@ class TurnEntry:
 
     @property
     def alone(self) -> bool:
-        """True if it speaks of a single turn."""
+        """True if it is about a single turn."""
         return len(self.runs) == 1 and self.runs[0][0] == self.runs[0][1]
 
 
@@ -130,7 +130,7 @@ class FactEntry:
     type: FactType
     turn: int
     lines: tuple[Range, ...]
-    """Where the user's words of a constraint stand."""
+    """Lines of the user's words for a constraint."""
     text: str
 
 
@@ -142,7 +142,7 @@ _LINES = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
 
 
 def read_entry(form: str) -> TurnEntry | None:
-    """The entry in `form`, its parts behind the strategy in any order but the score; None if it has not the form."""
+    """Return the entry in `form`, its parts after the strategy in any order but the score; None for another form."""
     words, text = _words(form)
     strategy = next((word for word in words if word in DEFAULT_SCORES), None)
     if strategy is None:
@@ -159,19 +159,19 @@ def read_entry(form: str) -> TurnEntry | None:
 
 
 def _words(form: str) -> tuple[list[Any], str]:
-    """The words before the first ``|``, commas between them or not, and what stands behind it."""
+    """Return the words before the first ``|``, with or without commas, and the text after it."""
     head, _, behind = form.partition("|")
     return head.lower().replace("–", "-").replace(",", " ").split(), behind.strip()
 
 
 def _ranges(form: re.Pattern[str], words: Iterable[str]) -> tuple[Range, ...]:
-    """The ranges among `words`."""
+    """Return the ranges among `words`."""
     matches = [match for word in words if (match := form.fullmatch(word))]
     return tuple((int(m[1]), int(m[2] or m[1])) for m in matches)
 
 
 def read_fact(form: str) -> FactEntry | None:
-    """The fact in `form`, or None if it has not the form of one."""
+    """Return the fact in `form`, or None for another form."""
     words, text = _words(form)
     turn = _TURNS.fullmatch(words[1]) if len(words) > 1 else None
     lines = _ranges(_LINES, words[2:])
@@ -185,12 +185,12 @@ def read_fact(form: str) -> FactEntry | None:
 
 @dataclass(frozen=True)
 class Scope:
-    """What one answer may speak of: some turns, in order, their lines, and what stands in them."""
+    """Turns that one answer may be about, in order, with their lines and names."""
 
     turns: Sequence[TurnEvidence]
-    """Those it is asked about."""
+    """Turns of the question."""
     earlier: Sequence[TurnEvidence] = ()
-    """Those that an earlier plan decided: it may name them, too."""
+    """Turns that an earlier plan decided; the answer may name them, too."""
 
     @lazy_property
     def by_number(self) -> dict[int, TurnEvidence]:
@@ -203,17 +203,17 @@ class Scope:
         return spans(turn.turn.number for turn in self.turns)
 
     def covered(self, run: Range) -> Iterator[int]:
-        """The turns of `run`, whichever way round it is, that may be decided: the live tail stays whatever is said."""
+        """Yield the turns of `run`, in either direction, that may be decided: the live tail always stays."""
         low, high = min(run), max(run)
         return (number for number, turn in self.by_number.items() if low <= number <= high and not turn.turn.live)
 
     def words(self, number: int, lines: Sequence[Range]) -> str:
-        """The exact text of `lines` of turn `number`."""
+        """Return the exact text of `lines` of turn `number`."""
         whole = self.by_number[number].lines
         return "\n".join(join_lines(whole[first - 1 : last]) for first, last in lines)
 
     def invented(self, text: str, number: int) -> list[str]:
-        """Specifics of `text` that turn `number` does not hold."""
+        """Return the specifics of `text` that turn `number` lacks."""
         return invented(text, self.by_number[number].names)
 
 
@@ -224,10 +224,10 @@ def spans(numbers: Iterable[int]) -> str:
 
 @dataclass
 class Reading:
-    """What of an answer can be used, and what cannot."""
+    """Usable parts of an answer, and its problems."""
 
     brief: tuple[str, ...]
-    """Its lines as they were written."""
+    """Lines of the brief as they were written."""
     asked: frozenset[int]
     """Numbers of the turns that were asked about."""
     turns: dict[str, TurnProposal] = field(default_factory=dict)
@@ -238,11 +238,11 @@ class Reading:
 
     @property
     def is_usable(self) -> bool:
-        """True if it says something: a brief, whatever the entries beside it, or entries of which half hold."""
+        """True if it has a brief, or if half of its entries are valid."""
         return bool(self.brief) or (bool(self.turns) and 2 * self.wrong_entries <= self.entries)
 
     def notes(self, scope: Scope, *, cut_off: bool = False) -> tuple[str, ...]:
-        """What a reviewer should know of an answer that was used in part; empty if all of it could be used."""
+        """Return notes for a reviewer about unused parts; empty if everything was used."""
         parts = ["the answer was cut off"] if cut_off else []
         if self.wrong_entries:
             parts.append(f"{self.wrong_entries} of {self.entries} entries could not be used as they were")
@@ -250,7 +250,7 @@ class Reading:
         return (f"{scope.name}: {'; '.join(parts)}",) if parts else ()
 
     def count(self, form: str, problems: Sequence[str]) -> None:
-        """One entry more, and what is wrong with it."""
+        """Count one entry, and its problems."""
         self.entries += 1
         self.wrong_entries += bool(problems)
         short = form if len(form) <= 70 else form[:69] + "…"
@@ -258,7 +258,7 @@ class Reading:
 
 
 def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
-    """What `answer` says of the turns of `scope`; `now` stamps the facts, in seconds since the epoch."""
+    """Read `answer` about the turns of `scope`; `now` stamps the facts, in seconds since the epoch."""
     brief = tuple(line for line in answer.brief if line.strip())
     reading = Reading(brief, frozenset(turn.turn.number for turn in scope.turns))
     entries: list[TurnEntry] = []
@@ -284,7 +284,7 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
 
 
 def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
-    """What can be used of `entry` for a turn: lines that it has, a gist that names what it holds; of a run neither."""
+    """Return the usable part of `entry` for a turn: existing lines, and a gist with known names; for a run neither."""
     strategy: Strategy | None = entry.strategy
     text = entry.text
     lines: tuple[Range, ...] = ()

@@ -46,7 +46,7 @@ MEND_LEAST_SECONDS = 5.0
 """With less time left statements are not asked about again; the guards strike what does not hold."""
 
 THREAD_NAME = "planner model"
-"""Of the threads that ask: what instructor logs there of a failed call is an outcome here, and no error."""
+"""Name of the asking threads; instructor's log of a failed call there is an outcome here, and no error."""
 _SENT_AGAIN = frozenset({408, 409, 429})
 """Statuses that pass, as those from 500 on: the ones that the SDKs of Anthropic and OpenAI send again after."""
 LONGEST_PAUSE_SECONDS = 8.0
@@ -56,20 +56,20 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 def left_seconds(deadline: float) -> float:
-    """What is left until `deadline`, by the clock that never goes back; never below zero."""
+    """Return the seconds until `deadline`, by the monotonic clock; never below zero."""
     return max(0.0, deadline - time.monotonic())
 
 
 @dataclass(frozen=True)
 class AskedOutcome:
-    """What came of one question: a reading, or the error that stands in its place."""
+    """Result of one question: a reading, or the error in its place."""
 
     reading: Reading | None
     usage: Usage
     model: str = ""
-    """As the provider named it; empty if it never answered."""
+    """Model as the provider named it; empty without an answer."""
     notes: tuple[str, ...] = ()
-    """What a reviewer should know: that an answer was used in part, or why there is none."""
+    """Notes for a reviewer: partly used answers, or the reason for none."""
     error: PlannerUnavailable | None = None
 
 
@@ -77,10 +77,10 @@ class Asking(ABC):
     """One question that can be asked once, with what it costs."""
 
     def __init__(self, request: PlanRequest, scope: Scope, model: str, secrets: Sequence[str], meter: Meter) -> None:
-        """Nothing was asked yet."""
+        """Prepare without asking."""
         self.request, self.scope, self.model, self.secrets, self.meter = request, scope, model, secrets, meter
         self.label = scope.name
-        """What was asked, as notes say it."""
+        """Name of the question in notes."""
         self.last: Any = None
         """The newest response."""
 
@@ -101,19 +101,19 @@ class Asking(ABC):
         self.meter.answered(response_usage(response))
 
     def answer(self) -> PlanAnswer:
-        """What stands of the last answer, though it was cut off or is not quite of the form asked for."""
+        """Last answer so far, even if it was cut off or has another form."""
         return answer_in("" if is_refusal(self.last) else response_text(self.last))
 
     def used(self, reading: Reading, *, cut_off: bool = False) -> AskedOutcome:
-        """What came of it where the answer can be used."""
+        """Return the outcome of a usable answer."""
         return AskedOutcome(reading, self.meter.usage, self._answered_by, reading.notes(self.scope, cut_off=cut_off))
 
     def failed(self, error: PlannerUnavailable) -> AskedOutcome:
-        """What came of it where it cannot."""
+        """Return the outcome of a failure."""
         return AskedOutcome(None, self.meter.usage, self._answered_by, (f"{self.label}: {error}",), error)
 
     def unavailable(self, failure: BaseException) -> PlannerUnavailable:
-        """`failure` as ours."""
+        """Return `failure` as our own error."""
         declined = is_refusal(self.last)
         return unavailable(failure, self.model, self.secrets, self.meter.usage, declined=declined)
 
@@ -123,7 +123,7 @@ class Asking(ABC):
 
 
 def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
-    """The outcome of each, side by side, `MOST_PARALLEL` at once; those not done in time are given up."""
+    """Return each outcome, asked side by side, `MOST_PARALLEL` at once; unfinished ones are given up."""
     outcomes: dict[int, AskedOutcome] = {}
     waiting, lock = count(), Lock()
 
@@ -156,7 +156,7 @@ class Mended(BaseModel):
 
 
 class PlannerConversation(Asking):
-    """One question by cards with all that is said about it."""
+    """Question by cards with all its requests."""
 
     def __init__(
         self,
@@ -168,13 +168,13 @@ class PlannerConversation(Asking):
         deadline: float,
         spare_tokens: float,
     ) -> None:
-        """Nothing was asked yet. `spare_tokens` may be read beside the first asking; `notes` as in `Question.text`."""
+        """Prepare without asking; `spare_tokens` may be read after the first request; `notes` as in `Question.text`."""
         self.endpoint, self.prompts, self.deadline = endpoint, prompts, deadline
         self.system, self.prompt = question.system(prompts), question.text(prompts, notes)
         most = question.tokens(prompts, request.counter, notes) + spare_tokens
         super().__init__(request, question.scope, endpoint.model, endpoint.secrets, Meter(self._cost, most))
         self.left: dict[bool, int] = {}
-        """How many requests more there may be: True for those sent again, False for those about an answer."""
+        """Number of further requests: True for repeated ones, False for those about an answer."""
 
     def ask(self) -> AskedOutcome:
         """Ask until the answer can be used, at least in part."""
@@ -195,7 +195,7 @@ class PlannerConversation(Asking):
         return self.request.counter.text(text)
 
     def _mended(self, brief: Sequence[str]) -> tuple[str, ...]:
-        """The brief with what it names wrongly written again by the model, asked once, about those lines alone."""
+        """Return the brief after asking the model once to correct the lines with wrong names."""
         evidence = self.request.evidence
         statements = read_brief("\n".join(brief))
         doubts = {at: problem for at, one in enumerate(statements) if (problem := _doubt(one.line, evidence))}
@@ -216,7 +216,8 @@ class PlannerConversation(Asking):
         return tuple(brief_text(statements).splitlines())
 
     def create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
-        """The answer as a `shape`: by one request, and others while they fail in passing, or answers are no `shape`."""
+        """Return the answer as a `shape`, with further requests while they fail in passing or answers have another
+        shape."""
         import tenacity
         from instructor.core import Hooks
 
@@ -241,13 +242,13 @@ class PlannerConversation(Asking):
         return answer
 
     def _cost(self, body: Mapping[str, Any]) -> Usage:
-        """What a request with that body reads, as the first one was reckoned: the system prompt, and what is said."""
+        """Return the estimated usage of a request with that body."""
         spoken = [message.get("content") for message in body.get("messages", ()) if message.get("role") != "system"]
         said = sum(self._count(text) for text in spoken if isinstance(text, str))
         return Usage(input_tokens=self._count(self.system) + (said or self._count(self.prompt)), requests=1)
 
     def _worth_another(self, error: BaseException) -> bool:
-        """True if the request may go well when it is sent again, or if `error` is about what the model answered."""
+        """Return True if the request may succeed when repeated, or if `error` is about the model's answer."""
         passing = _is_passing(error)
         self.left[passing] -= 1
         if self.left[passing] < 0:
@@ -261,10 +262,10 @@ class PlannerConversation(Asking):
 
 
 def _usable_answer(scope: Scope) -> type[PlanAnswer]:
-    """`PlanAnswer` that is valid only if it can be used for `scope`, at least in part.
+    """Return a `PlanAnswer` that is valid only if it can be used for `scope`, at least in part.
 
-    The scope is held by the class and not passed as instructor's ``context``, which would also be used to
-    render the messages as Jinja templates: a history with ``{{`` in it must reach the model as it is.
+    The class holds the scope; instructor's ``context`` would also render the messages as Jinja templates: a history
+    with ``{{`` in it must reach the model unchanged.
     """
 
     class Checked(PlanAnswer):
@@ -280,13 +281,13 @@ def _usable_answer(scope: Scope) -> type[PlanAnswer]:
 
 
 def _doubt(line: str, evidence: Evidence) -> str:
-    """What a statement names that no turn holds, in words; empty if it holds."""
+    """Return the unknown names of a statement, in words; empty if there are none."""
     _, findings = check_brief(line, evidence)
     return next((finding.problem for finding in findings if finding.code == "invented_in_brief"), "")
 
 
 def _is_passing(failure: BaseException) -> bool:
-    """True for what may go well when it is sent again: overload, a limit of rate, a connection that broke."""
+    """Return True for a failure that may pass: overload, a rate limit, a broken connection."""
     status = getattr(failure, "status_code", None)
     if isinstance(status, int):
         return status in _SENT_AGAIN or status >= 500
@@ -294,7 +295,7 @@ def _is_passing(failure: BaseException) -> bool:
 
 
 def _pause_before(attempts: tenacity.RetryCallState) -> float:
-    """Seconds to wait before the next attempt: what the provider asks for, else longer each time."""
+    """Return the seconds before the next attempt: those the provider asks for, else longer each time."""
     failure = attempts.outcome.exception() if attempts.outcome is not None else None
     if failure is None or not _is_passing(failure):
         return 0.0

@@ -1,7 +1,7 @@
-"""Which lines stand on the cards, under one budget for all turns; the model may point at any other.
+"""Chooses the lines on the cards, under one budget for all turns; the model may point at any other.
 
-By kinds, the foremost first: what must be seen, then what says most of what it stands for, then whatever later turns
-are likely to need. Within a kind the newest turns come first.
+Lines compete by kind: first those that must be seen, then the best summary of their text, then those that later turns
+probably need. Within a kind the newest turns come first.
 """
 
 from __future__ import annotations
@@ -28,44 +28,45 @@ __all__ = ["card_text", "lines_of_cards"]
 NUMBER_TOKENS = 2.5
 """Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
 COMMAND_LINES = 12
-"""Of a call with long arguments so many lines are shown."""
+"""Most lines of a call with long arguments."""
 SENTENCE_WORDS = 5
-"""A line of a report with fewer words says nothing by itself."""
+"""Fewest words of a line of a report with meaning of its own."""
 AGAIN = 0.6
-"""What a name counts each further time, against the time before."""
+"""Weight of a name each further time, relative to the time before."""
 ECHO_CHARACTERS = 240
-"""A shorter result of an edit that was made says nothing but that."""
+"""Length below which the result of a successful edit only confirms it."""
 REPEAT_CHARACTERS = 24
-"""A longer line, not the user's, that stands on another card already is not shown again."""
+"""Length above which a line of another card, not the user's, is not repeated."""
 LATEST_TURNS = 16
-"""So many of the newest turns are shown nearly whole: planners missed what the live work stands on most of all."""
+"""Newest turns that are shown nearly whole: planners missed the basis of the live work most of all."""
 TASKS_SHARE = 0.1
-"""Of the budget, what the newest list of tasks may take."""
+"""Share of the budget for the newest list of tasks."""
 DOCUMENTS_SHARE = 0.3
-"""Of the budget, what the documents that the session wrote may take: of a design's decisions and figures the cards
-showed ten lines of three hundred, and each question about the rest was lost."""
+"""Share of the budget for documents that the session wrote: of a design's decisions and figures the cards showed ten
+lines of three hundred, and each question about the rest was lost."""
 MOST_DIFFERENT = 6
-"""Of a test that failed so many lines show how what came differs from what was expected."""
+"""Most lines of a failed test with the difference between actual and expected."""
 LAST_TURNS = 4
-"""And so many of them before what the agent said: they decide what is next."""
+"""Number of the last of them that come before the agent's words, since they decide the next step."""
 LONG_OUTPUT_LINES = 40
-"""Of what a command printed at most so many lines, from both ends: a build's noise had taken the room of the edits."""
+"""Most lines of a command's output, from both ends: a build's output had taken the room of the edits."""
 LONG_READING_LINES, LONG_EXCERPT_LINES = 40, 120
 """A longer file that was read, whole or in part, is shown by what matters of it."""
 LIVE_LINES = 16
-"""Of a turn that stays whole in any case so many lines tell what it is about."""
+"""Lines that describe a turn that stays whole anyway."""
 
 _NUMBERED = re.compile(r"\A\s*(\d{1,9})([→:\t]| \|)")
 _NUMBERED_ANYWHERE = re.compile(r"\A\s*(\d{1,9})([→:])")
-"""What a viewer puts before a line: ``  12→``, ``12: ``, and of a file ``12<tab>``, ``12 | ``, which elsewhere are a
-column of data: ``4711<tab>user_0``."""
+"""Number of a viewer in front of a line: ``  12→``, ``12: ``, and of a file ``12<tab>``, ``12 | ``, which elsewhere are
+a column of data: ``4711<tab>user_0``."""
 LEAST_NUMBERED = 3
-"""So many lines that count on are numbered, not one that begins with a number."""
+"""Fewest lines with consecutive numbers that count as numbered."""
 _KEYS = re.compile(r"\bdescription=.*|\b\w++=")
 _BETWEEN = re.compile(r"[;,]|\b\w+=")
-"""What stands between the words of a call in a header: ``TaskUpdate taskId=5, status=done; Read a.py``."""
+"""Separator of a call's words in a header: ``TaskUpdate taskId=5, status=done; Read a.py``."""
 _TELLS = re.compile(r"(?![\"']|import\b|from\b|use\b|#include)(?=.*\w{3})")
-"""``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which say nothing of what was changed."""
+"""Line with content: ``count = 3``; not ``}``, and not ``import os`` or ``"log/slog"``, which do not describe a
+change."""
 _LOUD = re.compile(r"\b(?:MUST|NEVER|ALWAYS|CRITICAL|ONLY|DO NOT|[Dd]o NOT)\b")
 """A rule in capitals: ``findings MUST be stored``; not ``you must know``."""
 _DOCUMENT = re.compile(r"\.(?:mdx?|markdown|rst|adoc|txt|org)$", re.IGNORECASE)
@@ -76,19 +77,20 @@ _PARAGRAPH = re.compile(r"\s*(?:[-*+|>#`]|\d{1,3}[.)])\s?")
 """What a paragraph of a document begins with where no blank line is before it: ``- ``, ``2. ``, ``| `` of a table."""
 _HAS_WORD = re.compile(r"\w")
 _NEW_TEXT = re.compile(r" new_(?:string|str|source)=")
-"""Where the new text begins in the arguments of an edit on one line: `` new_string=``."""
+"""Beginning of the new text in the arguments of an edit on one line: `` new_string=``."""
 
 
 def card_text(turn: TurnEvidence, line: Line, evidence: Evidence) -> str:
-    """`line` of `turn` as a card shows it: without the number of a viewer, for cards number lines themselves, and
-    without the root of paths and without colours."""
+    """Return `line` of `turn` as a card shows it: without a viewer's number (cards number lines themselves), the root
+    of paths, and colours."""
     text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
     call = turn.once(argument_lines).get(line.number) if line.part == "call" else None
     return evidence.shown(without_escapes(text) if call is None else call_line(call, text, evidence.root))
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
-    """Where the text begins of each line that a viewer numbered: most that begin with a number count on."""
+    """Return the start of the text in each line that a viewer numbered; most lines beginning with a number must be
+    consecutive."""
     starts: dict[int, int] = {}
     for call in turn.calls:
         form = _NUMBERED if call.kind in ("read", "write") and (call.path or call.commands) else _NUMBERED_ANYWHERE
@@ -105,7 +107,7 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
 
 
 def _in_conflict(turn: TurnEvidence) -> frozenset[int]:
-    """The lines of merge conflicts, both sides and their marks."""
+    """Return the lines of merge conflicts, both sides and their marks."""
     inside, numbers = False, set()
     for line in turn.lines.of_part("result"):
         text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
@@ -118,7 +120,8 @@ def _in_conflict(turn: TurnEvidence) -> frozenset[int]:
 def lines_of_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], headers: Mapping[str, str], most_raw_tokens: int
 ) -> Mapping[str, Sequence[Line]]:
-    """The lines to show of `turns` below their `headers`, by turn id, in order; together at most `most_raw_tokens`."""
+    """Return the lines to show of `turns` below their `headers`, by turn id, in order; together at most
+    `most_raw_tokens`."""
     choice = _Choice(request, headers)
     standing = list(_standing_tasks(turns))
     for turn, line in standing:
@@ -144,33 +147,33 @@ def lines_of_cards(
 
 
 class _Choice:
-    """What has been chosen so far, and what it cost in raw tokens."""
+    """Chosen lines so far, and their cost in raw tokens."""
 
     def __init__(self, request: PlanRequest, headers: Mapping[str, str]) -> None:
         self.request, self.headers = request, headers
         self.done: set[tuple[str, int | None]] = set()
-        """Turns and blocks of which nothing more is shown."""
+        """Turns and blocks of which no more is shown."""
         self.spent = 0.0
         self._most_a_turn = request.settings.piece_tokens / request.counter.scale / 2  # of one piece
         self._spent_by_turn: dict[str, float] = defaultdict(float)
         self._shown: set[tuple[str, int]] = set()
         self._texts: set[object] = set()
-        """Of the lines that are shown somewhere, alone, with their part and with their turn."""
+        """Texts of shown lines, alone, with their part and with their turn."""
 
     def shows(self, turn: TurnEvidence, line: Line) -> bool:
-        """True if `line` stands on its card."""
+        """Return True if `line` is on its card."""
         return (turn.turn.id, line.number) in self._shown
 
     def text(self, turn: TurnEvidence, line: Line) -> str:
-        """What a card shows of `line`."""
+        """Return the text of `line` on a card."""
         return card_text(turn, line, self.request.evidence)
 
     def cost(self, turn: TurnEvidence, line: Line) -> float:
-        """What showing `line` takes."""
+        """Return the cost of showing `line`."""
         return self.request.counter.raw(self.text(turn, line)) + NUMBER_TOKENS
 
     def take(self, turn: TurnEvidence, line: Line, limit: float) -> bool:
-        """Show `line` if it fits and says something that no card does; True if it is shown now, and was not before."""
+        """Show `line` if it fits and is new on the cards; return True if it is added."""
         if self.spent >= limit or self.shows(turn, line) or _is_hidden(turn, line) or self._repeats(turn, line):
             return False
         cost, turn_id = self.cost(turn, line), turn.turn.id
@@ -184,9 +187,9 @@ class _Choice:
         return True
 
     def _repeats(self, turn: TurnEvidence, line: Line) -> bool:
-        """True for a line that says what its header or another card shows: one of a result whatever another says, any
-        other what one of its own part says, for that something was planned does not say that it was done; of the user's
-        what one of the same message says."""
+        """Return True for a line that repeats its header or another card. A result's line may repeat any; another line
+        only one of its own part, since a plan does not show that something was done; the user's line only one of the
+        same message."""
         if line.number in turn.obligations or line.number in turn.once(_in_conflict):
             return False
         text = _unmarked(self.text(turn, line))
@@ -206,7 +209,7 @@ def _words(text: str) -> set[str]:
 
 
 def _unmarked(text: str) -> str:
-    """`text` without what a diff puts before it: it shows again what an edit put in."""
+    """Return `text` without a diff's mark, for comparison with the text of an edit."""
     return text.strip().lstrip("+-").strip()
 
 
@@ -228,12 +231,12 @@ def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
 
 
 def _is_demand(line: Line) -> bool:
-    """True for a rule in what a host expanded: the rest of it says how, not what."""
+    """Return True for a rule in text that a host expanded; the rest of it is instructions."""
     return line.part == "user" and _LOUD.search(line.text) is not None
 
 
 def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidence, Line]]:
-    """The newest list of tasks: it says what is left."""
+    """Yield the newest list of tasks, which shows the open ones."""
     for turn in reversed(turns):
         for call, outcome in turn.ended_calls:
             if written_tasks(call) is not None and outcome.status != "failed":
@@ -242,8 +245,8 @@ def _standing_tasks(turns: Sequence[TurnEvidence]) -> Iterator[tuple[TurnEvidenc
 
 
 def _documents(turns: Sequence[TurnEvidence]) -> list[tuple[TurnEvidence, Line]]:
-    """The lines of the documents that the session wrote whole, the newest text of each: the first lines of all of them,
-    then the second ones, and so on."""
+    """Return the lines of the newest text of documents that the session wrote whole: the first lines of all, then the
+    second ones, and so on."""
     written: set[str] = set()
     ranked: list[tuple[int, TurnEvidence, Line]] = []
     for turn in reversed(turns):
@@ -257,7 +260,7 @@ def _documents(turns: Sequence[TurnEvidence]) -> list[tuple[TurnEvidence, Line]]
 
 
 def _texts_written(turn: TurnEvidence, call: Call) -> Mapping[str, Sequence[Line]]:
-    """The files that a call makes or writes anew, and the lines of their text."""
+    """Return the files that a call writes whole, and the lines of their text."""
     lines = turn.lines_of(call.block)
     sides = _sides(call, lines)
     if WHOLE_TEXT & call.input.keys():
@@ -273,15 +276,15 @@ def _texts_written(turn: TurnEvidence, call: Call) -> Mapping[str, Sequence[Line
 
 
 def _sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
-    """The old and the new lines of an edit, of a patch too, which marks them itself."""
+    """Return the old and the new lines of an edit, also of a patch, which marks them itself."""
     if not call.path and any(PATCHED.match(line.text) for line in lines):
         return {line.number: line.text[0] for line in lines if line.text[:1] in ("+", "-")}
     return edit_sides(call, lines)
 
 
 def _telling_first(lines: Sequence[Line]) -> Iterator[Line]:
-    """The headings of a document, then of each section the paragraph with the most names and figures a line, then of
-    each the second one, and so on."""
+    """Yield the headings of a document, then from each section the paragraph with the most names and figures a line,
+    then the second one, and so on."""
     sections: list[list[list[Line]]] = [[]]
     last = 0
     for line in lines:
@@ -304,8 +307,7 @@ def _telling(paragraph: Sequence[Line]) -> float:
 
 
 def _of_no_more_use(turn: TurnEvidence) -> Iterator[int | None]:
-    """The blocks of lists of tasks, of which the newest alone stands, and of results that only say that a file was
-    written."""
+    """Yield the blocks of all lists of tasks but the newest, and of results that only confirm a written file."""
     for call, outcome in turn.ended_calls:
         if is_list := written_tasks(call) is not None:
             yield call.block
@@ -321,15 +323,15 @@ def _kept(turn: TurnEvidence) -> Iterable[Line]:
 
 
 def _agent(turn: TurnEvidence) -> Iterable[Line]:
-    """What the agent said, and its questions to the user with their options and answers."""
+    """Return the agent's words, and its questions to the user with their options and answers."""
     dialogs = {block for call in turn.calls if call.kind == "ask" for block in (call.block, call.result_block)}
     return (line for line in turn.lines if line.part == "assistant" or line.block in dialogs)
 
 
 def _latest(turn: TurnEvidence) -> Sequence[Line]:
-    """What there is to show of a turn, from both ends inwards; of an edit the new text first, of conflicts both sides.
+    """Return the lines of a turn, from both ends inwards; of an edit the new text first, of conflicts both sides.
 
-    Not of long files that were read whole: of those what they define and what is used says more.
+    Long files that were read whole are left out: their definitions and used lines are better.
     """
     rest = [line for line in turn.lines if line.part != "result" and not _is_hidden(turn, line)]
     for call, result in _telling_results(turn):
@@ -345,8 +347,8 @@ def _latest(turn: TurnEvidence) -> Sequence[Line]:
 
 
 def _outcomes(turn: TurnEvidence) -> Iterator[Line]:
-    """What the host demands, how calls ended, of an edit that was made what it put in foremost, what a host's own text
-    begins with, and what another agent found: sentences, no headings."""
+    """Yield the host's demands, the ends of calls, the new text of successful edits first, the beginning of a host's
+    own text, and another agent's findings: sentences, no headings."""
     yield from _kept(turn)
     yield from filter(_is_demand, turn.lines.of_part("user"))
     for call, outcome in turn.ended_calls:
@@ -371,8 +373,8 @@ def _changes(turn: TurnEvidence) -> Iterator[Line]:
 
 
 def _arguments(turn: TurnEvidence, call: Call) -> Sequence[Line]:
-    """Of an edit what it put in, definitions foremost, where, and of one that failed all it looked for; of others the
-    beginning of long arguments. Lists of tasks have been shown: only one stands."""
+    """Return the new text of an edit, definitions first, with its place, and of a failed one all of the searched text;
+    of other calls the beginning of long arguments. Lists of tasks were shown before."""
     lines = turn.lines_of(call.block)
     if call.kind != "write":
         return [] if written_tasks(call) is not None else lines[:COMMAND_LINES]
@@ -388,31 +390,31 @@ def _arguments(turn: TurnEvidence, call: Call) -> Sequence[Line]:
 
 
 def _telling_results(turn: TurnEvidence) -> Iterator[tuple[Call, Sequence[Line]]]:
-    """What calls gave back; of an edit that was made it says nothing."""
+    """Yield the results of calls, except of successful edits."""
     for call, outcome in turn.ended_calls:
         if call.kind != "write" or outcome.status == "failed":
             yield call, [line for line in turn.lines_of(call.result_block) if line.text.strip()]
 
 
 def _from_ends(lines: Sequence[Line]) -> list[Line]:
-    """First, last, second, last but one, …"""
+    """Return the first, the last, the second, the last but one, and so on."""
     half = (len(lines) + 1) // 2
     return list(chain.from_iterable(zip(lines[:half], reversed(lines), strict=False)))[: len(lines)]
 
 
 class _Kind(NamedTuple):
-    """Lines of one kind, and how they share the budget: one wall of text cannot hide all behind it."""
+    """Lines of one kind, and their share of the budget, so that no wall of text hides the rest."""
 
     lines: Callable[[TurnEvidence], Iterable[Line]]
     share: float
-    """How much of the budget may be spent when the kind is through."""
+    """Share of the budget that may be spent when the kind is done."""
     own_share: float = 1.0
-    """How much of it the kind may take by itself."""
+    """Share that the kind itself may take."""
     in_rounds: bool = True
     """One line a turn in each round, so that no turn is left without its outcome for another's length; else all lines
     of a turn before those of the next."""
     most_turns: int = 1_000_000
-    """Of the newest."""
+    """Most turns, the newest."""
 
 
 _KINDS = (
@@ -433,7 +435,7 @@ _KINDS = (
 
 
 class _Candidate(NamedTuple):
-    """A line that competes for space by what it names and by what it is worth besides."""
+    """Line that competes for space by its names and its other worth."""
 
     turn: TurnEvidence
     line: Line
@@ -443,8 +445,8 @@ class _Candidate(NamedTuple):
 
 
 def _take_best(choice: _Choice, candidates: Iterable[_Candidate], limit: float) -> None:
-    """The best of `candidates` that fit, each judged again when it is its turn: greedy, by worth a token; a name that
-    stands on cards already counts less each time."""
+    """Take the best of `candidates` that fit, each evaluated again at its turn: greedy, by worth a token; a name on the
+    cards counts less each time."""
     weights = choice.request.relevance.weights
     shown: dict[str, int] = defaultdict(int)
 
@@ -465,7 +467,7 @@ def _take_best(choice: _Choice, candidates: Iterable[_Candidate], limit: float) 
 
 
 def _candidates(choice: _Choice, turns: Sequence[TurnEvidence]) -> Iterator[_Candidate]:
-    """All lines that are not shown: by what they name, and by what is said in them."""
+    """Yield all lines that are not shown, with their names and words."""
     relevance = choice.request.relevance
     for turn in turns:
         turn_id = turn.turn.id

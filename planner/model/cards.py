@@ -28,19 +28,19 @@ __all__ = ["Card", "history_index", "turn_cards", "turn_heads", "turn_index"]
 HEADERS_SHARE = 0.4
 """The most of the budget that may go to headers."""
 HEAD_CHARACTERS = (240, 60, 0)
-"""How long a turn's head may be: the first length at which all headers fit."""
+"""Longest heads of turns: the first length at which all headers fit is used."""
 TURN_HEAD_CHARACTERS = 100
 """And of a turn that is named for orientation."""
 INDEX_CHARACTERS, CHOSEN_CHARACTERS = (100, 60, 30, 12), (80, 40, 0)
 """And in an index, the longest first: of all turns, and of those that were chosen before."""
 INDEX_SHARE, INDEX_FLOOR_TOKENS, EARLIER_TOKENS = 0.03, 2_000, 1_000
-"""Of the history's tokens, what an index of all turns may take behind a prefix, where it is the part of the question
-that no cache holds; and of it what was chosen behind the last compaction."""
+"""Share of the history's tokens for an index of all turns after a prefix, where it is the uncached part of the
+question; its least size; and its part for choices after the last compaction."""
 
 MOST_FLAGS = 16
 """Number of a call's arguments that are searched for switches."""
 KEPT_MARK = "*"
-"""Behind the mark of a line that stands in any case."""
+"""Mark of a line that stays anyway."""
 _PART_MARKS = {"user": "|", "assistant": ":", "call": ">", "result": "|"}
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Card:
-    """One turn as the planner model sees it, or a run of small turns behind one header."""
+    """Turn as the planner model sees it, or a run of small turns under one header."""
 
     turns: Sequence[TurnEvidence]
     header: str
@@ -61,8 +61,8 @@ class Card:
 def turn_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], budget_tokens: int, *, mark_kept: bool = True
 ) -> tuple[Card, ...]:
-    """A card for every one of `turns`, in order, together within `budget_tokens`; the same every time. With `mark_kept`
-    lines that stand in any case are marked."""
+    """Return a card for every one of `turns`, in order, together within `budget_tokens`; always the same. With
+    `mark_kept`, lines that stay anyway are marked."""
     counter = request.counter
     budget = int(budget_tokens / counter.scale)
 
@@ -83,7 +83,7 @@ def turn_cards(
 
 
 def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
-    """The first of `choices`, of which each is smaller than the one before, that fits; the last if none does."""
+    """Return the first of `choices` that fits, each smaller than the one before, else the last."""
     for choice in choices:
         if fits(choice):
             break
@@ -105,7 +105,7 @@ def _card(
 
 
 def _marks(turn: TurnEvidence) -> Mapping[int, str]:
-    """What kind of line each is; the prompt explains the marks."""
+    """Return the kind of each line; the prompt explains the marks."""
     marks = {line.number: ":" if line.source == "planner" else _PART_MARKS[line.part] for line in turn.lines}
     for place, call in enumerate(turn.calls, 1):
         marks |= edit_sides(call, turn.lines_of(call.block))
@@ -121,15 +121,15 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
 def _header_choices(
     request: PlanRequest, turns: Sequence[TurnEvidence]
 ) -> Iterator[Mapping[str, Sequence[TurnEvidence]]]:
-    """Headers of all turns, with the turns behind each: with shorter heads, then with small neighbours on one card,
-    twice as many each time."""
+    """Yield headers of all turns with the turns under each: first with shorter heads, then with small neighbours on one
+    card, twice as many each time."""
     runs = (2**doubled for doubled in range(1, 1 + len(turns).bit_length()))
     for characters, most in chain(((characters, 1) for characters in HEAD_CHARACTERS), ((0, run) for run in runs)):
         yield {_header(request, group, characters): group for group in _groups(turns, most)}
 
 
 def _groups(turns: Sequence[TurnEvidence], most: int) -> Iterator[Sequence[TurnEvidence]]:
-    """Runs of at most `most` neighbours; a turn that must be seen stands alone."""
+    """Yield runs of at most `most` neighbours; a turn that must be seen is alone."""
     placed = groupby(enumerate(turns), lambda one: (_must_be_seen(one[1]), one[1].turn.number - one[0]))
     for (alone, _), run in placed:
         members, size = [turn for _, turn in run], 1 if alone else most
@@ -149,7 +149,7 @@ def _header(request: PlanRequest, group: Sequence[TurnEvidence], characters: int
 
 
 def _head(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """The turn's calls with their subjects, the same call once; or who speaks; on one line of `characters`."""
+    """Return the turn's distinct calls with their subjects, or its sender; on one line of `characters`."""
     if not characters:
         return ""
     shown = request.evidence.shown
@@ -166,7 +166,7 @@ def _flags(call: Call) -> Iterator[str]:
 
 
 def _clipped(subject: str, most: int) -> str:
-    """`subject` within `most` characters: of a path its end says most, of anything else its beginning."""
+    """Return `subject` within `most` characters: the end of a path, the beginning of anything else."""
     if len(subject) > most and "/" in subject and " " not in subject:
         return f"…{subject[1 - most :]}"
     return one_line(subject, most)
@@ -199,7 +199,7 @@ def _empty_results(turn: TurnEvidence) -> list[int]:
 
 
 def _index_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """A turn by its size and what it calls, or how it begins: by this the model knows it again."""
+    """Return a turn's size and calls, or its first words, by which the model recognises it."""
     head = _head(request, turn, characters)
     if not turn.calls and turn.lines:
         head = one_line(f"{head}: {(turn.user_lines or turn.lines)[0].text}", characters)
@@ -207,14 +207,14 @@ def _index_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> st
 
 
 def turn_heads(request: PlanRequest, turns: Iterable[TurnEvidence]) -> str:
-    """A line for each of `turns`."""
+    """Return a line for each of `turns`."""
     return "\n".join(_index_line(request, turn, TURN_HEAD_CHARACTERS) for turn in turns)
 
 
 def turn_index(request: PlanRequest, earlier: CompactionPlan, most_tokens: int) -> str:
-    """What planners chose of the turns they have read: a line each where words of them stand, else one for a run.
+    """Return the choices of planners in turns they have read: a line for each with text, else one for a run.
 
-    Turns that none has named are left out. Heads get shorter until all lines fit `most_tokens`.
+    Turns that no planner named are left out. Heads get shorter until all lines fit `most_tokens`.
     """
     read, _ = read_and_new(request, earlier)
     named = frozenset(earlier.provenance.named) & earlier.decisions.keys()
@@ -240,7 +240,7 @@ def _chosen_lines(
 
 
 def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
-    """A line for each turn, what was decided of those behind the last compaction, as long as there is room for."""
+    """Return a line for each turn, and the decisions after the last compaction, while there is room."""
     read, new = read_and_new(request, earlier)
     before = []
     if earlier is not None:
@@ -252,6 +252,6 @@ def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
 
 
 def _staying(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Its line, and whether it stays in any case, whole or in part."""
+    """Return the turn's line, and whether it stays anyway, whole or in part."""
     stays = " · LIVE" if turn.turn.live else " · kept" if turn.obligations else ""
     return _index_line(request, turn, characters) + stays

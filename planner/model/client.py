@@ -1,9 +1,9 @@
-"""How the planner model is reached, and what a response or an error of any provider says.
+"""Opens the connection to the planner model, and reads responses and errors of any provider.
 
-Whatever the caller gives (a client, a provider string, nothing) ends as one instructor ``create``; for Claude one
-that forces no tool and prefills nothing. What requests cost is metered: what the provider told of an answer; without
-an answer, what was sent, for a provider may bill input that it has read. Sends nothing itself, and never repeats a key.
-anthropic and instructor are loaded only when a client is opened.
+A client, a provider string or nothing ends as one instructor ``create``; for Claude one that forces no tool and
+prefills nothing. Requests are metered: by the provider's usage, or without an answer by the size that was sent, for a
+provider may bill input that it has read. Sends nothing itself, and never repeats a key. anthropic and instructor are
+loaded only when a client is opened.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ DEFAULT_MODEL = "claude-haiku-5-5"
 and pointing at lines needs reading more than reasoning."""
 
 CONNECT_SECONDS, CONNECT_SHARE = 5.0, 0.25
-"""What a connection may take: as long as anthropic's SDK allows for by itself, and of a short time a part that leaves
-room for trying again."""
+"""Time for a connection: anthropic's own limit, and for short deadlines a share that leaves room for another try."""
 
 _KEY_VARIABLES = (
     "ANTHROPIC_API_KEY",
@@ -61,7 +60,7 @@ _KEY_VARIABLES = (
 
 
 _OF_A_REQUEST = ("accept", "anthropic-version", "connection", "content-", "host", "user-agent", "x-stainless-")
-"""How headers begin that say what a request is, and not who asks."""
+"""Prefixes of headers that describe a request, and not its sender."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +73,19 @@ class Endpoint:
     """Empty: the one the caller's instructor client was made for."""
     speaks_anthropic: bool
     request: Mapping[str, Any]
-    """What every request carries besides."""
+    """Further fields of every request."""
     takes_timeout: bool
     retries: int = 0
-    """How often a request that failed in passing is sent again; what the caller's own instructor client sends again
-    by itself is counted when it has failed."""
+    """Number of repetitions of a request that failed in passing; those by the caller's own instructor client are
+    counted after it failed."""
     secrets: tuple[str, ...] = ()
-    """What must never stand in an error text."""
+    """Secrets that no error text may contain."""
 
     def body(
         self, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, seconds: float
     ) -> Mapping[str, Any]:
-        """What is sent; to Claude with the system prompt where a cache can hold it, and the schema it is held to."""
+        """Return the body of a request; for Claude with the system prompt where a cache can hold it, and with the
+        schema."""
         asked = {"role": "user", "content": prompt}
         if not self.speaks_anthropic:
             within = {"timeout": max(0.001, seconds)} if self.takes_timeout else {}
@@ -105,18 +105,18 @@ class Endpoint:
 
 
 def has_credentials(model: str | None = None) -> bool:
-    """True if the environment holds what `model` needs; of providers other than Anthropic it is assumed."""
+    """Return True if the environment has the key for `model`; assumed for providers other than Anthropic."""
     return _names_other(model) or any(os.environ.get(name) for name in _KEY_VARIABLES)
 
 
 def _names_other(model: str | None) -> bool:
-    """True for ``openai/gpt-5-mini``; not for ``anthropic/claude-opus-5-5``."""
+    """Return True for ``openai/gpt-5-mini``; not for ``anthropic/claude-opus-5-5``."""
     return model is not None and names_provider(model) and not model.startswith("anthropic/")
 
 
 @contextmanager
 def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
-    """The endpoint for what the caller gave; a client that is made here is closed again.
+    """Open the endpoint for the caller's client or model; a client that is made here is closed again.
 
     Raises:
         SettingsError: `client` is no client, or an asynchronous one of another provider.
@@ -132,7 +132,8 @@ def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
 
 @contextmanager
 def open_client(client: Any) -> Iterator[Any]:
-    """`client`; of an account, of what is asynchronous or closed, and for None one that is made here, and closed."""
+    """Yield `client`; for an account, an asynchronous or closed client, and for None one that is made here, and
+    closed."""
     account = client if isinstance(client, Account) else _account_of(client)
     if client is not None and account is None:
         yield client
@@ -142,7 +143,7 @@ def open_client(client: Any) -> Iterator[Any]:
 
 
 def _account_of(client: Any) -> Account | None:
-    """The account of a client that a thread of ours cannot use: it is asynchronous, or closed."""
+    """Return the account of a client that our thread cannot use: it is asynchronous, or closed."""
     import anthropic
 
     if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
@@ -185,7 +186,7 @@ def _own_client() -> Any:
 
 
 def _account_client(account: Account) -> Any:
-    """A client that shows `account`, nothing that the environment holds for other hosts, and is not led elsewhere."""
+    """Return a client with `account`, without the environment's keys for other hosts, and without redirects."""
     import anthropic
 
     def show(request: Any) -> None:
@@ -228,7 +229,7 @@ def _client_endpoint(client: Any, model: str | None) -> Endpoint:
 
 
 def _instructor_endpoint(client: Any, model: str) -> Endpoint:
-    """The caller's instructor client as it is; without `model` it asks the one it was made for."""
+    """Return the endpoint of the caller's instructor client; without `model` it asks the one it was made for."""
     import instructor
 
     speaks_anthropic = client.provider is instructor.Provider.ANTHROPIC
@@ -238,9 +239,9 @@ def _instructor_endpoint(client: Any, model: str) -> Endpoint:
 
 
 def for_planning(client: Any) -> Any:
-    """`client` that sends once, and without middleware that is for agents only: a session's would wait for itself.
+    """Return `client` without retries and without middleware for agents: a session's would wait for itself.
 
-    One whose calls somebody has replaced (a tracer, say) stays as it is, for a copy would not call the replacement.
+    A client whose calls somebody replaced (a tracer, say) stays, for a copy would not call the replacement.
     """
     every = getattr(client, "middleware", None)
     if every is None:
@@ -252,7 +253,7 @@ def for_planning(client: Any) -> Any:
 
 
 def _check_key(client: Any) -> None:
-    """A key that cannot stand in a header is refused before libraries put it into an error text."""
+    """Refuse a key that cannot be in a header, before libraries put it into an error text."""
     if any(re.search(r"[^\x21-\x7e]", key) for key in keys_of(client)):
         raise PlannerUnavailable(
             "planner model: the API key holds a space, a line break or a letter that no key has: copy it again"
@@ -260,20 +261,20 @@ def _check_key(client: Any) -> None:
 
 
 def is_same_account(client: Any, other: Any) -> bool:
-    """True if both send to the same place with the same key."""
+    """Return True if both send to the same place with the same key."""
     ours, theirs = (getattr(one, "client", one) for one in (client, other))  # instructor's hold one
     names = ("base_url", "headers", "api_key", "auth_token", "credentials")
     return all(getattr(ours, name, None) == getattr(theirs, name, None) for name in names)
 
 
 def keys_of(client: Any) -> tuple[str, ...]:
-    """The keys `client` sends, for taking them out of what is said."""
+    """Return the keys that `client` sends, for removing them from texts."""
     keys = (getattr(client, name, None) for name in ("api_key", "auth_token"))
     return tuple(key for key in keys if isinstance(key, str) and key)
 
 
 _KEY = re.compile(r"\b(?:sk|pk|key)-[\w-]{6,}")
-"""What keys look like: ``sk-ant-api03-…``; not ``task-force``."""
+"""Form of a key: ``sk-ant-api03-…``; not ``task-force``."""
 _CURES = {
     401: "the API key was refused (401): set ANTHROPIC_API_KEY to a valid key",
     403: "the API key may not use it (403): use another key or model",
@@ -285,7 +286,7 @@ _CURES = {
 
 
 def response_text(response: Any) -> str:
-    """What a response says: Anthropic's text blocks, or the first choice of others."""
+    """Return the text of a response: Anthropic's text blocks, or the first choice of others."""
     content = getattr(response, "content", None)
     if isinstance(content, list):
         return "".join(str(getattr(block, "text", "")) for block in content)
@@ -296,7 +297,7 @@ def response_text(response: Any) -> str:
 
 
 def is_refusal(response: Any) -> bool:
-    """True if the model declined: asking again would only be declined again."""
+    """Return True if the model declined; it would decline again."""
     choice = (getattr(response, "choices", None) or [None])[0]
     return (
         getattr(response, "stop_reason", None) == "refusal"
@@ -306,7 +307,7 @@ def is_refusal(response: Any) -> bool:
 
 
 def response_usage(response: Any) -> Usage:
-    """Tokens as the provider counted them, for one request."""
+    """Return the tokens of one request as the provider counted them."""
     used = getattr(response, "usage", None)
 
     def count(*names: str) -> int:
@@ -322,14 +323,14 @@ def response_usage(response: Any) -> Usage:
 
 
 def retries_of(error: BaseException) -> int:
-    """How often the SDKs of Anthropic and OpenAI had sent again of their own accord what failed with `error`."""
+    """Return how often the SDKs of Anthropic and OpenAI had already repeated a request that failed with `error`."""
     headers = getattr(vars(_root(error)).get("request"), "headers", {})  # httpx's own `request` may raise
     count = str(headers.get("x-stainless-retry-count", 0))
     return int(count) if count.isdecimal() else 0
 
 
 def sdk_timeout(seconds: float) -> Any:
-    """A timeout for anthropic's SDK that is over early while there is no connection: then nothing was sent."""
+    """Return a timeout for anthropic's SDK that ends early without a connection: then nothing was sent."""
     import anthropic
 
     seconds = max(0.001, seconds)
@@ -339,7 +340,7 @@ def sdk_timeout(seconds: float) -> Any:
 def unavailable(
     error: BaseException, model: str, secrets: Iterable[str], usage: Usage, *, declined: bool = False
 ) -> PlannerUnavailable:
-    """`error`, from instructor or a provider's SDK, as ours; `usage` is what was spent until then."""
+    """Return `error`, from instructor or a provider's SDK, as ours, with the `usage` so far."""
     what = "declined to answer (refusal): try another model" if declined else _what(_root(error))
     for secret in secrets:
         what = what.replace(secret, "(key)")
@@ -348,7 +349,7 @@ def unavailable(
 
 
 def _root(error: BaseException) -> BaseException:
-    """Below instructor's wrapping: the error of the SDK."""
+    """Return the SDK's error inside instructor's wrapping."""
     while type(error).__name__ == "InstructorRetryException" and error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -374,14 +375,14 @@ def _what(cause: BaseException) -> str:
 
 
 def _problem(error: BaseException) -> str:
-    """What was wrong with the last answer: of a list of problems the first."""
+    """Return the problem of the last answer, the first one of a list."""
     listed = error.errors(include_url=False) if isinstance(error, ValidationError) else ()
     text = listed[0]["msg"].removeprefix("Value error, - ") if listed else str(error)
     return one_line(text.split("\n")[0], 160)
 
 
 def _message(error: BaseException) -> str:
-    """The provider's own message, one line of it."""
+    """Return one line of the provider's own message."""
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else None
@@ -397,42 +398,42 @@ _NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "Uns
 
 
 class Meter:
-    """What the requests of one question cost, one after the other; may be read from another thread."""
+    """Cost of the requests of one question, one after the other; another thread may read it."""
 
     def __init__(self, cost: Callable[[Mapping[str, Any]], Usage], most_tokens: float) -> None:
-        """`cost` estimates what a request with that body costs; all of them may read `most_tokens`."""
+        """Begin with nothing sent; `cost` estimates a request by its body, and all may read `most_tokens`."""
         self._cost, self._most_tokens = cost, most_tokens
         self._known: tuple[Usage, Mapping[str, Any] | None] = Usage(), None
-        """What was spent, and the body of the request under way: set together, so that none counts twice."""
+        """Usage so far, and the body of the running request: set together, so that nothing counts twice."""
         self._last: Mapping[str, Any] = {}
 
     @property
     def usage(self) -> Usage:
-        """What was spent until now; what is under way counts as read."""
+        """Usage until now; a running request counts as read."""
         spent, under_way = self._known
         return spent if under_way is None else spent + self._cost(under_way)
 
     def may_read(self, tokens: int) -> bool:
-        """True if so much more may be read."""
+        """Return True if `tokens` more may be read."""
         return self.usage.read_tokens + tokens <= self._most_tokens
 
     def may_repeat(self) -> bool:
-        """True if the last request may be sent again."""
+        """Return True if the last request may be repeated."""
         return self.may_read(self._cost(self._last).read_tokens)
 
     def sent(self, body: Mapping[str, Any]) -> None:
-        """A request goes out."""
+        """Note a request that is sent."""
         self._last = body
         self._known = self._known[0], body
 
     def answered(self, usage: Usage) -> None:
-        """It was answered; not every provider tells what it has read."""
+        """Note its answer; not every provider reports the tokens it read."""
         if not usage.read_tokens:
             usage = self._cost(self._last).model_copy(update={"output_tokens": usage.output_tokens})
         self._known = self._known[0] + usage, None
 
     def failed(self, failure: BaseException) -> None:
-        """It was not answered, sent as often as the SDK says; once that is known, it is not counted again."""
+        """Charge a failed request once for each retry of the SDK."""
         spent, body = self._known
         if body is not None and _may_be_read(failure):
             spent = sum([self._cost(body)] * (1 + retries_of(failure)), spent)
@@ -440,7 +441,7 @@ class Meter:
 
 
 def _may_be_read(failure: BaseException) -> bool:
-    """True unless it is known that nothing was sent, or that the provider did not answer."""
+    """Return False if nothing was sent, or the provider did not answer."""
     error: BaseException | None = failure
     while error is not None:
         status = getattr(error, "status_code", None)

@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 CARDS_TOKENS = 24_000
-"""What is shown of a conversation at most: one call, whatever its length."""
+"""Most tokens of a conversation in its one question."""
 ANSWER_TOKENS = 3_000
 REVIEW_TOKENS, CANDIDATE_TOKENS, LINE_TOKENS = 12_000, 150, 100
-"""What an answer about candidates takes at most, and what one takes in the question, and a line of the answer."""
+"""Most tokens of an answer about candidates; of one candidate in the question; of one line of the answer."""
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -53,7 +53,7 @@ class WrittenLesson(BaseModel):
 
 
 class _Answer(BaseModel):
-    """What the conversation teaches."""
+    """Lessons of the conversation."""
 
     lessons: list[WrittenLesson]
 
@@ -67,7 +67,7 @@ class ReviewedLine(BaseModel):
 
 
 class _Review(BaseModel):
-    """What stays of the candidates."""
+    """Remaining candidates."""
 
     lines: list[ReviewedLine]
 
@@ -82,7 +82,7 @@ class LessonsModel:
 
     @property
     def name(self) -> str:
-        """The model and its prompts: another one reads anew."""
+        """Model and its prompts; another one reads again."""
         return f"{self.endpoint.model} {self.prompts.hash[7:15]}"
 
     def price(self, usage: Usage) -> float:
@@ -90,11 +90,11 @@ class LessonsModel:
         return dollars_at_most(self.endpoint.model, usage)
 
     def estimated_cost(self, tokens: int) -> float:
-        """The dollars that asking about a conversation of so many tokens costs at most."""
+        """Return the most dollars for asking about a conversation of this size."""
         return self.price(self._usage("learn_system", min(tokens, CARDS_TOKENS), ANSWER_TOKENS))
 
     def estimated_review_cost(self, candidates: int) -> float:
-        """The dollars that asking about so many candidates at once costs at most."""
+        """Return the most dollars for asking about this number of candidates at once."""
         answer = min(REVIEW_TOKENS, candidates * LINE_TOKENS)
         return self.price(self._usage("review_system", candidates * CANDIDATE_TOKENS, answer))
 
@@ -103,19 +103,19 @@ class LessonsModel:
         return Usage(input_tokens=tokens + own, output_tokens=answer, requests=1)
 
     def ask(self, analysis: Analysis) -> tuple[list[WrittenLesson], Usage]:
-        """What the model, asked once, notes of a conversation, and what that used.
+        """Return the lessons of the model's one answer about a conversation, and the usage.
 
         Raises:
-            PlannerUnavailable: it gave no answer that can be read; it carries what was spent.
+            PlannerUnavailable: it gave no readable answer; it carries the usage.
         """
         answer, usage = self._answer(_Answer, lessons_question(analysis, self.settings), analysis, ANSWER_TOKENS)
         return answer.lessons, usage
 
     def review(self, candidates: str) -> tuple[list[ReviewedLine], Usage]:
-        """What the model, asked once, leaves of candidates, and what that used.
+        """Return the candidates that the model keeps in its one answer, and the usage.
 
         Raises:
-            PlannerUnavailable: it gave no answer that can be read; it carries what was spent.
+            PlannerUnavailable: it gave no readable answer; it carries the usage.
         """
         answer, usage = self._answer(_Review, review_question(candidates), analyze([]), REVIEW_TOKENS)
         return answer.lines, usage
@@ -133,7 +133,7 @@ class LessonsModel:
 
 
 def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
-    """What is asked about a conversation."""
+    """Return the question about a conversation."""
     turns = list(analysis.evidence.turns.values())
     cards = "\n".join(
         card.text for card in turn_cards(_request(analysis, settings), turns, CARDS_TOKENS, mark_kept=False)
@@ -142,7 +142,7 @@ def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
 
 
 def review_question(candidates: str) -> Question:
-    """What is asked about all candidates."""
+    """Return the question about all candidates."""
     return Question(Scope((), ()), {"candidates": safe_text(candidates), "brief": ""}, "review", entries=False)
 
 

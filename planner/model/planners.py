@@ -1,4 +1,4 @@
-"""The planners that a model answers: it is asked now, somebody else asks it, or what it would be asked is told.
+"""The planners that a model answers: asked directly, relayed by somebody else, or only rendered as prompts.
 
 Cards in, a short answer out, one `Proposal` for selection and guards.
 """
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 PREFIX_SHARE = 0.6
-"""Of the time, what the question behind the agent's prefix may take: the rest is for the cards, should it fail."""
+"""Share of the time for the question behind the agent's prefix; the rest is for cards if it fails."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ModelPlanner:
     model: str | None = None
     """A Claude model, ``provider/model`` for others by instructor's strings, or None: `DEFAULT_MODEL`."""
     prompts_dir: str | Path | None = None
-    """A folder whose prompts take the place of the packaged ones."""
+    """Folder of prompts that replace the packaged ones."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Plan ``request.history``; what the model leaves out or gets wrong the rules rank.
@@ -68,7 +68,7 @@ class ModelPlanner:
     def _behind_prefix(
         self, deadline: float, situation: Situation, prompts: Prompts
     ) -> tuple[list[AskedOutcome], tuple[str, ...]]:
-        """What the agent's own model says behind its cached prefix, if it was asked; else why not."""
+        """Return the outcome of asking the agent's own model behind its cached prefix, or the reason for not asking."""
         request, agent = situation.request, situation.request.agent_request
         if agent is None:
             return [], ()
@@ -112,8 +112,7 @@ def _asked_proposal(
     behind_prefix: Callable[[Situation, Prompts], tuple[list[AskedOutcome], tuple[str, ...]]],
     by_cards: Callable[[Sequence[Question], Prompts, Situation], tuple[list[AskedOutcome], str]],
 ) -> Proposal:
-    """What a model says that is asked `behind_prefix`, which is answered or says why it is not asked; where that brings
-    nothing, `by_cards`, which says which model was asked. What it leaves out the rules rank.
+    """Return the proposal of a model asked `behind_prefix`, or else `by_cards`; the rules rank turns it leaves out.
 
     Raises:
         PlannerUnavailable: no answer can be used.
@@ -134,10 +133,10 @@ def _asked_proposal(
 def _outcomes_in_order(
     questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[AskedOutcome]], situation: Situation
 ) -> list[AskedOutcome]:
-    """The outcomes of `questions`: all but the last side by side, then the last with the briefs of the others.
+    """Return the outcomes of `questions`: all but the last side by side, then the last with the briefs of the others.
 
-    So one brief is written by the model that sees the newest turns; a call of its own that merges would write the
-    newest part twice.
+    The model that sees the newest turns writes the one brief; a separate merging call would write the newest part
+    twice.
     """
     if len(questions) == 1:
         return ask(questions, "")
@@ -146,14 +145,14 @@ def _outcomes_in_order(
 
 
 def _notes(outcomes: Sequence[AskedOutcome], questions: int, situation: Situation) -> str:
-    """What the last of so many questions holds of the briefs of the others."""
+    """Return the briefs of the other questions for the last of them."""
     counter = situation.request.counter
     notes, _ = fit_brief(_brief_of(outcomes), counter, notes_tokens(situation, questions) / counter.scale)
     return notes
 
 
 def _brief_of(outcomes: Sequence[AskedOutcome]) -> str:
-    """All statements of the briefs of `outcomes`, under one set of headings."""
+    """Return all statements of the briefs of `outcomes`, under one set of headings."""
     lines = [line for outcome in outcomes if outcome.reading is not None for line in ("STATE", *outcome.reading.brief)]
     return brief_text(read_brief("\n".join(lines)))
 
@@ -167,10 +166,10 @@ def _merged(
     before: Sequence[AskedOutcome] = (),
     notes: tuple[str, ...] = (),
 ) -> Proposal:
-    """`outcomes`, in the order of the history, over what is known without them; `model` as it was asked for.
+    """Return the proposal of `outcomes`, in the order of the history, over earlier decisions.
 
-    Without any it is the rules' plan. What was asked `before` them was not answered, and paid; `notes` say what was
-    not asked, and why.
+    Without outcomes it is the rules' plan. `before` are paid questions without an answer; `notes` explain questions
+    that were not asked.
     """
     every = (*before, *outcomes)
     usage = sum((outcome.usage for outcome in every), Usage())
@@ -201,7 +200,7 @@ def _merged(
 
 
 def _read(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
-    """How far planners have read the history after `outcomes`, and the turns before that they have not."""
+    """Return how far planners have read the history after `outcomes`, and the unread turns before that."""
     read, _ = read_and_new(request, earlier_plan(request))
     known = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
     last = min(max(known), len(request.evidence.turns) - 1)
@@ -215,16 +214,16 @@ def _read(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, A
 
 @dataclass(frozen=True)
 class RelayedQuestion:
-    """What somebody with a login is to ask."""
+    """Question for somebody with a login to ask."""
 
     via: Literal["fork", "complete"]
-    """Behind the agent's own transcript, by its own model; or by itself."""
+    """Way to ask: behind the agent's own transcript, by its own model, or on its own."""
     prompt: str
     system: str = ""
     model: str = ""
     """Empty: the agent's."""
     max_tokens: int = 0
-    """Of the answer; 0: whoever asks decides."""
+    """Output limit of the answer; 0 leaves it to the asker."""
 
     @property
     def id(self) -> str:
@@ -235,7 +234,7 @@ class RelayedQuestion:
 
 @dataclass(frozen=True)
 class RelayedAnswer:
-    """What came back."""
+    """Answer to a relayed question."""
 
     text: str = ""
     usage: Usage = field(default_factory=Usage)
@@ -247,7 +246,7 @@ class Unanswered(BaseException):
     """Questions that must be asked first. No failure: whoever plans by rules when a planner fails lets it pass."""
 
     def __init__(self, questions: Sequence[RelayedQuestion]) -> None:
-        """These are to be asked, and then the same planned again."""
+        """Ask these questions first, then plan again."""
         super().__init__(f"{len(questions)} questions")
         self.questions = tuple(questions)
 
@@ -275,7 +274,7 @@ class RelayedPlanner:
         return _asked_proposal(request, load_prompts(), self._behind_prefix, self._by_cards)
 
     def _behind_prefix(self, situation: Situation, prompts: Prompts) -> tuple[list[AskedOutcome], tuple[str, ...]]:
-        """What came of asking behind the agent's prefix, if that is to be done; else why not."""
+        """Return the outcome of asking behind the agent's prefix, or the reason for not asking."""
         request = situation.request
         if not self.prefix_tokens:
             return [], ()
@@ -335,7 +334,7 @@ def _answer_to(question: RelayedQuestion, text: str, request: PlanRequest) -> Re
 
 
 def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> AskedOutcome:
-    """What `answer` says of `scope`, used as a last answer would be; `problem` if it cannot be."""
+    """Return the outcome of `answer` about `scope`, counted as a last answer; `problem` if it cannot be used."""
     reading = None if answer.failure else read_answer(answer_in(answer.text), scope, request.now)
     if reading is not None and reading.is_usable:
         return AskedOutcome(reading, answer.usage, model, reading.notes(scope))
@@ -349,10 +348,9 @@ def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: s
 def rendered_prompts(
     request: PlanRequest, prompts_dir: str | Path | None = None, answers: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """What the planner model would read for `request`, system prompt first: one text a question.
+    """Return the texts that the planner model would read for `request`, system prompt first: one for each question.
 
-    Where it is not asked there is none. The last of several questions also holds the briefs of the `answers` to the
-    others, as far as they are known.
+    Without a question there is none. The last of several also contains the briefs of known `answers` to the others.
     """
     prompts, situation = load_prompts(prompts_dir), Situation.of(request)
     texts, known = list[str](), iter(answers)
@@ -375,6 +373,6 @@ class PromptReader:
     texts: tuple[str, ...] = ()
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """The rules' proposal; `texts` are the prompts afterwards."""
+        """Return the rules' proposal, and store the prompts in `texts`."""
         self.texts = rendered_prompts(request, self.prompts_dir)
         return RulesPlanner().propose(request)

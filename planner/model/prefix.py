@@ -32,11 +32,11 @@ from planner.reading.messages import cache_marks
 __all__ = ["PrefixQuestion", "prefix_cost", "prefix_question", "request_behind_prefix", "why_not_prefix"]
 
 LONG_TTL_SECONDS = 3_600
-"""How long a provider keeps a prefix that is marked with ``ttl: 1h``; counted anew at each read."""
+"""Time for which a provider keeps a prefix marked with ``ttl: 1h``, from each read."""
 
 
 def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
-    """Why the planner cannot be asked behind the agent's prefix; empty if it can.
+    """Return the reason why the planner cannot be asked behind the agent's prefix; empty if it can.
 
     `model` is the planner's own, if the caller named one.
     """
@@ -57,10 +57,10 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
 
 
 def _drops_thinking(body: Mapping[str, Any]) -> bool:
-    """True for a model with manual thinking that has thought: words of the user among results strip all of it.
+    """Return True for a model with manual thinking that has thought: the user's words among results remove all of it.
 
     Source: Anthropic, "Prompt caching", what invalidates the cache. The same table names tool choice, thinking
-    parameters and effort, "Structured outputs" the output format; none of them is touched here.
+    parameters and effort, "Structured outputs" the output format; none of them is changed here.
     """
     thinking = body.get("thinking")
     enabled = isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
@@ -68,7 +68,8 @@ def _drops_thinking(body: Mapping[str, Any]) -> bool:
 
 
 def _ttl_seconds(body: Mapping[str, Any]) -> int:
-    """How long the newest mark holds, the shortest of all (the API takes no longer one behind it); 0 without one."""
+    """Return the lifetime of the newest mark, the shortest of all (the API refuses a longer one after it); 0 without
+    one."""
     marked = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
     if not marked:
         return 0
@@ -76,10 +77,11 @@ def _ttl_seconds(body: Mapping[str, Any]) -> int:
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:
-    """The body to send: the agent's, with `question` behind it. The agent's own lists and blocks are not changed.
+    """Return the body to send: the agent's, with `question` at its end; the agent's own lists and blocks stay
+    unchanged.
 
-    A last user message (results of calls, say) takes the question as one more block, so that what is cached before
-    it stays the same. Only the output limit is raised where it is too low for an answer: it is no part of the cache.
+    A last user message (results, say) gets the question as one more block, so that the cached part before it stays the
+    same. Only a low output limit is raised: it is no part of the cache.
     """
     messages = list(agent.body["messages"])
     block = {"type": "text", "text": question}
@@ -95,7 +97,7 @@ def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens:
 
 
 def prefix_question(situation: Situation, prompts: Prompts) -> str:
-    """The question itself: what to write, how long, and an index of all turns."""
+    """Return the question itself: contents and length of the answer, and an index of all turns."""
     return prompts.render(
         "prefix",
         choice_tokens(situation, situation.turns) > 0,
@@ -106,17 +108,18 @@ def prefix_question(situation: Situation, prompts: Prompts) -> str:
 
 
 def prefix_cost(request: PlanRequest, agent: AgentRequest, question: str) -> Usage:
-    """What asking `question` behind the prefix would read: it, and from the cache what the agent sent."""
+    """Return the usage of asking `question` behind the prefix: its own tokens, and the agent's last request from the
+    cache."""
     body, counter = agent.body, request.counter
     cached = counter.request(body["messages"], body.get("system"), body.get("tools"))
     return Usage(input_tokens=counter.text(question), cache_read_input_tokens=cached, requests=1)
 
 
 class PrefixQuestion(Asking):
-    """A question behind the agent's prefix, asked with its client, or with its account, about all of the history."""
+    """Question about the whole history behind the agent's prefix, asked with the agent's client or account."""
 
     def __init__(self, request: PlanRequest, agent: AgentRequest, text: str, deadline: float) -> None:
-        """Nothing was asked yet."""
+        """Prepare without asking."""
         self.agent, self.text, self.deadline = agent, text, deadline
         meter = Meter(lambda _body: prefix_cost(request, agent, text), request.input_left_tokens)
         scope = Scope(list(request.evidence.turns.values()))

@@ -1,7 +1,7 @@
-"""The prompts a model reads: Markdown files a person edits, one a name, with ``{{variable}}`` places.
+"""The prompts of a model: Markdown files that a person edits, one for each name, with ``{{variable}}`` places.
 
-Decides which file is used (the user's folder before the packaged one), that it can be filled in, and what text from
-a history must look like to stand in one as data; never what to do with the answer.
+Decides which file is used (the user's folder before the packaged one), that it can be filled in, and how text from a
+history is escaped as data; never what to do with the answer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROMPTS: Mapping[str, frozenset[str]] = {
     "mend": frozenset({"statements"}),
     "prefix": frozenset({"brief_rules", "index", "focus", "sizes"}),
 }
-"""Every prompt by name, and the variables that must stand in it."""
+"""Prompts by name, with the variables they must contain."""
 
 TAGS: tuple[str, ...] = tuple(
     sorted((PROMPTS["plan"] - {"sizes", "cards"}) | {"history", "index", "statements", "candidates"})
@@ -51,7 +51,7 @@ _TAG = re.compile(rf"<(?=\s{{0,9}}/?\s{{0,9}}(?:{'|'.join(TAGS)})\b)", re.IGNORE
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _PART = re.compile(r"^<!-- (with entries|brief alone) -->\n(.*?)^<!-- end -->(?:\n|$)", re.MULTILINE | re.DOTALL)
-"""What is said only where entries are asked for, or only where none are."""
+"""Part for questions with entries only, or without entries only."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Prompts:
 
     texts: Mapping[str, str]
     files: Mapping[str, Path]
-    """Where each text came from."""
+    """Source of each text."""
 
     @property
     def hash(self) -> str:
@@ -69,9 +69,8 @@ class Prompts:
         return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
 
     def render(self, name: str, entries: bool = True, /, **variables: str) -> str:
-        """Prompt `name` with its places filled, the rules of the brief among them, and only the parts that are for a
-        question with `entries` or without; what is filled in is not read for places again.
-        """
+        """Return prompt `name` filled in, with the rules of the brief and only the parts for a question with `entries`
+        or without; values are not searched for places."""
         variables = {"brief_rules": self.texts["brief"], **variables}
         part = "with entries" if entries else "brief alone"
         text = _PART.sub(lambda found: found[2] * (found[1] == part), self.texts[name])
@@ -79,7 +78,7 @@ class Prompts:
 
 
 def safe_text(text: str) -> str:
-    """`text` with boundary tags escaped, control characters and other line breaks than ``\\n`` blanked.
+    """Return `text` with boundary tags escaped, control characters and line breaks other than ``\\n`` blanked.
 
     Lone surrogates become question marks: no request can carry them.
     """
@@ -88,19 +87,19 @@ def safe_text(text: str) -> str:
 
 
 def one_line(text: str, most_characters: int) -> str:
-    """`text` safe and on one line, its end cut off with ``…`` when it is longer than `most_characters`."""
+    """Return `text` safe and on one line, its end cut off with ``…`` if it is longer than `most_characters`."""
     line = " ".join(safe_text(text).split())
     return line if len(line) <= most_characters else line[: max(0, most_characters - 1)].rstrip() + "…"
 
 
 def packaged_folder() -> Path:
-    """The folder of the prompts that ship: inside the wheel, or beside the package in the source tree."""
+    """Return the folder of the packaged prompts: inside the wheel, or beside the package in the source tree."""
     inside = Path(__file__).parent.parent / "_prompts"
     return inside if inside.is_dir() else Path(__file__).parents[2] / "prompts"
 
 
 def load_prompts(folder: str | Path | None = None) -> Prompts:
-    """All prompts; a file of `folder` takes the place of the packaged one of the same name.
+    """Return all prompts; a file in `folder` replaces the packaged one of the same name.
 
     Raises:
         SettingsError: the folder or a file is missing, is no prompt, or its places are wrong; names the cure.
@@ -126,7 +125,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _text(name: str, path: Path) -> str:
-    """What `path` says, if it can be the prompt called `name`."""
+    """Return the text of `path`, if it can be the prompt called `name`."""
     try:
         text = path.read_text("utf-8-sig").strip()
     except FileNotFoundError:

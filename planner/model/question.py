@@ -1,8 +1,8 @@
-"""What is asked of the planner model by cards: one question, or for a large history several that run side by side.
+"""The questions to the planner model by cards: one, or for a large history several side by side.
 
-Every question knows the latest request, the task, the user's words of the whole history, and what is known of the
-turns around its own. A plan after a plan asks for the last brief to be brought up to date: it shows the new turns as
-cards and what was chosen of others, within what a session's planners may read; else nothing is asked.
+Every question contains the latest request, the task, the user's words of the whole history, and the known facts about
+the turns around its own. A later plan asks to update the last brief: it shows the new turns as cards and choices from
+others, within a session's reading limit; otherwise nothing is asked.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from planner.selection import brief_limit, least_tokens
 __all__ = ["Question", "Situation", "brief_tokens", "choice_tokens", "notes_tokens", "plan_questions", "sizes_text"]
 
 REQUEST_CHARACTERS = 600
-"""How much of the latest request is named, and of the task: the rest stands on cards."""
+"""Length of the quoted latest request and task; the rest is on cards."""
 NEIGHBOURS = 12
 """Turns on either side of a piece that are named to it."""
 WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
 WORDS_NEED, SENTENCES_NEED, LINES_NEED = 0.16, 0.1, 0.035
-"""The brief takes so much of what is said, of documents that were read, and of other lines, for there is no more to
-tell: together 4 to 6 % of agent sessions. With three quarters of that views of a tenth answered no more questions than
-those of half that size: their pages were no longer."""
+"""Shares of the brief for speech, for documents that were read, and for other lines: together 4 to 6 % of agent
+sessions. With three quarters of that, views of a tenth answered no more questions than those of half that size: their
+pages were no longer."""
 SENTENCE_WORDS = 8
-"""A line of so many words without the marks of code is one of a document."""
+"""Words of a line, without marks of code, from which it counts as a document's."""
 ENTRIES_RATIO = 0.004
 """The share of its turns' tokens that the rest of an answer may take: with the brief, a few words too many in it, and
 the marks of JSON 3 %."""
 BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 1_500, 300
-"""In a small history the answer may take more than its shares, as far as the target leaves room: it costs little."""
+"""Least tokens of an answer for a small history, as far as the target leaves room."""
 BRIEF_OUTPUT_SHARE = 0.6
-"""Of the output limit."""
+"""Share of the output limit."""
 TOKENS_A_WORD = 4.3
 """Of dense notes with paths and names, in the counter's tokens (a good upper bound of the provider's), headings and
 turns paid by the words of statements: recorded answers have 4.2 to 4.4, and models keep to the words they are told
@@ -60,26 +60,26 @@ eleven other sessions 4.6 to 8.7), where a page is limited in characters; and ho
 PAGE_MARKS = 1.25
 """Tokens of such a page, with its headings and ids of turns, for each token of its text."""
 TOKENS_AN_ENTRY = 22
-"""What an entry or a fact of those answers took."""
+"""Tokens of an entry or a fact in those answers."""
 CHOICE_SHARE = 0.5
-"""Of the space beside the brief, what a planner is told to choose: on eleven answers at a tenth of the history what
-rules put there answered as many questions as all that real models chose."""
+"""Share of the space beside the brief for the planner's choice: on eleven answers at a tenth of the history the rules'
+lines answered as many questions as all choices of real models."""
 OUTCOMES_CHARACTERS = 6_000
-"""How much is said of what the calls did, the newest first: 400 to 1,000 tokens on six sessions; a third of it in a
-later plan's question, where the brief has the rest."""
+"""Length of the report on calls, the newest first: 400 to 1,000 tokens on six sessions; a third of it in a later plan's
+question, where the brief has the rest."""
 FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 300
-"""What frames the brief in the view; and with less than this to choose nothing is: saying how takes 900."""
+"""Tokens of the brief's frame in the view; and the least space for choices, since explaining the choice takes 900."""
 CHOSEN_ENTRY_TOKENS = 40
 """An entry chooses as much at least: a reference takes 30."""
 CHOSEN_TOKENS = 400
-"""What lines of the turns that earlier answers chose may take there."""
+"""Tokens for lines of turns that earlier answers chose."""
 LATER_CARDS_TOKENS = 2_000
-"""Cards of a later plan may have so many tokens however little is new."""
+"""Least tokens for cards of a later plan."""
 LEAST_CARDS_SHARE = 0.1
 """A later question that could show less of the new turns waits: half of what a first plan's cards show."""
 LEAST_NEW_RATIO = 4.0
-"""And while what is new is less than so many times of what the question says besides: each one costs that anew. With
-the share above a question is due after four or five times."""
+"""Least ratio of new content to the rest of a question, which each question costs again. With the share above a
+question is due after four or five times."""
 CARD_TRIES = 3
 """Cards that come out over their budget, for what they must show, are made again within a smaller one."""
 
@@ -90,7 +90,7 @@ _TELLS_OF_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re
 
 @dataclass(frozen=True)
 class Situation:
-    """What all questions about one request share, read once."""
+    """Facts that all questions about one request share, read once."""
 
     request: PlanRequest
     earlier: CompactionPlan | None
@@ -98,24 +98,24 @@ class Situation:
     read: Sequence[TurnEvidence]
     """The turns that a planner has read for it."""
     new: Sequence[TurnEvidence]
-    """Those that are to be read."""
+    """Turns to read."""
     least_tokens: int
-    """What stands whatever a planner says."""
+    """Tokens that stay whatever a planner decides."""
 
     @classmethod
     def of(cls, request: PlanRequest) -> Situation:
-        """The situation of a request."""
+        """Return the situation of a request."""
         earlier = earlier_plan(request)
         return cls(request, earlier, *read_and_new(request, earlier), least_tokens(request))
 
     @property
     def turns(self) -> Sequence[TurnEvidence]:
-        """Of the whole history, in order."""
+        """Turns of the whole history, in order."""
         return list(self.request.evidence.turns.values())
 
     @property
     def focus(self) -> str:
-        """What the caller wants kept above all, as prompts say it."""
+        """The caller's focus in the form for prompts."""
         return safe_text(self.request.focus).strip() or "(nothing in particular)"
 
     @lazy_property
@@ -150,14 +150,14 @@ class Question:
     scope: Scope
     """The turns it may rank."""
     values: Mapping[str, str]
-    """What fills the places of its prompt."""
+    """Values for the places of its prompt."""
     name: Literal["plan", "update", "learn", "review"] = "plan"
-    """Of that prompt."""
+    """Name of that prompt."""
     entries: bool = True
-    """If anything beside the brief is asked for."""
+    """True if it asks for more than the brief."""
 
     def system(self, prompts: Prompts) -> str:
-        """The system prompt."""
+        """Return the system prompt."""
         return prompts.render("system" if self.name == "plan" else f"{self.name}_system", self.entries)
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
@@ -172,15 +172,15 @@ class Question:
         return shown
 
     def tokens(self, prompts: Prompts, counter: TokenCounter, notes: str = "") -> int:
-        """What the model reads."""
+        """Return the tokens that the model reads."""
         return counter.text(self.system(prompts)) + counter.text(self.text(prompts, notes))
 
 
 def plan_questions(situation: Situation, prompts: Prompts) -> tuple[tuple[Question, ...], str]:
-    """The questions about a history, in its order, each with cards of at most ``settings.piece_tokens``.
+    """Return the questions about a history, in its order, each with cards of at most ``settings.piece_tokens``.
 
-    Where nothing is to be asked there are none, and the text says why: little is new, or the planners of the session
-    have read what they may.
+    Without questions the text has the reason: little is new, or the session's planners have reached their reading
+    limit.
     """
     request, turns = situation.request, situation.new
     if all(turn.turn.live for turn in turns):
@@ -201,12 +201,12 @@ def plan_questions(situation: Situation, prompts: Prompts) -> tuple[tuple[Questi
 
 
 def notes_tokens(situation: Situation, questions: int) -> int:
-    """What the briefs of all pieces but the last may take in its question."""
+    """Return the size of the briefs of all pieces but the last in its question."""
     return (questions - 1) * brief_tokens(situation, situation.turns) if questions > 1 else 0
 
 
 def _cards_budget(situation: Situation, around_tokens: int) -> tuple[int, str]:
-    """How many tokens the cards of new turns may have beside what stands around them in each piece; or why none."""
+    """Return the tokens for cards of new turns beside the other text of each piece, or the reason for none."""
     settings, left = situation.request.settings, situation.request.input_left_tokens
     new = _tokens(situation.new)
     most = int(new * settings.planner_input_ratio)
@@ -233,7 +233,7 @@ def _tokens(turns: Sequence[TurnEvidence]) -> int:
 
 
 def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
-    """Runs of cards of about the same size, none larger than `most_tokens` but a card that is."""
+    """Yield runs of cards of about the same size, none larger than `most_tokens` unless one card is."""
     whole = sum(card.tokens for card in cards)
     largest = max((card.tokens for card in cards), default=0)
     most_tokens = min(most_tokens, whole // max(1, math.ceil(whole / most_tokens)) + largest // 2)
@@ -250,8 +250,8 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
 
 
 def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: Sequence[Card] | None = None) -> Question:
-    """The question about `turns`; behind an earlier plan it says little besides, for the brief has the rest. Without
-    `cards` it is what stands around them, should they show all that the user says."""
+    """Return the question about `turns`; after an earlier plan it is short, since the brief has the rest. Without
+    `cards` it is the text around them, if they show all of the user's words."""
     request, earlier, everyone = situation.request, situation.earlier, situation.turns
     scope = Scope(turns, situation.read)
     start, stop = turns[0].turn.number - 1, turns[-1].turn.number
@@ -282,7 +282,7 @@ def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: Sequen
 
 
 def _piece_sizes(situation: Situation, scope: Scope, brief: str, *, last: bool) -> str:
-    """The sizes, and which part of the whole the cards are."""
+    """Return the sizes, and the part of the whole that the cards cover."""
     evidence, here = situation.request.evidence, _tokens(scope.turns)
     text = sizes_text(situation, situation.turns if last else scope.turns)
     if here < evidence.tokens:
@@ -321,8 +321,8 @@ def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
 
 
 def choice_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
-    """How much of the history an answer about `turns` may choose beside its brief; 0 where the brief alone is asked
-    for."""
+    """Return the tokens of the history that an answer about `turns` may choose beside its brief; 0 for the brief
+    alone."""
     request = situation.request
     stay = min(request.evidence.tokens, request.target_tokens)
     free = stay - situation.least_tokens - brief_tokens(situation, turns) - FRAME_TOKENS
@@ -331,8 +331,8 @@ def choice_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
 
 
 def brief_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
-    """How long the brief of an answer about `turns` may be: what it needs to tell, as far as the target has room for it
-    and an answer holds it."""
+    """Return the length of the brief in an answer about `turns`: its need, as far as target and output limit have
+    room."""
     request, here = situation.request, _tokens(turns)
     whole = max(1, request.evidence.tokens)
     room = brief_limit(request, situation.least_tokens) * here / whole
@@ -341,7 +341,7 @@ def brief_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
 
 
 def _need(turn: TurnEvidence) -> float:
-    """How many raw tokens say what will be needed of `turn`."""
+    """Return the raw tokens that describe the needed content of `turn`."""
     told = (line for line in turn.lines.to_read() if line.number not in turn.boilerplate_lines)
     return sum(_need_share(line) * turn.line_tokens[line.number - 1] for line in told)
 
@@ -358,7 +358,7 @@ def _most_brief(request: PlanRequest) -> int:
 
 
 def _tells_of_commits(evidence: Evidence) -> bool:
-    """True if a call may have committed, or somebody says so: an earlier compaction, say."""
+    """Return True if a call may have committed, or somebody mentions it, such as an earlier compaction."""
     return any(
         any(
             call.name.endswith("commit") or any(one.starts("git", "commit") for one in call.commands)
@@ -370,8 +370,8 @@ def _tells_of_commits(evidence: Evidence) -> bool:
 
 
 def _latest_request(turns: Sequence[TurnEvidence]) -> str:
-    """The newest words of the user with their turn and how far the agent has come since; of a short answer, what it
-    chose or answered, too."""
+    """Return the user's newest words with their turn and the agent's progress since; for a short answer also its choice
+    or question."""
     turn = next((turn for turn in reversed(turns) if turn.user_lines), None)
     if turn is None:
         return "(none)"
@@ -385,7 +385,7 @@ def _latest_request(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _task(request: PlanRequest) -> str:
-    """The task; of what a host put in the user's place the user's first words instead."""
+    """Return the task, or the user's first words instead of a host's text."""
     task = request.task
     if is_host_text(task):
         turn = next((turn for turn in request.evidence.turns.values() if turn.user_lines), None)
@@ -394,10 +394,10 @@ def _task(request: PlanRequest) -> str:
 
 
 def _words(turns: Sequence[TurnEvidence], shown: Collection[tuple[str, int]]) -> str:
-    """What users typed beside the lines that are `shown`, the newest turns first, as far as it fits, in the order of
-    the turns; and which turns show the rest.
+    """Return the user's typed words beside the `shown` lines, the newest turns first, as far as they fit, in the order
+    of the turns; and the turns with the rest.
 
-    Of a long message what binds the agent comes first, and one message takes a quarter at most.
+    Of a long message binding words come first, and one message takes at most a quarter.
     """
     chosen: dict[tuple[int, int], str] = {}
     on_cards = [turn.turn.id for turn in turns if any((turn.turn.id, line.number) in shown for line in turn.user_lines)]
@@ -416,7 +416,7 @@ def _words(turns: Sequence[TurnEvidence], shown: Collection[tuple[str, int]]) ->
 
 
 def _outcomes(record: Sequence[Statement], scope: Scope, characters: int) -> str:
-    """What the calls of `scope` did, a line each, as far as it fits; of more, what came last."""
+    """Return the effects of the calls in `scope`, a line each, as far as they fit, the latest ones."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
     newest = [max((number.get(turn_id, 0) for turn_id in one.turns), default=0) for one in record]
     lines: dict[int, str] = {}
