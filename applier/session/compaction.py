@@ -15,6 +15,7 @@ from applier.session.events import EventKind
 from applier.session.frame import Edits, Frame, View, draft, first_difference
 from applier.session.persistence import within
 from applier.session.presets import Step
+from applier.session.result_tiers import ClearResults
 from applier.session.state import State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
@@ -25,6 +26,11 @@ from planner.validity import Violation, check_messages
 
 __all__ = ["Compaction", "attempt", "rest", "run_row", "situation_of"]
 
+UNSURE = "rules_unsure"
+"""Finding of a plan by rules that know little about the tools of a history."""
+CLEAR_OLD = ClearResults(keep_last=3, preview_characters=400)
+SAFE_SHARE = 0.5
+"""Share of what a plan frees that clearing old results must free to be preferred."""
 OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9
@@ -106,10 +112,13 @@ def attempt(
     kind: EventKind = "tier_failed"
     with state.setup.log.telemetry.span("tier", session=state.setup.session_id, tier=name, trigger=trigger):
         try:
-            edits = tier(situation_of(state, new_from, focus))
+            situation = situation_of(state, new_from, focus)
+            edits = tier(situation)
             if edits is None:
                 return Compaction.nothing(state, "", "nothing to do")
             frame, view, change = _drafted(state, _with_carried(state, edits), name)
+            if edits.plan is not None and trigger != "manual":
+                frame, view, change = _safer(state, situation, edits.plan, (frame, view, change), name)
         except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
             problem = f"{type(error).__name__}: {error}"
         else:
@@ -127,6 +136,20 @@ def attempt(
         if kind != "store_failed":  # that says nothing of the tier
             rest(state, tier, forced, missing)
         return Compaction.nothing(state, name, problem)
+
+
+def _safer(
+    state: State, situation: Situation, plan: CompactionPlan, planned: tuple[Frame, View, Compaction], name: str
+) -> tuple[Frame, View, Compaction]:
+    """Return the change that clears old results and keeps the dialogue, in place of `planned`, where the rules report
+    that they know little about such a history; `planned` if that frees much more, or if nothing else fits."""
+    change = planned[2]
+    if not any(finding.code == UNSURE for finding in plan.findings) or (edits := CLEAR_OLD(situation)) is None:
+        return planned
+    safe = _drafted(state, edits, name)
+    freed, planned_freed = (one.tokens_before - one.tokens_after for one in (safe[2], change))
+    fits = safe[2].tokens_after <= state.pressure.limit_tokens
+    return safe if fits and freed >= SAFE_SHARE * planned_freed else planned
 
 
 def _apply(
@@ -147,7 +170,8 @@ def _apply(
         return "store_failed", "the store was begun anew"
     if trigger != "arrival":
         ledger.note_compaction(before)
-    if frame.plan is not before.plan:
+    plan_goal = state.setup.preset.plan_goal
+    if frame.plan is not before.plan or (plan_goal is not None and change.tier == plan_goal.name):
         view_tokens = state.pressure.gauge.of_messages(view.total)
         state.pressure.carried_tokens, state.pressure.left_tokens = 0, max(0, view_tokens - state.live_tokens)
     if change.first_changed_message is not None:

@@ -182,11 +182,10 @@ class Session:
             state.planning.task = task
 
     def prepare(self, messages: Sequence[object]) -> list[Any]:
-        """What to send now, for the caller's whole list `messages` (dicts or SDK objects).
+        """Return what to send now, for the caller's whole list `messages` (dicts or SDK objects).
 
-        Work is proportional to the new messages while nothing is to be done, and the returned list starts
-        with the same messages as the last one until a compaction really happens. Never raises: whatever
-        fails, a valid list comes back and the log says what happened.
+        While nothing is to be done, known messages are only compared, and the returned list starts with the same
+        messages as the last one. Never raises: whatever fails, a valid list comes back and the log reports it.
         """
         closed, messages = _split(messages)
         with self._turn() as state:
@@ -195,6 +194,12 @@ class Session:
             made, sent = chain.prepare(state, messages)
             state.become(made)
             return [*closed, *sent]
+
+    async def prepare_async(self, messages: Sequence[object]) -> list[Any]:
+        """Return what `prepare` returns, from a thread of its own; the event loop goes on meanwhile."""
+        import asyncio  # the core is synchronous: a caller that uses threads of its own need not load it
+
+        return await asyncio.to_thread(self.prepare, messages)
 
     def observe(self, response: object) -> None:
         """Take the provider's answer to the list last prepared: its ``usage`` calibrates the gauge.

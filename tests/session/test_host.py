@@ -842,3 +842,39 @@ def test_a_count_that_is_far_too_high_is_believed_once_and_corrected_by_the_next
     gauge = gauge.calibrated(10_000, 9_000, 200_000)
     assert gauge.prompt(10_000) == pytest.approx(9_000, abs=1)
     assert gauge.calibrated(9_000, 1_000, 200_000).prompt(9_000) == pytest.approx(8_100, abs=1)
+
+
+# Unsure rules, and callers that are asynchronous.
+
+
+def foreign(turns):
+    """A history of a tool that the rules know nothing of, with words of both sides between."""
+    history = [{"role": "user", "content": "Plan the tour for the ensemble."}]
+    for number in range(turns):
+        call = {"type": "tool_use", "id": f"f{number}", "name": "zorble", "input": {"venue": number}}
+        rows = "\n".join(f"hall {number}.{row} seats {row * 7} fee {row * 31}" for row in range(60))
+        history += [
+            {"role": "assistant", "content": [{"type": "text", "text": f"I ask venue {number}."}, call]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"f{number}", "content": rows}]},
+            {"role": "assistant", "content": f"Venue {number} is free in May; I would hold it."},
+            {"role": "user", "content": f"Hold it under name {number}, please."},
+        ]
+    return history
+
+
+def test_where_the_rules_are_unsure_old_results_go_and_the_dialogue_stays(session_of):
+    session, history = session_of(window_tokens=30_000), foreign(30)
+    sent = session.prepare(history)
+    assert session.state.compactions
+    assert session.state.tokens <= session.state.limit_tokens
+    said = [message for message in history if isinstance(message["content"], str)]
+    assert [message for message in sent if isinstance(message["content"], str)] == said, "every word of the dialogue"
+    assert "hall 3.30" not in str(sent)
+    assert session.restore("t2").messages == tuple(history[1:3])
+
+
+def test_prepare_can_be_awaited(session_of):
+    import asyncio
+
+    session, other, history = session_of(), session_of(), make_session(40)
+    assert asyncio.run(session.prepare_async(history)) == other.prepare(history)
