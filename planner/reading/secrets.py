@@ -27,8 +27,8 @@ MARK = "[secret]"
 _ESCAPED = r"(?<=\\[nrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9]m)"
 """Behind ``\\n`` or ``\\u2192`` of JSON, or ``\\x1b[32m`` of a terminal."""
 _START = rf"(?:\b|{_ESCAPED})"
-_QUOTE = r"(?:\\*[\"'])"
-"""In a text, in JSON, and in JSON in JSON."""
+_QUOTE = r"(?:\\{0,15}[\"'])"
+"""A quote in a text, in JSON, and in JSON in JSON, four deep."""
 _RUN = lazy_pattern(r"[\w.~/+-]{17}")
 """So many characters as a token has at least."""
 _KEYWORDS = (
