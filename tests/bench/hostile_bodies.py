@@ -88,11 +88,9 @@ HOSTILE: dict[str, Callable[[], HostileBody]] = {
     "messages of chat completions": lambda: _zstd(_repeated(_PAIR), "/v1/chat/completions"),
     "blocks": lambda: _zstd(_answered([{"type": "text", "text": "a b"}] * 2**19)),
     "one text": lambda: _zstd(_answered("a" * _PLAIN_BYTES + _EMOJI)),
-    "one text, 8 MB": lambda: _zstd(_answered("a" * (2**23 - 2**10) + _EMOJI)),
+    "one text, 6 MB": lambda: _zstd(_answered("a" * (6 * 2**20 - 2**10) + _EMOJI)),
     "lines": lambda: _zstd(_answered("\n" * 2**21)),
-    "150,000 lines, 8 MB": lambda: _zstd(
-        _answered("def f(x, y, z): return x + 1 if y else z(x, 2)\n" * 149_000 + _EMOJI)
-    ),
+    "150,000 lines, 6 MB": lambda: _zstd(_answered("def f(x, y, z): return x + 1 if y else\n" * 149_000 + _EMOJI)),
     "150,000 different lines": lambda: _zstd(
         _answered("".join(f"line_{at}: {_WORDS[at % 999]}\n" for at in range(149_000)))
     ),

@@ -17,7 +17,7 @@ from tests.bench.hostile_bodies import HOSTILE, MOST_MB, peak_mb, warm_up
 from tests.bench.proxy_load import RunningProxy
 from tests.hosts import hosts
 
-SLOW = ("8 MB", "different lines", "compressed")
+SLOW = ("6 MB", "different lines", "compressed")
 TEXTS = st.text(st.sampled_from('ab",:[]{}\\\n\u0122\U0001f600\ud83d'), max_size=6)
 VALUES = st.recursive(
     st.one_of(st.none(), st.integers(-9, 9), TEXTS),

@@ -17,7 +17,7 @@ __all__ = ["LARGE_BYTES", "MAX_BODY_BYTES", "MAX_DECODED_BYTES", "Body", "collec
 
 MAX_BODY_BYTES = 64 * 2**20
 """Largest body that is held: twice what the Messages API takes, for a history that outgrew it is still compacted."""
-MAX_DECODED_BYTES, MAX_DECODED_LINES = 8 * 2**20, 150_000
+MAX_DECODED_BYTES, MAX_DECODED_LINES = 6 * 2**20, 150_000
 """Size and lines of text that a compressed body may have. A million tokens of code have 5 MB and 120,000 lines. With a
 session's work on it a body takes up to 20 bytes of memory for each byte, and 700 for each line."""
 LARGE_BYTES = 4 * 2**20
