@@ -18,7 +18,7 @@ __all__ = [
     "SAYING",
     "WITH_WORKTREE",
     "Command",
-    "Document",
+    "HereDocument",
     "commands_of",
     "documents",
     "is_looking",
@@ -86,7 +86,7 @@ class Command(NamedTuple):
         return self.words[: len(words)] == words
 
 
-class Document(NamedTuple):
+class HereDocument(NamedTuple):
     """A text that a command hands to a program: ``cat > a <<'EOF'`` up to ``EOF``."""
 
     start: int
@@ -98,7 +98,7 @@ class Document(NamedTuple):
     text: str
 
 
-def documents(command: str) -> Iterator[Document]:
+def documents(command: str) -> Iterator[HereDocument]:
     """Yield the documents within a command, in order; one that nothing ends goes on to the end."""
     at = 0
     while opened := _OPENED.search(command, at):
@@ -107,7 +107,7 @@ def documents(command: str) -> Iterator[Document]:
             return
         ended = re.compile(rf"^[ \t]{{0,80}}{opened[2]}[ \t]{{0,80}}$", re.M).search(command, line_end + 1)
         last, at = ended.span() if ended else (len(command), len(command))
-        yield Document(opened.start(), at, command[opened.end() : line_end], command[line_end + 1 : last])
+        yield HereDocument(opened.start(), at, command[opened.end() : line_end], command[line_end + 1 : last])
 
 
 def _without_documents(command: str) -> str:

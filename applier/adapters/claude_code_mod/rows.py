@@ -24,7 +24,7 @@ IN_ROWS = ("text", "tool_use", "tool_result")
 """Types of block that a row shows; of a result it shows text only."""
 
 
-class ToolUse(BaseModel):
+class RowToolUse(BaseModel):
     """A call in a row; unknown fields, of a newer client, are ignored, here and below."""
 
     tool_use_id: str
@@ -45,7 +45,7 @@ class Row(BaseModel):
 
     role: Literal["user", "assistant"]
     text: str = ""
-    toolUses: tuple[ToolUse, ...] = ()  # noqa: N815
+    toolUses: tuple[RowToolUse, ...] = ()  # noqa: N815
     toolResults: tuple[ToolResult, ...] | None = ()  # noqa: N815
     handle: str = Field(default="", max_length=200)
     """Name by which the client knows the row as its own."""
