@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from applier.adapters.transcripts.claude_code import config_folder
+from applier.store.opening import STORE_VARIABLE
 
 __all__ = [
     "CLAUDE_CODE",
@@ -168,7 +169,9 @@ def _codex_files(argv: Sequence[str], environment: Mapping[str, str]) -> Iterato
     version = f"{metadata.version(MARKETPLACE)}+{sha256(repr(program).encode()).hexdigest()[:8]}"
     parts = {"mcpServers": "./.mcp.json", "hooks": "./hooks/hooks.json"}
     about = {"name": PLUGIN_NAME, "version": version, "description": "Keeps what Codex' compactions leave out"}
-    server = {"command": "".join(argv[:1]), "args": [*argv[1:-1], "mcp", "--thread"], "env": dict(environment)}
+    server: dict[str, object] = {"command": "".join(argv[:1]), "args": [*argv[1:-1], "mcp", "--thread"]}
+    # Codex starts servers without the person's variables, and hooks with them: both are to find one store
+    server |= {"env": dict(environment)} if environment else {"env_vars": [STORE_VARIABLE]}
     variables = [f"{name}={value}" for name, value in environment.items()]
     run = shlex.join([*(["env", *variables] if variables else []), *argv, "remember"])
     hook = {"matcher": "compact", "hooks": [{"type": "command", "command": run, "timeout": HOOK_SECONDS}]}
