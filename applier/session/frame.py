@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from applier.session.history_tracker import HistoryTracker
-from applier.session.media import PICTURES, Load, load_of
+from applier.session.media_load import PICTURES, Load, load_of
 from applier.view import laid_out
 from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from applier.session.frame import Edits, Place
-from applier.session.media import MANY_IMAGES, Load, MediaLimits, picture_load, pictures_in
+from applier.session.media_load import MANY_IMAGES, Load, MediaLimits, picture_load, pictures_in
 from applier.session.tiers import Situation
 from planner.placeholders import clean
 from planner.reading.media import media_mark, source_data

@@ -9,7 +9,7 @@ import copy
 import sys
 from dataclasses import dataclass, field, replace
 
-from applier.session.media import Load, MediaLimits
+from applier.session.media_load import Load, MediaLimits
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, TooHeavy, TooLong, prompt_limit_tokens
 from applier.settings import SessionSettings

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker, Result
-from applier.session.media import Load, MediaLimits
+from applier.session.media_load import Load, MediaLimits
 from applier.session.request import Gauge
 from planner.analysis import Analysis
 from planner.guards import check_plan
