@@ -110,7 +110,7 @@ def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
 
 
 def _part(block: dict[str, Any]) -> str | Image | None:
-    """What a client is shown of `block`; None for what is neither text nor an image in it."""
+    """Return the text or image of `block`; None if it is neither."""
     if block["type"] == "text":
         return str(block["text"])
     source = block.get("source") if block["type"] == "image" else None
@@ -120,7 +120,7 @@ def _part(block: dict[str, Any]) -> str | Image | None:
 
 
 class _Tools:
-    """What the model reads of each is its docstring."""
+    """Tools whose docstrings the model reads."""
 
     def __init__(self, visible: Visible) -> None:
         self._visible = visible

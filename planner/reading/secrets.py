@@ -75,14 +75,14 @@ _LONGEST_KEY = 2**15
 _KEY_PIECE = lazy_pattern(
     r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|(?:\x1b|\\u001b)\[[\d;]{0,9}m|\\(?:u[0-9a-f]{4}|[a-z])|([A-Za-z0-9+/]+={0,2})"
 )
-"""What stands in a key that was cut off: base64 (the group), and what viewers, terminals and JSON put between."""
+"""Piece of a key that was cut off: base64 (the group), or what viewers, terminals and JSON put between."""
 _NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
 """Where a key that was cut off has ended: at ``done``; not at ``MIIEow``."""
 _FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16}")
-"""What goes on with a key whose mark stands in another text; not ``text``, nor ``toolu_01…`` (no stroke is base64)."""
+"""Continuation of a key whose mark is in another text; not ``text``, nor ``toolu_01…`` (no stroke is base64)."""
 
 _PLACEHOLDER = r"(?![$<{%\[*]|(?i:xxx|your[_-]|example|changeme|redacted|process\.|os\.|env[.:(\[]|(?:bearer|basic)\b))"
-"""What a value does not begin with: a variable, a blank to fill in, or a piece of code that looks it up."""
+"""Beginning that no secret has: a variable, a blank to fill in, or code that looks it up."""
 _URL = lazy_pattern(
     rf"({_START}[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://[^\s/:@'\"]{{0,100}}:){_PLACEHOLDER}[^\s/@'\"]{{1,200}}(?=@)"
 )
