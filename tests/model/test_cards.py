@@ -142,6 +142,30 @@ def test_a_card_shows_switches_and_empty_results():
     assert not [line for line in cards[1].lines if line.text.strip("+- ") == ")"]
 
 
+NOTIFICATION = (
+    "<task-notification>\n<task-id>b1</task-id>\n<status>failed</status>\n"
+    "<summary>Background command failed, exit code 1: quota exceeded in zone eu-7</summary>\n</task-notification>"
+)
+SKILL = "Base directory for this skill: /x\n\n# Review\n\nNever edit a source file while reviewing."
+
+
+def test_results_and_rules_that_a_host_delivers_and_typed_values_are_on_cards():
+    typed = {"ref": "e12", "element": "Short description", "text": "Laptop does not boot since 3 May"}
+    name = {"type": "text", "text": "<command-name>/review</command-name>"}
+    messages = [
+        SAMPLE[0],
+        {"role": "assistant", "content": "Started."},
+        {"role": "user", "content": NOTIFICATION},
+        {"role": "assistant", "content": "I see."},
+        {"role": "user", "content": [name, {"type": "text", "text": SKILL}]},
+        *call(1, "browser_type", typed, "ok"),
+        *SAMPLE[1:],
+    ]
+    shown = "\n".join(card.text for card in cards_of(messages)[1])
+    for text in ("quota exceeded in zone eu-7", "Never edit a source file while reviewing.", typed["text"]):
+        assert text in shown
+
+
 def test_a_card_hints_at_what_failed_and_what_was_done_again():
     _, cards = cards_of(SAMPLE)
     headers = {card.turns[0].turn.id: card.header for card in cards}
