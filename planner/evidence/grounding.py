@@ -40,8 +40,8 @@ COUNTABLE = 10
 """Largest whole number that is not questioned alone: a reader may count items that the source does not number."""
 SHORTEST_PART, LONGEST_PART = 8, 100
 """Lengths of a part of an identifier that counts as a name: ``HashLength`` of ``Test_HashLengthMismatch``."""
-SHORTEST_PIECE, LONGEST_GAP = 4, 256
-"""Length of a piece of a shortened name that must occur, and of what may be left out between two pieces."""
+SHORTEST_PIECE = 4
+"""Length of a piece of a shortened name that must occur."""
 SHORTEST_HUMPS = 5
 """Length from which a word with capitals inside is an identifier: ``toJson``; not ``GmbH``, ``kWh``."""
 SHORTEST_HASH = 7
@@ -69,7 +69,7 @@ _TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t
 _TRAILING = ".,:;!?-*=&\\"
 _NO_PATH_BEFORE = lazy_pattern(r"(?:[^\s\"'`(\[{<>]|\w[\"'`])$")
 """Text before a slash that joins two words: ``€/night``, ``"a"/b``; not ``"/b``, ``(/b``."""
-_HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
+_HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _PLURAL = lazy_pattern(r"[A-Z]{2,}s")
 """``URLs``: a word in capitals with its ending."""
 _FLAG = lazy_pattern(r"--?[a-z][\w-]*|-[A-Z]")
@@ -233,9 +233,8 @@ class NameIndex:
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
         """Return True if one name of the source has all `pieces` in their order."""
-        gap = rf"[{WORD}{_MARKS}]{{0,{LONGEST_GAP}}}?"
-        pattern = re.compile(gap.join(map(re.escape, pieces)))
-        return any(pattern.search(text) for text in self._texts)
+        texts = (text for text in self._texts if all(piece in text for piece in pieces))
+        return any(_in_order(pieces, match[0]) for text in texts for match in _SOURCE_TOKEN.finditer(text))
 
     def holds_part(self, name: str) -> bool:
         """Return True if an identifier of the source has `name` between underscores or humps."""
@@ -249,6 +248,17 @@ class NameIndex:
     def contains(self, text: str) -> bool:
         """Return True if the source contains `text` anywhere."""
         return any(text in form for own in self._texts for form in plain_forms(own))
+
+
+def _in_order(pieces: Sequence[str], token: str) -> bool:
+    """Return True if `token` has all `pieces`, one after the other."""
+    at = 0
+    for piece in pieces:
+        found = token.find(piece, at)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True
 
 
 def _bound_numbers(text: str) -> Iterator[tuple[str, int, str]]:

@@ -178,3 +178,9 @@ def test_a_figure_is_compared_by_its_value_in_any_script(number, other, before, 
     source = NameIndex([f"{before}{number}{behind}"])
     assert invented(f"{behind}{number:,d}{before}".replace(",", mark), source) == []
     assert (invented(f"{behind}{other:,d}{before}".replace(",", mark), source) == []) == (number == other)
+
+
+def test_a_name_with_many_gaps_is_looked_for_in_linear_time():
+    text = "aaaa_" * 200 + "b"
+    assert invented("see " + "aaaa_*" * 150 + "cccc", NameIndex([text])) != []
+    assert invented("see " + "aaaa_*" * 150 + "b", NameIndex([text])) == []

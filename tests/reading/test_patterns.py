@@ -14,7 +14,6 @@ from tests.bench.steps import StepLimitError, Steps
 NOT_YET = (
     "planner/brief.py",
     "planner/evidence/gather.py",
-    "planner/evidence/grounding.py",
     "planner/evidence/names.py",
     "planner/evidence/outcomes.py",
     "planner/evidence/shell.py",
