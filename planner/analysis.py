@@ -1,4 +1,4 @@
-"""What was read of one history: the one value that planning, guards, preview, apply and sessions share.
+"""One history as it was read: the one value that planning, guards, preview, apply and sessions share.
 
 Made once and passed on; a list that grew is read from where it grew. Decides nothing.
 """
@@ -36,7 +36,7 @@ class Analysis:
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, make: Callable[Concatenate[Analysis, P], T], *beside: P.args, **named: P.kwargs) -> T:
-        """What `make` reads of this history `beside` the same values, made once."""
+        """Return what `make` reads of this history `beside` the same values; it is made once."""
         if (make, beside) not in self._made:
             self._made[make, beside] = make(self, *beside, **named)
         own: T = self._made[make, beside]
@@ -44,19 +44,19 @@ class Analysis:
 
     @property
     def tokens(self) -> int:
-        """Of the whole history."""
+        """Tokens of the whole history."""
         return self.evidence.tokens
 
     @lazy_property
     def relevance(self) -> Relevance:
-        """What each line is likely worth to what comes next."""
+        """Likely worth of each line to the steps that follow."""
         return line_relevance(self.evidence)
 
     @lazy_property
     def broken(self) -> Mapping[str, str]:
-        """What the API would refuse of the calls in a turn as it is, by turn id; the live tail may wait for results.
+        """Reasons why the API would refuse the calls of a turn, by turn id; the live tail may wait for results.
 
-        What else is wrong with a message does not grow by cutting around it: other providers take any id, more than
+        Other faults of a message do not grow by cutting around it: other providers take any id, more than
         once (``functions.read:0``, ``call_0`` each time).
         """
         problems: dict[str, str] = {}

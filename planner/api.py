@@ -198,8 +198,7 @@ def _all_fits(analysis: Analysis) -> dict[str, TurnDecision]:
 
 
 def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
-    """What is said of a history that begins with a view whose originals nobody here has: what that says of demands and
-    failures would be told a second time, by less."""
+    """Return a finding for a history that begins with a view whose originals no store has."""
     turn_id = unknown_view(request.history)
     if not turn_id:
         return ()

@@ -60,16 +60,16 @@ BRIEF_FINDINGS = frozenset({"brief_citation", "brief_quote", "brief_too_long", "
 MOST_STATEMENTS = 400
 """No page has more; what is behind them is left out before anything is checked."""
 MOST_CHARACTERS = 2_000
-"""Of one statement: a longer one is no statement."""
+"""Longest statement; a longer line is none."""
 MOST_CITED = 6
-"""Of a range of turns that a statement cites so many are taken, and one more."""
+"""Most turns taken of a range that a statement cites, less one."""
 QUOTE_WORDS = 3
 """Words in quotation marks are held against the user's own from so many words on."""
 
 CARRIED_SHARE = 0.5
 """Share of the words of a decisive line that a statement holds if it carries the line."""
 
-_CITED = lazy_pattern(r"\s*\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
+_CITED = lazy_pattern(r"(?<!\s)\s*+\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
 _ID = lazy_pattern(r"t?(\d{1,7})(?:\s*[–-]\s*t?(\d{1,7}))?")
 """``t9``, ``9``, ``t9-t12``, ``9–12``."""
@@ -81,13 +81,13 @@ _QUOTE = lazy_pattern(
 """Words in quotation marks of any language: ``"no more queues"``, ``„bitte nicht“``, ``'don't touch it'``; not the
 apostrophes of ``the agents' own and the users' words``."""
 _IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
-"""What stands right before a mark that is one of code: ``print("hello big world")``; not a space."""
+"""Text right before a mark of code: ``print("hello big world")``; not a space."""
 _BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
-_OF_PROMPT = lazy_pattern(r"\s*\((?:inferred|live|kept|hint)\)", re.I)
+_OF_PROMPT = lazy_pattern(r"(?<!\s)\s*+\((?:inferred|live|kept|hint)\)", re.I)
 """Words of the prompt, which mean nothing to who reads the page: ``(inferred)``; not ``(inferred from a.py)``."""
 _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
 """A line that says nothing by itself: ``Files changed:``, a row of a table; not ``src/a.py: edited``."""
-_HEADING_MARKS = lazy_pattern(r"^[#*\s]+|[#*:\s]+$")
+_HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | Non
 
 
 def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str]:
-    """What `text` names that none of the turns holds."""
+    """Return the names in `text` that none of the turns holds."""
     lacks = [invented(text, evidence.turns[turn_id].names) for turn_id in turn_ids] or [invented(text, None)]
     return [name for name in lacks[0] if all(name in own for own in lacks)]
 

@@ -86,7 +86,7 @@ class ReferenceNotFound(StoreError):  # noqa: N818
 
 
 class StoreDamaged(StoreError):  # noqa: N818
-    """What is stored does not match its digest."""
+    """Stored content does not match its digest."""
 
 
 class StoreReplaced(StoreError):  # noqa: N818
@@ -94,7 +94,7 @@ class StoreReplaced(StoreError):  # noqa: N818
 
 
 class TranscriptError(CompactorError):
-    """What was given is not a list of messages; the text names the place and what was expected."""
+    """The input is not a list of messages; the text names the place and the expected form."""
 
 
 class SettingsError(CompactorError, ValueError):

@@ -1,4 +1,4 @@
-"""What holds whatever a planner, a person or a file says: what a planner answers is put in sound form, and each guard
+"""Guards that hold whatever a planner, a person or a file says: a planner's answer is put in sound form, and each guard
 reads one decision, fact or statement of a plan and repairs it, only ever keeping more.
 
 Pure and idempotent: guarding a guarded plan finds nothing new.
@@ -81,7 +81,7 @@ def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, 
 
 
 def _ever_more(stands: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
-    """What is tried until a view is smaller: `sound`; all kept but live results that no window holds; all kept."""
+    """Yield the decisions to try until a view is smaller: `sound`; all kept but live results too large; all kept."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
     yield _guard_decisions(stands, kept.values(), model)[0]
@@ -159,8 +159,8 @@ class _Guarding:
         return line_numbers(self.decision.excerpts, len(self.turn.lines))
 
     def untouched(self) -> None:
-        """What the API would refuse, the live tail and messages of unknown kind stay; a live result that no window
-        holds shows a preview."""
+        """Keep the live tail, messages of unknown kind and those that the API would refuse; show a preview of a live
+        result that no window holds."""
         own, decision = self.turn.turn, self.decision
         if why := self.stands.analysis.broken.get(own.id):
             self.note_finding("invalid_history", why, "kept as it is", **KEPT)
@@ -223,7 +223,7 @@ class _Guarding:
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
-    """What is wrong with a gist of `turn` that names what the turn does not hold; empty if nothing is."""
+    """Return the problem of a gist that names something which the turn does not hold; empty without one."""
     names = invented(summary, turn.names) if summary else []
     return f"the summary names {names[0]!r}, which the turn does not hold" if names else ""
 
@@ -278,7 +278,7 @@ def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tu
 
 
 def _sound(turn: TurnEvidence, asked: TurnProposal) -> tuple[TurnProposal | None, Finding | None]:
-    """What can be used of what is proposed for `turn`, and what is wrong with it."""
+    """Return the sound part of a proposal for `turn`, and a finding on the rest."""
     turn_id, problem = turn.turn.id, f"expected a TurnProposal, found {type(asked).__name__}"
     try:
         if isinstance(asked, TurnProposal):

@@ -1,4 +1,4 @@
-"""What stands where once a plan is applied: kept turns as they are, notes for the rest, and the exact sizes.
+"""Layout of a view: kept turns as they are, notes for the rest, and the exact sizes.
 
 Pure: the same decisions over the same history give the same layout, and its list keeps the rules of the Messages API.
 On models with preserved thinking a thinking block is bound to every message before it, so all thinking behind the

@@ -1,4 +1,5 @@
-"""What of a history stands whatever a plan says: the live tail, the user's own words, what decided failures.
+"""Parts of a history that stay whatever a plan says: the live tail, the user's words, decisive lines of failures,
+successes of actions that failed before.
 
 It is read once for a window, a target and a brief; the tail gives way to previews only where no window holds it.
 """
@@ -45,7 +46,7 @@ fewer."""
 
 @dataclass(frozen=True)
 class Pinned:
-    """What stands of a history whatever a plan says, in a window and at a target of so many tokens."""
+    """Parts of a history that stay whatever a plan says, for one window and one target."""
 
     analysis: Analysis
     whole: frozenset[str]
@@ -71,8 +72,8 @@ class Pinned:
 
 
 def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str | None) -> Pinned:
-    """What stands of a history beside `brief`, for `model` to read; but for that it is read once. None: beside one that
-    is yet to be written and tells what was answered."""
+    """Return the parts of a history that stay beside `brief`, for `model` to read; None: beside a brief that is not
+    written yet."""
     turns = analysis.evidence.turns
     told = told_failures(brief or "", analysis.evidence)
     failures = {
@@ -173,7 +174,7 @@ def _ends(turn: TurnEvidence, lines: Sequence[Line], most: float) -> frozenset[i
 
 
 def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -> dict[str, frozenset[int]]:
-    """What stands of each demoted turn: of what is long in it as much as there is room for in the window."""
+    """Return the lines that stay of each demoted turn, as many of its long parts as the window has room for."""
     turns = [analysis.evidence.turns[turn_id] for turn_id in demoted]
     room = PREVIEW_SHARE * window_tokens / analysis.counter.scale
     for most in range(PREVIEW_LINES, -1, -1):

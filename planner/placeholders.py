@@ -72,24 +72,24 @@ _MARKS = {
     "\n= ": "= in both",
     "…": "… left out",
 }
-"""What each mark means; said of those that a view has."""
+"""Meaning of each mark; a view explains those that it has."""
 
 _HEAD = lazy_pattern(r"\At\d+(?: ✗)?(?: \((?:answered at t\d+|earlier summary)\))* ")
-"""What an entry begins with; behind it a mark stands as at the beginning of a line."""
+"""Beginning of an entry; a mark behind it counts as one at the beginning of a line."""
 
 _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
-"""What begins a frame, however it is spaced or cased: ``<compacted``, ``</ Restored>``; not ``<user>`` or ``<b>``."""
+"""Beginning of a frame, however it is spaced or cased: ``<compacted``, ``</ Restored>``; not ``<user>`` or ``<b>``."""
 _OPENING = lazy_pattern(r"[<＜﹤](?=([^<＜﹤>＞]{0,100}))")
 """Whatever looks like ``<``, with so much of what stands behind it as a frame's name may be stretched to."""
 _UNSEEN = ("Cf", "Mn", "Me", "Cc")
 """Categories of characters that take no room: zero-width ones, marks on others, controls."""
 _HEADING = lazy_pattern(r"(?:old|new)_str(?:ing)?:")
-"""What opens the old or new text of an edit among its call's lines; there the marks say which is which."""
+"""Line that opens the old or new text of an edit; marks show which is which."""
 _CHANGED = lazy_pattern(
     r"(?:The )?[Ff]ile .{0,300}(?:has been |was )?(?:updated|created|written|edited|saved)(?: successfully)?\b"
     r"|(?:Updated|Created|Wrote|Edited|Successfully (?:wrote|edited|updated|created)) \S{0,300}|Success\. Updated"
 )
-"""What tools say of a change that was made: ``The file a.py has been updated successfully.``; not ``File not found``.
+"""Reports of tools on a change that was made: ``The file a.py has been updated successfully.``; not ``File not found``.
 """
 
 
@@ -151,7 +151,7 @@ def argument_lines(turn: TurnEvidence) -> Mapping[int, Call]:
 
 
 def line_text(turn: TurnEvidence, line: Line, root: str) -> str:
-    """What `line` says in the entry of `turn`: without how a call is reached, and `root`."""
+    """Return the text of `line` in the entry of `turn`: without how a call is reached, and `root`."""
     call = turn.once(argument_lines).get(line.number)
     return without_root(call_line(call, line.text, root) if call is not None else line.text, root)
 
@@ -175,7 +175,7 @@ def _is_doubtful(turn: TurnEvidence) -> bool:
 
 
 def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] = ()) -> str:
-    """What stands for one turn in a note; empty for a dropped one. `media` are the marks of its images."""
+    """Return the entry of one turn in a note; empty for a dropped one. `media` are the marks of its images."""
     if decision.strategy == "drop":
         return ""
     wanted = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach

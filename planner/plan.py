@@ -38,7 +38,7 @@ __all__ = [
 MOST_TOKENS = 10**12
 """No count is larger; a plan from disk that says so is damaged, and arithmetic on it would fail."""
 CACHED_SHARE = 0.1
-"""What a token from a provider's cache counts of one that is read: the dearest price of such a read (REFERENCE 3)."""
+"""Weight of a token from a provider's cache, compared with one that is read: the dearest price of such a read."""
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 
 
@@ -62,7 +62,7 @@ class PlanPart(BaseModel):
 
 
 class TurnDecision(PlanPart):
-    """What the plan says of one turn."""
+    """Decision on one turn."""
 
     turn_id: TurnId
     strategy: Strategy
@@ -91,13 +91,13 @@ class ExtractedFact(PlanPart):
 
 
 class Finding(PlanPart):
-    """What a guard has to say of a plan."""
+    """Remark of a guard on a plan."""
 
     code: str
     turn_id: str = ""
     problem: Text
     repair: Text = ""
-    """What was done about it; a repair only ever keeps more."""
+    """Repair that was made; it only ever keeps more."""
 
 
 class HistoryStamp(PlanPart):
@@ -119,7 +119,7 @@ class HistoryStamp(PlanPart):
 
 
 class Usage(PlanPart):
-    """What planning cost, in tokens as the provider counted them, over all attempts and pieces."""
+    """Tokens that planning took as the provider counted them, over all attempts and pieces."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -139,7 +139,7 @@ class Usage(PlanPart):
 
     @property
     def read_tokens(self) -> int:
-        """What was read: all input, of what a cache gave `CACHED_SHARE`; `MOST_TOKENS` at most."""
+        """Tokens that were read: all input, cached input by `CACHED_SHARE`; `MOST_TOKENS` at most."""
         cached = math.ceil(self.cache_read_input_tokens * CACHED_SHARE)
         return min(MOST_TOKENS, self.input_tokens + self.cache_creation_input_tokens + cached)
 
@@ -155,7 +155,7 @@ class Provenance(PlanPart):
     asked: Literal["rules", "cards", "prefix"] = "rules"
     """How the planner was asked: not at all, by turn cards, or behind the agent's own cached prefix."""
     read_tokens: Count = 0
-    """What planners have read for this plan and for those of its session before it: `Usage.read_tokens`, added up."""
+    """Tokens that planners read for this plan and earlier ones of its session: the sum of `Usage.read_tokens`."""
     read_turns: Count = 0
     """So many turns from the first on a planner has read, for this plan or for one before whose brief this one carries
     on: a later question need not show them again, but for `unread_turns`. 0: the plan is by rules alone."""
@@ -166,12 +166,12 @@ class Provenance(PlanPart):
     filled_tokens: Count = 0
     """How much of the view the rules chose, where the planner's own choice left space."""
     notes: tuple[Text, ...] = ()
-    """What the planner wants a reviewer to know, e.g. that it fell back to the rules."""
+    """Remarks of the planner for a reviewer, such as that it fell back to the rules."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the view of a plan is."""
+    """View of a plan."""
 
     messages: tuple[Any, ...]
     """For the Messages API; what did not change are the caller's own objects."""
@@ -181,7 +181,7 @@ class Layout:
     untouched: int
     """How many messages at the end of the view are the history's last ones, the very objects."""
     entries: Mapping[str, str]
-    """What the notes say of each turn that they stand for, by turn id."""
+    """Entries of the turns that notes replace, by turn id."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class CompactionPlan(BaseModel):
     target_model: str = ""
     """The model that will read the view; decides how thinking is treated. Empty: a current Claude."""
     window_tokens: int = Field(default=200_000, gt=0, le=MOST_TOKENS)
-    """Of that model: a live tail that it could not hold is demoted."""
+    """Context window of that model; a live tail that does not fit it is demoted."""
     restore_tool: OptionalToolName = ""
     """The agent's tool that returns a turn whole, named in the view; empty if it has none."""
     tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
@@ -246,13 +246,13 @@ class CompactionPlan(BaseModel):
 
     @property
     def bound(self) -> Bound | None:
-        """What the plan was made from and how its view is laid out, while that is in memory and the plan unchanged."""
+        """Analysis and layout of the plan, while they are in memory and the plan is unchanged."""
         own = self._bound
         return own if own is not None and (own.turns, own.brief) == (self.turns, self.brief) else None
 
     @property
     def bound_analysis(self) -> Analysis | None:
-        """What was read of the history the plan was made from, while it is in memory; a plan from disk has none."""
+        """Analysis that the plan was made from, while it is in memory; a plan from disk has none."""
         return self._bound.analysis if self._bound is not None else None
 
     def bind(self, analysis: Analysis, layout: Layout) -> CompactionPlan:

@@ -1,6 +1,6 @@
-"""What a planner is asked and what it answers: strategies, scores, reasons and words.
+"""Request to a planner and its answer: strategies, scores, reasons and words.
 
-What it says happens as far as the target and the guards allow; selection and guards turn a `Proposal` into a plan,
+Its answer takes effect as far as the target and the guards allow; selection and guards turn a `Proposal` into a plan,
 whoever made it. From an earlier plan of the session the page that a planner wrote is taken over, and what it chose;
 lines that rules chose to fill space are no choice of a planner: they compete again.
 """
@@ -52,7 +52,7 @@ class Account:
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """What the agent last sent, so that its model can be asked behind the prefix that the provider has cached."""
+    """Last request of the agent, so that its model can be asked behind the cached prefix."""
 
     body: Mapping[str, Any]
     """The JSON body as it was sent, or as it is about to be, which goes on from it. Not mutated, kept nowhere."""
@@ -63,7 +63,7 @@ class AgentRequest:
     path: str = "/v1/messages"
     """With its query: ``/v1/messages?beta=true`` for beta requests."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """What was sent besides the client's own, as ``anthropic-beta``."""
+    """Headers besides the client's own, such as ``anthropic-beta``."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class PlanRequest:
     analysis: Analysis
     task: str
     focus: str
-    """What the caller wants kept above all; may be empty."""
+    """Caller's words on what to keep above all; may be empty."""
     target_tokens: int
     settings: PlanSettings
     now: float
@@ -83,7 +83,7 @@ class PlanRequest:
     agent_request: AgentRequest | None = None
     """Set inside a session: a planner may ask the agent's own model behind its cached prefix."""
     read_tokens: int = 0
-    """What planners have read so far for plans of this session."""
+    """Tokens that planners have read so far in this session."""
 
     @property
     def history(self) -> History:
@@ -92,17 +92,17 @@ class PlanRequest:
 
     @property
     def evidence(self) -> Evidence:
-        """What its turns hold."""
+        """Evidence of its turns."""
         return self.analysis.evidence
 
     @property
     def counter(self) -> TokenCounter:
-        """What counts its tokens."""
+        """Counter of its tokens."""
         return self.analysis.counter
 
     @property
     def input_left_tokens(self) -> float:
-        """What may be read for this plan, all its requests together; as much as it takes for the first of a session."""
+        """Tokens that all requests for this plan may read; unlimited for the first plan of a session."""
         ratio = self.settings.session_input_ratio
         if ratio is None or not self.read_tokens:
             return math.inf
@@ -116,14 +116,14 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class TurnProposal:
-    """What a planner thinks of one turn."""
+    """Planner's opinion of one turn."""
 
     turn_id: str
     score: float
     """0 (nothing needs it) to 1 (nothing goes without it)."""
     reason: str = ""
     strategy: Strategy | None = None
-    """What is to happen; less does when the target demands it. None: no opinion, the turn's lines compete for space."""
+    """Wanted strategy; a weaker one is taken where the target demands it. None: the turn's lines compete for space."""
     summary: str = ""
     excerpts: tuple[tuple[int, int], ...] = ()
     failed_approach: bool = False
@@ -174,7 +174,7 @@ def written_brief(earlier: CompactionPlan) -> list[Statement]:
 
 
 def proposed(decision: TurnDecision) -> TurnProposal:
-    """What a planner proposes whose word `decision` was."""
+    """Return the proposal that `decision` came from."""
     same = ("turn_id", "reason", "strategy", "summary", "excerpts", "failed_approach")
     return TurnProposal(score=decision.relevance_score, **{name: getattr(decision, name) for name in same})
 

@@ -81,7 +81,7 @@ def _reason(turn: TurnEvidence, rank: float) -> str:
 
 
 def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
-    """What the turns hold for facts; of those that say the same, the last."""
+    """Return the facts of the turns; of equal ones the last."""
     facts: dict[tuple[FactType, str], ExtractedFact] = {}
     for turn_id, turn in request.evidence.turns.items():
         for kind, content in _facts_of(turn):

@@ -44,13 +44,13 @@ __all__ = [
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """From the most a turn can get to the least."""
 BRIEF_SHARE = 0.8
-"""Of the room beside what stands in any case a planner is told that the brief may take so much, and where there is room
-it takes more: a writer cannot count its tokens. The rest is for exact lines: on six sessions a page in its own words
+"""Share of the free room that a planner may fill with its brief; where there is room it may take more, for a writer
+cannot count its tokens. The rest is for exact lines: on six sessions a page in its own words
 answered more than twice its size in lines, and on two of 220,000 tokens 11,000 tokens more of lines answered .03."""
 LEAST_BRIEF_SHARE = 0.1
 """Share of the target that brief and fill have in any case, whatever failures stand."""
 KEPT_RAW_TOKENS = 40
-"""What a kept turn in the middle costs besides itself: the note before it is closed and another one opened."""
+"""Tokens that a kept turn in the middle costs besides itself: one note is closed and another one opened."""
 OPENING_LINES = 2
 """How many lines speak for a turn, with its last one, where a summary is wanted and there are no words that hold."""
 IMAGE_SHARE = 0.1
@@ -64,10 +64,10 @@ EVERY_MARK = ("✗\n> \n| \n+ …",)
 RECORDED = frozenset({"EFFECTS", "PENDING", "NOTES"})
 """Headings whose statements stay though an entry repeats them."""
 KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
-"""What is changed in a decision that keeps its turn."""
+"""Changes of a decision that keeps its turn."""
 
 _HEAD = lazy_pattern(r"(?:t\d+ )?(?:✗ )?> ")
-"""What an entry says of a call begins so."""
+"""Beginning of the line of a call in an entry."""
 _CHANGED = lazy_pattern(r"(?<=\S): (?:edited|written)$")
 """That a file was changed and no more: ``a.py: edited``; not ``a.py: removed``."""
 
@@ -79,7 +79,7 @@ class Selection:
     decisions: Mapping[str, TurnDecision]
     brief: str = ""
     filled_tokens: int = 0
-    """What the rules chose of it."""
+    """Tokens of it that the rules chose."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -108,13 +108,13 @@ def brief_limit(request: PlanRequest, least_tokens: float) -> float:
 
 
 def least_tokens(request: PlanRequest) -> int:
-    """What stands of ``request.history`` beside a brief that tells what was answered: the live tail, what is pinned."""
+    """Return the tokens that stay of ``request.history`` in any case: the live tail and what is pinned."""
     selecting = _Selecting(request, Proposal({}, Provenance(planner="none")), None)
     return int(selecting.take_least(selecting.turns) * request.counter.scale)
 
 
 def select(request: PlanRequest, proposal: Proposal) -> Selection:
-    """What stands of each turn within ``request.target_tokens``."""
+    """Return a decision for each turn within ``request.target_tokens``."""
     counter, selecting = request.counter, _Selecting(request, proposal, proposal.brief)
     budget = request.target_tokens / counter.scale
     window = request.settings.window_tokens / counter.scale
@@ -141,7 +141,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
 
 @dataclass
 class _Selecting:
-    """What is chosen so far, and the raw tokens it takes, by turn id."""
+    """Choices so far, and the raw tokens they take, by turn id."""
 
     request: PlanRequest
     proposal: Proposal
@@ -163,7 +163,7 @@ class _Selecting:
         self.pinned = pinned(request.analysis, *view, brief)
 
     def take_least(self, turn_ids: Iterable[str]) -> float:
-        """What stands of turns in any case; the raw tokens it takes more than what stood before."""
+        """Choose what stays of turns in any case; return the raw tokens that it takes more than before."""
         steps: dict[bool, Strategy] = {True: "keep", False: "drop"}
         return sum([self._choose(self._decision(turn_id, steps[turn_id in self.pinned.whole])) for turn_id in turn_ids])
 
@@ -175,7 +175,7 @@ class _Selecting:
         return more
 
     def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
-        """What `step` comes to for a turn, with what is pinned."""
+        """Return the decision that `step` means for a turn, with what is pinned."""
         turn, asked = self.turns[turn_id], self.asked[turn_id]
         wanted, summary = self.pinned.lines(turn), ""
         if step == "summarize":
@@ -236,7 +236,7 @@ class _Selecting:
         return left
 
     def in_order(self, budget: float) -> list[Pick]:
-        """What may be filled in, by relevance and score: nothing of dropped turns."""
+        """Return the lines that may fill free room, by relevance and score; none of dropped turns."""
         lines = {turn_id: self.pinned.lines(turn) for turn_id, turn in self.turns.items()}
         ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.25 * budget)
         weights = {turn_id: self._weight(turn_id) for turn_id in self.turns}
@@ -244,7 +244,7 @@ class _Selecting:
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
 
     def _weight(self, turn_id: str) -> float:
-        """What the relevance of a turn's lines is multiplied with, 1 at a score of .5, from half to twice; 0 if none of
+        """Return the factor for the relevance of a turn's lines, from half to twice, 1 at a score of .5; 0 if none of
         them may fill the space that is left."""
         asked = self.asked[turn_id]
         if self.turns[turn_id].turn.live or asked.strategy == "drop" or self.chosen[turn_id].strategy == "keep":
@@ -274,8 +274,7 @@ class _Selecting:
         return left
 
     def _fitting(self, left: float, picks: Sequence[Pick]) -> tuple[dict[str, set[int]], Sequence[Pick]]:
-        """What stands of each turn with the first of `picks`, and with as many more as fit in any case; the picks
-        behind."""
+        """Return the lines of each turn with as many of the first `picks` as fit, at least one; and the other picks."""
         standing: dict[str, set[int]] = {}
         count = 0
         for pick in picks:
@@ -306,7 +305,7 @@ class _Selecting:
         return self.heads[turn_id]
 
     def _told(self, brief: str) -> Told:
-        """What `brief` and the turns tell so far."""
+        """Return what `brief` and the turns hold so far."""
         told = Told()
         for statement in read_brief(brief):
             told.note(statement.text)
@@ -321,7 +320,7 @@ class _Selecting:
             told.note(head, f"> {turn_id}")
 
     def _about(self, turn_id: str, number: int) -> tuple[Collection[str], str]:
-        """What a line names, and what it says in its entry."""
+        """Return the names of a line, and its text in its entry."""
         turn = self.turns[turn_id]
         text = line_text(turn, turn.lines[number - 1], self.request.evidence.root)
         return self.request.relevance.names[turn_id][number - 1] or [one_line(text)], text

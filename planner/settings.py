@@ -1,4 +1,4 @@
-"""What a caller may tune about planning. Bounds stand on the fields; unknown keys are refused."""
+"""Settings of planning. Bounds are on the fields; unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = [
 ]
 
 TOOL_NAME = "[a-zA-Z0-9_-]{1,128}"
-"""What a tool's name is made of, for the API and for a view that names it: ``mcp__memory__restore_context``; nothing
+"""Characters of a tool's name, for the API and for a view that names it: ``mcp__memory__restore_context``; nothing
 that could end a sentence, a line or a frame."""
 RESTORE_TOOL = "restore_context"
 """The agent's tool by which it looks behind a reference."""
 _SERVER = "compactor"
-"""What our MCP server is called, unless whoever set it up chose another name."""
+"""Name of our MCP server, unless whoever set it up chose another name."""
 OptionalToolName = Annotated[str, Field(pattern=rf"^({TOOL_NAME})?$")]
 
 
@@ -105,7 +105,7 @@ class PlanSettings(CheckedSettings):
     target_model: str = ""
     """The model that will read the view: decides token counts and thinking. Empty: a current Claude."""
     window_tokens: int = Field(default=200_000, ge=1_000)
-    """Of the model that will read the view: only a live tail that would not fit it otherwise is demoted."""
+    """Context window of the model that will read the view; a live tail that does not fit it is demoted."""
     restore_tool: OptionalToolName = ""
     """The agent's tool that returns a turn whole, to be named in the view; empty if it has none."""
     min_savings_tokens: int = Field(default=0, ge=0)
@@ -128,7 +128,7 @@ class PlanSettings(CheckedSettings):
     """How often an answer that is not a valid plan goes back to the model."""
 
     def first_input_tokens(self, tokens: float) -> int:
-        """What a first plan's planner may read of a history of so many tokens. Between a small one and a large one it
+        """Return the tokens that a first plan's planner may read of a history. Between a small one and a large one it
         is half as much again as the ratio says, up to a quarter over the floor: of 11 answers that plans from 23,000
         of 80,000 tokens lost, 8 stood on no card; a smaller history's next plan would come late."""
         share = self.planner_input_ratio * tokens

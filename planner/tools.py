@@ -1,6 +1,6 @@
-"""What a tool does, as its author declares it: by settings, or by the annotations of a tool definition (MCP).
+"""Declarations of what tools do, by their authors: by settings, or by the annotations of a tool definition (MCP).
 
-A tool of which nothing is declared counts as one that may act.
+A tool without a declaration counts as one that may act.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What turns hold, read from the turns alone: words, specifics, failures, what became outdated."""
+"""Evidence of turns, read from the turns alone: words, names, failures, effects, repetition."""
 
 from planner.evidence.gather import Evidence, TurnEvidence, gather_evidence
 

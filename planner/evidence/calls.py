@@ -29,12 +29,12 @@ _FOLDER_KEYS = ("workdir", "cwd", "working_directory", "working_dir")
 _QUERY_KEYS = ("pattern", "query", "regex", "url", "prompt", "description", "question", "name", "id")
 
 ARGUMENT_CHARACTERS = 120
-"""Of an argument of a call without path, command or query so much says what it is about."""
+"""Length of one argument that is shown of a call without path, command or query."""
 
 RECEIPT_WIDTH = 400
 """Width up to which a result may be the receipt of an action; what is longer, and longer than what was asked, tells."""
 PART_CHARACTERS = 60
-"""Of the arguments that say which part of a file a read is of."""
+"""Length of the arguments that name the part of a file to read."""
 _RUN_NAME = lazy_pattern(r"bash|shell|exec|run|terminal|command|python|execute", re.I)
 _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (lazy_pattern(r"^(?!.*kubectl).*(?:write|edit|create|patch|replace|insert|delete|update|apply)", re.I), "write"),
@@ -42,10 +42,10 @@ _NAME_KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (lazy_pattern(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I), "read"),
     (_RUN_NAME, "run"),
 )
-"""What tools do by their names, the first that says so."""
+"""Kinds of tools by their names; the first match counts."""
 _DECLARED: Mapping[str, CallKind] = {"reads": "read", "acts": "other"}
 _LOOKS = frozenset({"view", "read", "open", "show", "list"})
-"""What editors do that change nothing, by their ``command``."""
+"""Commands of editors that change nothing."""
 _ASK_NAME = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 
@@ -97,7 +97,7 @@ class Call:
     command: str = field(init=False)
     """The command it runs, or empty. A list of arguments is joined by spaces."""
     kind: CallKind = field(init=False)
-    """What the call does, as far as its name and command tell."""
+    """Kind of action, as far as its name and command show."""
     identity: bytes = field(init=False)
     """The same for calls of one tool with the same input, in every process: 64 bits tell them apart."""
 
@@ -113,7 +113,7 @@ class Call:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """What its command runs, if it is one of a shell: not the ``code`` of another language."""
+        """Commands that it runs in a shell; none for the ``code`` of another language."""
         is_shell = _RUN_NAME.search(self.name) is not None and self.command != self.input.get("code")
         return commands_of(self.command) if is_shell and not self.is_script else ()
 
@@ -175,8 +175,7 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """What it is about, in one line: the path, the files of a patch, the command, the query, or else all that it
-        was given."""
+        """Object of the call in one line: its path, the files of a patch, the command, the query, or all arguments."""
         asks = self.kind in ("search", "ask") or self.is_report
         text = self.path or ", ".join(path for _, path, _ in PATCHED.findall(self.command)) or self.command
         text = text or (self._first(_QUERY_KEYS) if asks else "") or self._arguments
@@ -193,7 +192,7 @@ class Call:
 
     @property
     def sought(self) -> str:
-        """What a search looks for, in one line; empty for other calls."""
+        """Query of a search in one line; empty for other calls."""
         return " ".join(self._first(_QUERY_KEYS).split()) if self.kind == "search" else ""
 
     @property

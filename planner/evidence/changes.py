@@ -1,6 +1,4 @@
-"""What a history changed: the files that were written, and how. Reads calls alone; tells the old text of an edit from
-the new.
-"""
+"""Files that a history changed, and how. Reads calls alone; separates the old text of an edit from the new."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_sour
 
 @dataclass
 class FileChange:
-    """What was done to one file."""
+    """Changes of one file."""
 
     path: str
     turns: list[str] = field(default_factory=list)
@@ -102,8 +100,7 @@ def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
 
 
 def _taking_back(command: Command) -> str:
-    """What of a command takes back changes of the whole repository: ``git reset --hard``; not ``git stash``, which
-    brings them back."""
+    """Return the command that takes back all changes of the repository, ``git reset --hard``; empty for others."""
     words = [word for word in command.words[:4] if word != "--"][:3]
     takes = words[:2] in (["git", "checkout"], ["git", "restore"]) and words[2:] == ["."]
     return " ".join(words) if takes or words == ["git", "reset", "--hard"] else ""

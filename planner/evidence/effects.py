@@ -1,7 +1,7 @@
-"""What the agent did to the world outside of the conversation, and what is still open: actions with their receipts,
+"""Actions on the world outside of the conversation, and open ones: actions with their receipts,
 failed actions with their later success, calls that run, questions that nobody has answered.
 
-An action is known by what every agent has: a tool that is declared to act or may act, what it was called with, and a
+An action is recognised by what every agent has: a tool that is declared to act or may act, its arguments, and a
 receipt that names something new. No language, no product and no trade is known here.
 """
 

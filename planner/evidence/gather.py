@@ -34,10 +34,10 @@ HEAD_CHARACTERS = 60
 QUOTED_LINES = 48
 """Whole lines in quotation marks of an earlier summary that count as the user's words."""
 NEAR_LINES = 8
-"""What a line of a report announces stands so near below it."""
+"""Lines below a line of a report in which the announced text is looked for."""
 FAILED_HEAD_CHARACTERS = 110
-"""Of a call that failed: what was tried must be told from what is tried next."""
-_QUOTED = lazy_pattern(r"\s*(?:[-*]|\d{1,3}\.)?\s*[\"“„«「][^\"”“»」]{4,}[\"”“»」]\W*$")
+"""Length of the subject of a failed call, so that the attempt differs from the next one."""
+_QUOTED = lazy_pattern(r"\A\s*+(?:[-*]|\d{1,3}\.)?\s*[\"“„«「][^\"”“»」]{4,}[\"”“»」]\W*$")
 """A whole line in quotation marks: ``- "never touch main"``; not ``the word "main" is``."""
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class TurnEvidence:
-    """What one turn holds. The fields from `superseded_by` on depend on other turns."""
+    """Evidence of one turn. The fields from `superseded_by` on depend on other turns."""
 
     turn: Turn
     lines: Lines
@@ -55,13 +55,13 @@ class TurnEvidence:
     outcomes: tuple[Outcome, ...]
     """How each call ended, in the order of `calls`."""
     tokens: int
-    """Of the whole turn, as it stands in the history."""
+    """Tokens of the whole turn in the history."""
     line_tokens: list[int]
     """Raw tokens of each line with its line break, in their order; 0 for those that are not read."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty when nothing did."""
     decisive_lines: tuple[int, ...]
-    """Of those, what says most of each failure."""
+    """Those of them that say most of each failure."""
     boilerplate_lines: frozenset[int]
     """Numbers of the lines that a host always writes the same way."""
     superseded_by: str = ""
@@ -69,17 +69,17 @@ class TurnEvidence:
     answered_at: str = ""
     """Where the agent's words ended its work on what the user asks here, asking nothing; empty where no end shows."""
     choice: Choice | None = None
-    """What a short answer of the user in this turn chose."""
+    """Option or question that a short reply of the user answers."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
-    """What was made once, by what made it."""
+    """Cached values, by the function that made them."""
 
     def tokens_of(self, numbers: Iterable[int]) -> int:
         """The raw tokens of some of the turn's lines."""
         return sum(self.line_tokens[number - 1] for number in numbers)
 
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
-        """What `make` reads of the lines and calls of this turn, made once for it and for its copies in longer
-        histories: never of its place, nor of what other turns do to it. `beside` helps to make it and changes nothing.
+        """Return what `make` reads of the lines and calls of this turn; it is made once for it and for its copies in
+        longer histories. It never depends on other turns; `beside` helps to make it and changes nothing.
         """
         if make not in self._made:
             self._made[make] = make(self, *beside, **named)
@@ -103,7 +103,7 @@ class TurnEvidence:
 
     @property
     def names(self) -> NameIndex:
-        """What the turn names."""
+        """Index of the names in the turn."""
         return self.once(_name_index)
 
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
@@ -189,13 +189,13 @@ class Evidence:
     root: str = ""
     """The folder that most absolute paths of the history are in, without a slash at its end; may be empty."""
     by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
-    """What each turn holds by itself, by the turn's digest: what a longer history need not read again."""
+    """Evidence of each turn alone, by the turn's digest, so that a longer history need not read it again."""
     entries: dict[str, tuple[object, str]] = field(default_factory=dict, repr=False, compare=False)
-    """What stands for each turn in a note, by turn id, with the decision that it was last written for."""
+    """Entry of each turn, by turn id, with the decision that it was last written for."""
 
     @lazy_property
     def names(self) -> NameIndex:
-        """What the whole history names, parts of its identifiers included."""
+        """Index of the names in the whole history, parts of identifiers included."""
         return NameIndex([text.text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
 
     def ended_calls(self) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
@@ -213,7 +213,7 @@ class Evidence:
 
     @property
     def tokens(self) -> int:
-        """Of the whole history."""
+        """Tokens of the whole history."""
         return sum(turn.tokens for turn in self.turns.values())
 
 
@@ -259,7 +259,7 @@ def _root(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _read_turn(history: History, turn: Turn, counter: TokenCounter, uses: Mapping[str, ToolUse]) -> TurnEvidence:
-    """What one turn holds, read from its messages alone."""
+    """Return the evidence of one turn, read from its messages alone."""
     tokens = counter.messages(history.messages_of(turn))  # first: while it counts, it holds all texts once more
     calls = calls_of(history, turn, uses)
     lines = attributed(turn_lines(history, turn), calls)
@@ -281,7 +281,7 @@ def _read_turn(history: History, turn: Turn, counter: TokenCounter, uses: Mappin
 
 
 def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
-    """What tools gave back to an agent that acts in text, as results of calls of which nothing is known."""
+    """Yield results that an agent which acts in text received, as results of unknown calls."""
     answered = {call.result_block for call in calls}
     for text in lines.texts:
         if text.part == "result" and text.block not in answered:
@@ -362,7 +362,7 @@ def _answers(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, str]]:
 
 
 def _choice(before: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:
-    """What a short answer of the user chose in the turn before."""
+    """Return the option or question of the turn before that a short reply answers."""
     if before is None or turn.turn.kind != "user":
         return None
     spoken = tuple(statements(before.lines.of_part("assistant")))

@@ -1,4 +1,4 @@
-"""What known hosts write, a table each: tags, notes, refusals, answers, and sentences that tell a reader nothing new.
+"""Exact forms of known hosts, a table each: tags, notes, refusals, answers, and sentences without news.
 
 Decides whose words each line is where the place alone does not say, by exact forms at the place where a host writes
 them, and which lines are boilerplate. Nothing else is believed, and a form counts only up to a bound: no foreign text
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 ANSWER_CHARACTERS = 4_000
-"""Of a result that hands on the user's words at most this much is theirs: more than anyone types into a dialog,
+"""Most characters of a result that count as the user's words: more than anyone types into a dialog,
 little enough that a forged one cannot fill a view."""
 REFUSAL_CHARACTERS = 400
 """A refusal's mark stands within so much: what is further down is text that a tool returned."""
@@ -43,11 +43,11 @@ LONGEST_SENTENCE = 400
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What one host writes. Where a field holds patterns, each begins a line or block, or is a whole sentence."""
+    """Forms of one host. Where a field holds patterns, each begins a line or block, or is a whole sentence."""
 
     name: str
     tags: tuple[str, ...] = ()
-    """Of what it puts into the user's message, ``<system-reminder>`` at the start of a line."""
+    """Tags that it puts into the user's message: ``<system-reminder>`` at the start of a line."""
     summaries: tuple[str, ...] = ()
     """How it opens what an earlier compaction wrote, in a planner's words."""
     blocks: tuple[str, ...] = ()
@@ -239,7 +239,7 @@ _EXPANDED = lazy_pattern(r"\s*<command-message>")
 (``<command-name>/clear</command-name>`` first) has none."""
 _ARGUMENTS = ("<command-args>", "</command-args>")
 _TEMPLATE_ARGUMENTS = lazy_pattern(r"^ARGUMENTS: ", re.M)
-"""What the user gave a skill or template that has no place for it, at its end: ``ARGUMENTS: src/a.py``."""
+"""Arguments that a host appends to a skill or template: ``ARGUMENTS: src/a.py``."""
 _TEMPLATE_TOOLS = frozenset({"Skill", "SlashCommand"})
 """Tools whose text the host puts into the block behind their result."""
 _HIDDEN = "\0"
@@ -382,7 +382,7 @@ def _boilerplate_of_block(block: Sequence[Line]) -> Iterator[int]:
 
 
 def _reminders(result: Sequence[Line]) -> Iterator[int]:
-    """What a host puts behind a result: a reminder between tags that stand alone, with nothing but it at the end."""
+    """Yield the lines of a reminder that a host appends to a result, between tags on lines of their own."""
     filled = (line for line in reversed(result) if line.text.strip())
     end = list(islice(filled, REMINDER_LINES))[::-1]
     if end and end[-1].text.strip() == "</system-reminder>":

@@ -1,5 +1,5 @@
-"""What texts name and define: their specifics, what an agent cannot guess again once it is gone, what a line of code
-defines, and the folder that most paths are in.
+"""Names in texts: specifics, which an agent cannot guess again once they are gone, definitions in lines of code, and
+the folder that most paths are in.
 
 Specifics are paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothing about their worth.
 """
@@ -47,7 +47,7 @@ _RUN = lazy_pattern(rf"(?P<url>{_URL})|[\w.@+%$#/\\:~*-]{{1,{NAME_CHARACTERS}}}"
 """Characters that names are made of, as far as they go."""
 _TOKEN = lazy_pattern(rf"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
-_JOINED_OR_TELLING = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2,}[a-z]|\d{3}")
+_JOINED_OR_TELLING = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
 """Joined words, humps or a longer number: ``run-time``, ``toJson``, ``HTTPError``, ``E1234``."""
 _LETTER = lazy_pattern(r"[A-Za-z]")
 _SEPARATORS = lazy_pattern(r"[/\\.:-]+")
@@ -67,7 +67,7 @@ _DEFINITION = lazy_pattern(
 """A function, type or constant of a module: ``func (s *Store) Save(``, ``export class Foo``, ``const LIMIT``; not
 ``return type(x)``, nor a ``const`` within a function."""
 _BEFORE_CODE = lazy_pattern(r"(?:\+|\s{0,8}\d{1,9}(?:→|\t| \| ))?")
-"""What viewers and diffs put before a line of code: ``12→``, ``+``."""
+"""Marks of viewers and diffs before a line of code: ``12→``, ``+``."""
 
 LEAST_USES = 4
 """A folder named less often is not worth saying what it is."""
@@ -78,7 +78,7 @@ DEEPEST_FOLDER = 16
 """Folders further down than this are not looked at: a path of a thousand components is no path."""
 
 _WITHIN = r"[\w.:/~)\]}*>$%-]"
-"""What stands before a slash within a path or an address, not before one that it begins with."""
+"""Characters before a slash within a path or an address."""
 _ABSOLUTE = lazy_pattern(rf"/(?<!{_WITHIN}/)[\w.@+-]+(?:/[\w.@+-]+)+")
 """``/srv/app/src/a.py``; not the path in ``https://a/b/c``, ``src/(app)/a/b.py`` or ``${ROOT}/a/b.py``. Each part is
 told from the next by its slash, so nothing is tried twice; a pattern that begins with a letter is searched for as fast
@@ -86,7 +86,7 @@ as that letter."""
 _ON_DRIVE = lazy_pattern(r":(?<=(?<!\w)([A-Za-z]):)((?:\\+[\w.@+-]+){2,}|(?:/[\w.@+-]+){2,})")
 """``C:\\app\\src\\a.py``, ``C:/app/src/a.py``, and as JSON in text has it with each ``\\`` twice."""
 _DRIVE = lazy_pattern(r"([A-Za-z]):(?=[\\/])|/([A-Za-z])(?=/)")
-"""What a path of Windows begins with; in Git's shell ``/c``."""
+"""Beginning of a path of Windows; in Git's shell ``/c``."""
 _BACKSLASHES = lazy_pattern(r"\\+")
 _BESIDE = lazy_pattern(
     r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/|.*/\.claude/(?:projects|plans|jobs)/"

@@ -43,17 +43,17 @@ REPORT_LINES = 4
 HEADING_WORDS = 6
 """A line of fewer words that ends in ":" says nothing by itself."""
 DIFFERENCE_LINES = 3
-"""Of so many below ``Expected values to be strictly equal:`` those that say how they differ belong to it."""
+"""Lines below ``Expected values to be strictly equal:`` in which the difference is looked for."""
 RESPONSE_LINES = 4
 """A tool's own error, and the head of a response, stand within so many lines."""
 HEAD_LINES, TAIL_LINES = 6, 4
 """Hosts print an exit code within so many lines of the start or of the end of a result."""
 _INTERRUPT = "\x03"
-"""What is typed to stop a program: that it then ends is no failure."""
+"""Input that stops a program; its end is no failure then."""
 CHECKS_PENDING = 8
-"""What ``gh pr checks`` exits with while some have not ended (its manual), with ``build\tpending\t0`` for each."""
+"""Exit code of ``gh pr checks`` while some have not ended (its manual), with ``build\tpending\t0`` for each."""
 NO_OF_SOME = 123
-"""What ``xargs`` exits with if a command that it ran exited with 1 to 125 (GNU; BSD's exits 1)."""
+"""Exit code of ``xargs`` if a command that it ran exited with 1 to 125 (GNU; BSD's exits 1)."""
 
 _EXIT_CODE = lazy_pattern(
     r"^\s*(?:[\[<]?(?:Process|Error:|(?:The )?Command|shellId:) .{0,160}?)?\[?exit(?:ed)?(?: with)?(?: code| status)"
@@ -70,7 +70,7 @@ _PENDING = lazy_pattern(r"\tpending\t")
 _QUIET = lazy_pattern(r"(?:\b2|&)> ?/dev/null")
 """A command that wants to hear no complaint: ``ls a b 2>/dev/null`` asks which of them are there."""
 _ABSENT = lazy_pattern(r"No such file or directory|no matches found|: no \S+ in \(|\(HTTP 404\)$|Broken pipe", re.I)
-"""What programs say of a file or page that is not there, and of a pipe that nobody reads on: ``head`` has seen enough.
+"""Messages of programs about a missing file or page, or about a pipe that nobody reads any more.
 """
 _ASKING = frozenset(
     (
@@ -88,7 +88,7 @@ _CHAINED = frozenset({"|", "|&", "||", ";", "\n", "&"})
 """Before these the failure of a command does not show in the exit code of the line."""
 
 _PREFIX = lazy_pattern(r"\s*(?:@?\w[\w./-]{0,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
-"""What runners of several scripts print in front of each line: ``@app/core test:``, ``[lint:go]``; not ``- Console:``.
+"""Prefix that runners of several scripts print before each line: ``@app/core test:``, ``[lint:go]``.
 """
 _FAILED_RUN = lazy_pattern(
     r"\s*+(?:(?!error: ).{0,80}?\b[1-9]\d{0,9} (?:(?!checks )\w+ )?"
@@ -120,7 +120,7 @@ _DONE = lazy_pattern(
     r"|\s*(?:[✓✔√] )?(?:To |Switched to|Already |Created|Merged|Updated|Deleted|HEAD is now|Success|Saved|Wrote|Done\b"
     r"|Committed|Pushed|Fast-forward|No (?:matches|files|results|changes)|Found \d+|nothing to commit|Everything up)"
 )
-"""What a command says of what it did: ``[main a1b2c3d] Fix``, ``2 files changed``, ``✓ Created issue 7``, or a line
+"""Report of a command that did something: ``[main a1b2c3d] Fix``, ``2 files changed``, ``✓ Created issue 7``, or a line
 with a URL; not ``def created``."""
 
 _NO_FAILURE = lazy_pattern(
@@ -157,7 +157,7 @@ _RAISED = lazy_pattern(
     r"|\s*(?:fatal|error|panic)(?: error)?(?:\[\w+\])?(?:: (?!expect\(received\))| [A-Z]).{3,}"
     r"|\(eval\):\d+: \S|\s*HTTP [45]\d\d: \S|\s*[Uu]nknown \w+ ['\"\w]|[Mm]erge failed|CONFLICT \S"
 )
-"""What was raised, and how programs complain: ``KeyError: 'token'``, ``E   assert 1 == 2``, ``rg: a: No such file``,
+"""Raised errors and complaints of programs: ``KeyError: 'token'``, ``E   assert 1 == 2``, ``rg: a: No such file``,
 ``error[E0382]: borrow of``; not ``raise KeyError``, ``2 failed``, ``error is set; update the``."""
 _LOCATED = lazy_pattern(
     r"\s*(?:\[[\w:.-]+\] |vet: )?[\w./\\@-]+\.\w{1,5}[:(]\d+(?P<column>[:,]\d+)?\)?:? +"
@@ -192,7 +192,7 @@ _WORDS = lazy_pattern(
     r"|(?:(?<=[)\s])|\d: )(?:fatal )?(?:error|fatal): \w)",
     re.I,
 )
-"""What nothing but a report of a failure says, though not in the middle of data: ``a.ts(3,7): error TS2322``; not
+"""Words that occur only in a report of a failure, not in the middle of data: ``a.ts(3,7): error TS2322``; not
 ``log.error(x)``, nor ``the error``."""
 _WORD = lazy_pattern(r"[^\W\d_]{2,}")
 _ECHO = lazy_pattern(
@@ -217,7 +217,7 @@ _RANKS = (
 BARE_RANK = 2
 """The rank of a line that says no more than that a run failed."""
 _USAGE = lazy_pattern(r"\s*usage:", re.I)
-"""What a program prints of its options below its complaint."""
+"""Usage that a program prints below its complaint."""
 _TELLING = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|permitted|a)\b|no such|denied|refus|undefined|cannot"
     r"|can't|unable|could ?n[o'’]t|(?<!-)unknown(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch|should"
@@ -231,7 +231,7 @@ _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|m
 """``4. Errors and fixes:``, ``## Failed approaches`` in an earlier summary; not ``5. Problem Solving:``, which tells
 what was solved, nor ``4. **Problem 2 deep dive**:``."""
 _NO_ERROR = lazy_pattern(r"\W*(?:no\b|(?:user )?feedback\b|(?:\w[\w-]* ){0,3}fixes\b)", re.I)
-"""What else stands there: ``- No errors``, ``- **User feedback**: …``, ``- **Previous session fixes:**``."""
+"""Other entries of that list: ``- No errors``, ``- **User feedback**: …``, ``- **Previous session fixes:**``."""
 _MENDED = lazy_pattern(r"\W*(?:fix(?:ed)?|solution|solved|resolved?|resolution)\b", re.I)
 
 
@@ -424,13 +424,13 @@ def _exit_code(result: Sequence[Statement]) -> int | None:
 
 
 def _printed_lines(result: Sequence[Statement]) -> list[Statement]:
-    """What the command itself printed, without what the host says around it."""
+    """Return the lines that the command itself printed, without those of the host."""
     filled = (one for one in result if one.text.strip())
     return [one for one in filled if not (is_wrapping(one.text) or _EXIT_CODE.match(one.text))]
 
 
 def _verdict(text: str) -> Verdict | None:
-    """What one line says of how a run ended."""
+    """Return the verdict of one line on a run; None without one."""
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
     if _FAILED_RUN.match(bare):
@@ -539,9 +539,8 @@ def _is_bare(text: str) -> bool:
 
 
 def _reasons_beside(ranked: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
-    """What stands beside lines that give no reason: of what several scripts print the first by the one that failed,
-    above a package of Go what it printed; beside an exit code alone the last that says why, or the last and the first
-    sentence that was printed."""
+    """Return lines near the `ranked` ones, which give no reason: the first by the script that failed, the output above
+    a package of Go, or beside an exit code alone the last line with a reason, else the last and first sentence."""
     printed = takewhile(lambda one: not _USAGE.match(one.text), result)
     telling = list(filter(_says_anything, printed)) or list(filter(_says_anything, result))
     bare = next(chain((one for one in result if _verdict(one.text) == "failed"), ranked), None)
@@ -609,25 +608,23 @@ def _decisive(report: Sequence[Statement], result: Sequence[Statement]) -> Seque
 
 
 def announced(text: str, below: Iterable[Statement]) -> list[Statement]:
-    """What a line of a report announces of what stands `below` it: how what came differs from what was expected."""
+    """Return the lines `below` that show the difference which a line of a report announces."""
     announces = text.rstrip().endswith(":") and _ASSERTS.search(text)
     near = islice((one for one in below if one.text.strip()), DIFFERENCE_LINES if announces else 0)
     return [one for one in near if _DIFFERENCE.match(one.text)]
 
 
 def _refusal(result: Sequence[Statement]) -> list[Statement]:
-    """Of a call that the user refused what the user said of it; without such words, what the host says."""
+    """Return the user's words about a refused call; without them, the line of the host."""
     filled = [one for one in result if one.text.strip()]
     own = [one for one in filled if one.lines[0].source == "user"][:REPORT_LINES]
     return own or [one for one in filled if is_refusal(one.text)][:1]
 
 
 def _listed_before(statements: Iterable[Statement]) -> Iterator[list[Statement]]:
-    """What stands under a heading of errors in a summary that an earlier compaction left in the user's message, each to
-    the end of its line and with the line below that says how it was mended, else the first: without that it reads as
-    if it were open.
+    """Yield the entries under a heading of errors in an earlier summary, each with the line that tells its remedy.
 
-    What is indented further below tells of causes and cures, no failure of its own.
+    Lines that are indented further are causes and cures, no failures of their own.
     """
     inside, outermost = False, 0
     own = [one for one in statements if one.source == "planner"]

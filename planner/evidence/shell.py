@@ -1,4 +1,4 @@
-"""What a line of shell runs: its commands with their words, how they are chained, and which files they change.
+"""Commands of a line of shell: their words, how they are chained, and which files they change.
 
 Each question about a command is asked here, of its words. Runs nothing, expands nothing, and reads no script.
 """
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 LINE_CHARACTERS = 4_096
-"""What a line of shell does shows within so much of it, documents left out."""
+"""Length of a line of shell that is read, without its documents."""
 
 _OPENED = lazy_pattern(r"<<-?[ \t]{0,80}\\?(['\"]?)(\w{1,80})\1")
 """Beginning of a document within a command: ``<<'EOF'``, ``<<\\EOF``."""
@@ -62,7 +62,7 @@ SAYING = frozenset(
         *("Set-Location", "Push-Location", "Write-Host", "Write-Output"),
     )
 )
-"""What stands before the command that a line is about: it goes somewhere, waits, ends something or prints a heading."""
+"""Commands before the one that a line is about: they change the folder, wait, end something or print a heading."""
 _BEFORE_ACT = {"-C": 2, "-c": 2, "--no-pager": 1}
 """Options of git before the act, each with how many words it takes."""
 _SENDING = frozenset({"-X", "--method", "-f", "-F"})
@@ -75,7 +75,7 @@ class Command(NamedTuple):
     words: tuple[str, ...]
     """As they are written, quotes included, the program first; at least one."""
     before: str
-    """What chains it to the one before: ``&&``, ``||``, ``|``, ``;`` or a line break."""
+    """Operator that chains it to the one before: ``&&``, ``||``, ``|``, ``;`` or a line break."""
     writes: tuple[tuple[str, bool], ...]
     """The files that its output is sent to, each with whether it is only added to them."""
     folder: str = ""

@@ -1,4 +1,4 @@
-"""What a history says of the state of the work and its repository, as lines with the turns they rest on.
+"""State of the work and its repository in a history, as lines with the turns they rest on.
 
 Each function reads evidence that was gathered and returns its lines in the order of the history. None judges what is
 worth showing, and none says what the record does not.
@@ -44,14 +44,14 @@ CheckKind = Literal["test", "lint", "typecheck", "build"]
 _Ended = tuple[TurnEvidence, Call, Outcome]
 
 LINE_CHARACTERS, WORDS_CHARACTERS = 300, 80
-"""Of one line so much, and of words of the user: they stand whole in their own frame."""
+"""Length of one line, and of quoted words of the user."""
 OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120
-"""Of a line that says how a check ended, of a command, and of the subject of a commit."""
+"""Length of the outcome of a check, and of a command or the subject of a commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """What the record says, and the ids of the turns that say it."""
+    """One line of the record, with the ids of its turns."""
 
     text: str
     turn_ids: tuple[str, ...]
@@ -64,7 +64,7 @@ def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
 
 
 def latest_request(evidence: Evidence) -> RecordLine | None:
-    """What the user typed last; of a short answer with what it chose. None if the user typed nothing."""
+    """Return the latest words that the user typed, a short reply with its offer; None if the user typed nothing."""
     for turn in reversed(evidence.turns.values()):
         if turn.choice is not None:
             return _chosen(turn, turn.choice)
@@ -75,7 +75,7 @@ def latest_request(evidence: Evidence) -> RecordLine | None:
 
 
 def choices(evidence: Evidence) -> list[RecordLine]:
-    """What short answers of the user chose, each with the words of the answer."""
+    """Return the offers that short replies of the user answer, each with the reply."""
     return [_chosen(turn, turn.choice) for turn in evidence.turns.values() if turn.choice is not None]
 
 
@@ -108,7 +108,7 @@ def _change(evidence: Evidence, change: FileChange) -> RecordLine:
 _LAUNCHER = lazy_pattern(
     r"time|nice|sudo|env|exec|timeout|npx|bunx|bundle|python[\d.]*|run|uv|poetry|pipenv|pdm|hatch|rye"
 )
-"""What stands before the program that is run: ``timeout 60 npx``, ``uv run``, ``.venv/bin/python -m``."""
+"""Words before the program that is run: ``timeout 60 npx``, ``uv run``, ``.venv/bin/python -m``."""
 _RUNNER = lazy_pattern(
     r"npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|rails|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo|composer|bazel|ruff"
 )
@@ -157,7 +157,7 @@ def check_kind(command: Command) -> CheckKind | None:
 
 
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:
-    """Of each kind of check the last run with its own words: its counts, what failed, or its exit code.
+    """Return the last run of each kind of check with its counts, its failures or its exit code.
 
     Nothing is said of a run whose end does not show.
     """
@@ -257,8 +257,7 @@ LEFT_TURNS = 10
 
 
 def open_items(evidence: Evidence) -> list[RecordLine]:
-    """What the agent's lists of tasks leave open, with the state of each; not of one that it left as it was when it
-    answered the request, and went on to others."""
+    """Return the open tasks of the agent's lists, each with its state; none of a list that was left long ago."""
     tasks = (one for standing in task_lists(evidence) for one in standing if one.is_open)
     turns = list(evidence.turns.values())
     return [
@@ -278,7 +277,7 @@ def _is_left(turns: Sequence[TurnEvidence], at: int) -> bool:
 
 
 _COMMIT = lazy_pattern(r"^\[(?:[^\s\[\]]{1,120}|detached HEAD) (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
-"""What git says of a commit: ``[main a1b2c3d] Fix the race``, ``[detached HEAD a1b2c3d] Try``; not ``[main] Fix``."""
+"""Report of git on a commit: ``[main a1b2c3d] Fix the race``, ``[detached HEAD a1b2c3d] Try``; not ``[main] Fix``."""
 _LOGGED = lazy_pattern(r"^[*|\\/ ]{0,9}([0-9a-f]{7,40}) (?:\([^()\n]{1,200}\) )?(.+)$", re.M)
 """A commit in ``git log --oneline``: ``a1b2c3d (HEAD -> main) Fix the race``."""
 SHORT_HASH = 7
@@ -301,7 +300,7 @@ _ON_BRANCH = lazy_pattern(
 """The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
 _ASKING_BRANCH = (("branch", "--show-current"), ("rev-parse", "--abbrev-ref", "HEAD"))
 _BRANCH_ALONE = lazy_pattern(r"^(?!refs/|origin/|HEAD$|[0-9a-f]{7,40}$)(\w[\w./-]{0,119})$", re.M)
-"""What such a command prints: the name of the branch, alone in its line; not ``--- branch ---``, a hash or ``HEAD``.
+"""Output of such a command: the name of the branch, alone in its line; not ``--- branch ---``, a hash or ``HEAD``.
 """
 _REBASING = frozenset({"rebase", "--rebase"})
 _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
@@ -315,14 +314,13 @@ def _git_commands(call: Call) -> list[Command]:
 
 
 def _users_commands(turn: TurnEvidence) -> Sequence[Command]:
-    """What the user ran in a shell of his own beside the agent, as Claude Code tells it."""
+    """Return the commands that the user ran beside the agent, as Claude Code reports them."""
     ran = turn.text.partition("<bash-input>")[2] if turn.turn.kind == "user" else ""
     return commands_of(ran.partition("</bash-input>")[0]) if ran else ()
 
 
 def _git_output(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, list[Command]]]:
-    """What git said of the repository of the work, and the commands that asked, also those of the user; not what was
-    asked in another folder."""
+    """Yield the output of git in the repository of the work with its commands, also those of the user."""
     for turn in evidence.turns.values():
         if turn.turn.kind == "user" and _RUN_BY_USER.search(turn.text):
             yield turn, _RUN_BY_USER.sub("\n", turn.text), list(_users_commands(turn))

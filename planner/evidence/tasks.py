@@ -99,7 +99,7 @@ def _items(value: object) -> Iterator[Task]:
 
 
 def _parsed(text: str) -> object:
-    """What `text` says as JSON; None if it is none."""
+    """Return `text` parsed as JSON; None if it is none."""
     try:
         return json.loads(text) if text.lstrip()[:1] in ("[", "{") else None
     except (ValueError, RecursionError):

@@ -102,7 +102,7 @@ def own_words(lines: Lines, calls: Sequence[Call] = ()) -> tuple[Line, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a short reply of the user answers."""
+    """Offer or question that a short reply of the user answers."""
 
     turn_id: str
     """Turn of the offer or question."""

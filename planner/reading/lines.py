@@ -52,15 +52,15 @@ WRAP_CHARACTERS = 240
 """A longer physical line is cut behind a sentence, else behind a separator, else, so that no name is cut, behind the
 next one if that is half as far again. About 60 tokens: a line that is chosen stands whole."""
 READ_LINES = 10_000
-"""Of a longer block so many lines are read, half of them at either end: over two million characters, more than a window
-takes. What is between stands in the store, and nowhere else."""
+"""Most lines that are read of a block, half of them at either end: over two million characters, more than a window
+takes. The lines between are in the store alone."""
 PIECE_CHARACTERS = 60
 """Length of the shortest record that is a piece by itself."""
 STATEMENT_CHARACTERS = 160
 """Pieces of one physical line are read together up to this length."""
 
 _ESCAPE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
-"""What a terminal does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
+"""Codes that a terminal does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
 _GUTTER = lazy_pattern(r"^\s*(\d+)→")
 """The line number that file viewers print: ``   12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which are data."""
 _ENCODED = lazy_pattern(r"[A-Za-z0-9+/=_-]{200,}")
@@ -143,7 +143,7 @@ class BlockText(NamedTuple):
         return every if len(every) <= READ_LINES else [*every[:half], *every[-half:]]
 
     def words(self, index: int) -> str:
-        """What the line at this index says."""
+        """Return the text of the line at this index."""
         place = index - self.first
         return self.text[self.bounds[place] : self.bounds[place + 1]].removesuffix("\n")
 
@@ -178,7 +178,7 @@ class Lines(Sequence[Line]):
         return next(self._at(self.text_at(index), (index,)))
 
     def text(self, number: int) -> str:
-        """What the line with this number says."""
+        """Return the text of the line with this number."""
         return self.text_at(number - 1).words(number - 1)
 
     def text_at(self, index: int) -> BlockText:
@@ -307,7 +307,7 @@ def without_numbers(text: str) -> str:
 
 
 def read_block(role: str, block: Block) -> tuple[Part, Source, str] | None:
-    """What is read of a block in a message of this role: who says it, whose words it is, and the text."""
+    """Return the part, the source and the text of a block in a message of this role."""
     kind, text = block["type"], block.get("text")
     part: Part = "assistant" if role == "assistant" else "user"
     if kind == "text" and isinstance(text, str):
