@@ -160,7 +160,7 @@ _LOGIN = lazy_pattern(
 """``bob:q1w2e3r4@host``; not ``image:tag@sha256:…``."""
 _USERINFO = lazy_pattern(rf"({_START}[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://)(?=[\w.~%-]{{0,99}}[0-9])[\w.~%-]{{16,}}(?=@)")
 """``https://TOKEN@host``; not ``https://user@host``."""
-_JWK = lazy_pattern(rf"({_QUOTE}(?:d|k|p|q|dp|dq|qi){_QUOTE}\s?:\s?{_QUOTE})[\w-]{{30,}}(?={_QUOTE})")
+_JWK = lazy_pattern(rf"((?<!\\){_QUOTE}(?:d|k|p|q|dp|dq|qi){_QUOTE}\s?:\s?{_QUOTE})[\w-]{{30,}}(?={_QUOTE})")
 """The private parts of a JSON Web Key."""
 _KEY_LINE = lazy_pattern(
     r"((?:^|(?<=\\[nr]))(?:[\w./-]{1,99}[:-]\d{1,7}[:-])?"
