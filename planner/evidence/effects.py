@@ -91,7 +91,7 @@ def _argument_names(call: Call) -> set[str]:
 
 def _effect_text(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str, str]]) -> str:
     """Return a call with its receipt in one line, without the marks of JSON."""
-    arguments = ", ".join(f"{key}={_plain(value, ARGUMENT_CHARACTERS)}" for key, value in call.input.items())
+    arguments = ", ".join(f"{key}: {_plain(value, ARGUMENT_CHARACTERS)}" for key, value in call.input.items())
     head = f"{call.name} {_cut(arguments, ARGUMENTS_CHARACTERS)}".strip()
     given = {_plain(value, ARGUMENT_CHARACTERS) for value in call.input.values()}
     kept = call.use.keep_fields if call.use is not None else ()

@@ -224,7 +224,7 @@ def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
 _IN_FILE = lazy_pattern(r":\d+:\d+$")
 """Where a browser's trace says line and column of a program: ``http://localhost:3000/app.js:30815:13``."""
-_BADGE = lazy_pattern(r"\bshields\.io/|/badges?[/.]")
+_BADGE = lazy_pattern(r"\bshields\.io/|/badges?[/.]|\.(?:png|jpe?g|gif|svg|webp|ico|css|js|woff2?)(?:\?|$)", re.I)
 """A picture that says how something stands, beside its link: ``https://img.shields.io/badge/…``, ``…/badge.svg``."""
 _REVIEW = lazy_pattern(
     r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}"

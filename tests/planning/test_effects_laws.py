@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from applier import preview
 from planner import plan_compaction
 from planner.analysis import analyze
+from planner.brief import brief_text, check_brief
 from planner.evidence.effects import effects
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
+from planner.rules import effects_record
 from planner.tools import ToolUse
 
 TOOLS = ("create_refund", "hotel_buchen", "发送邮件", "xq7")
@@ -68,6 +70,29 @@ def test_each_receipt_is_listed_while_it_has_room(actions):
         assert (f"RC-{4000 + number}" in page) == (not failed)
 
 
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=12)
+SCALARS = st.one_of(
+    st.integers(-(10**6), 10**6), st.booleans(), st.none(), WORDS, st.sampled_from(["a b", "HAT-17", "9:30"])
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "seat_no", "flights"]), inner),
+    max_leaves=6,
+)
+FIELDS = st.dictionaries(st.sampled_from(["order_id", "flights", "note"]), VALUES, min_size=1)
+
+
+@given(FIELDS, FIELDS)
+def test_the_guards_leave_the_record_of_effects_as_it_is(arguments, receipt):
+    use = {"type": "tool_use", "id": "a", "name": "create_order", "input": arguments}
+    answer = {"type": "tool_result", "tool_use_id": "a", "content": json.dumps(receipt, ensure_ascii=False)}
+    messages = [{"role": "user", "content": "Go on."}, {"role": "assistant", "content": [use]}]
+    messages += [{"role": "user", "content": [answer]}, {"role": "assistant", "content": "Done."}]
+    evidence = analyze(messages).evidence
+    page = brief_text(effects_record(evidence))
+    assert [finding.code for finding in check_brief(page, evidence)[1] if finding.code == "invented_in_brief"] == []
+
+
 READS = [*look(0), *act(1, "crm_customer", 7, failed=False)]
 
 
@@ -95,7 +120,7 @@ def test_fields_that_must_stay_come_first_in_a_receipt():
     messages += [{"role": "user", "content": [answer]}, {"role": "assistant", "content": "Done."}]
     declared = {"bestellen": ToolUse(effect="acts", keep_fields=("lieferung",))}
     (effect,) = effects(analyze(messages, uses=declared).evidence)
-    assert effect.text.startswith("bestellen artikel=KET-17 → lieferung: 2026-12-03")
+    assert effect.text.startswith("bestellen artikel: KET-17 → lieferung: 2026-12-03")
 
 
 def test_what_runs_and_what_was_asked_is_pending():
