@@ -263,7 +263,7 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
     else:
         pressure.refuse(refused, view.total)
     if isinstance(refused, TooLong) or (refused.is_size and state.ledger.view is view):
-        _shorten(state, before)
+        _shorten(state)
     if state.ledger.view is view:
         return None
     pressure.requested = pressure.focus = ""
@@ -271,10 +271,10 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
     return _send(state)
 
 
-def _shorten(state: State, before: int) -> None:
-    limit = state.pressure.limit_tokens
+def _shorten(state: State) -> None:
+    limit, view = state.pressure.limit_tokens, state.ledger.view
     for tier in state.setup.preset.recovery:
-        if state.tokens > limit * CLEARLY_SHORTER or state.tokens == before:
+        if state.tokens > limit * CLEARLY_SHORTER or state.ledger.view is view:
             attempt(state, tier, "prompt_too_long", forced=True)
 
 
