@@ -14,7 +14,9 @@ from planner.analysis import Analysis
 from planner.brief import told_failures
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import retried
+from planner.evidence.names import specifics_of
 from planner.evidence.user_words import binding_lines
+from planner.evidence.words import figures_of, without_figures
 from planner.layout import leading_turn
 from planner.placeholders import first_note
 from planner.reading.history import History
@@ -121,9 +123,9 @@ def unknown_view(history: History) -> str:
 def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> tuple[dict[str, frozenset[int]], int]:
     """Return the typed lines that stay verbatim, by turn id, and the number of turns of which some have no room.
 
-    Size decides, never the words: short messages come first, for answers, consent and corrections are short. Of the
-    latest and the first message, and of each that is too long, the two ends stay, and what binds in English. A line
-    that was typed twice stays once, where it was typed last.
+    While all fits, all stays. Else size decides in any language: the ends of the latest and of the first message, then
+    short messages, for answers, consent and corrections are short, then the ends of long ones; lines that bind in
+    English come before these. A line that was typed twice stays once, where it was typed last.
     """
     turns = analysis.evidence.turns
     share = OWN_WORDS_SHARE * memory_room(target_tokens, analysis.evidence.live_tokens)
@@ -145,12 +147,32 @@ def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> t
     fits = sum(cost.values()) <= whole_room
     short = [turn for turn in speaking if fits or cost[turn.turn.id] <= SHORT_TOKENS]
     every = {turn_id: frozenset(line.number for line in own) for turn_id, own in typed.items()}
-    for turn in sorted(short, key=lambda turn: cost[turn.turn.id]):
+    for turn_id, binding in ({} if fits else _binding(typed)).items():
+        if not turns[turn_id].turn.live:
+            room = _grow(words, turns[turn_id], binding, room)
+    for turn in sorted(short, key=lambda turn: cost[turn.turn.id] / (1 + _news(typed[turn.turn.id]))):
         room = _grow(words, turn, every[turn.turn.id], room)
     cut = [turn for turn in speaking if words.get(turn.turn.id) != every[turn.turn.id]]
     for at, turn in enumerate(cut):
         room = _grow(words, turn, _ends(turn, typed[turn.turn.id], room / (len(cut) - at)), room)
     return words, len(cut)
+
+
+def _news(lines: Sequence[Line]) -> int:
+    """Return how many names and figures some lines of a message hold."""
+    return sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines)
+
+
+def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
+    """Return the lines that bind in English, by turn id, the newest first; of lines that differ by their figures alone
+    the newest, for older values come last."""
+    seen: set[str] = set()
+    binding: dict[str, frozenset[int]] = {}
+    for turn_id, lines in typed.items():
+        forms = {without_figures(line.text.strip()): line.number for line in binding_lines(lines)}
+        binding[turn_id] = frozenset(number for form, number in forms.items() if form not in seen)
+        seen.update(forms)
+    return binding
 
 
 def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozenset[int], room: float) -> float:

@@ -50,6 +50,10 @@ _BINDING = lazy_pattern(
 """English words that oblige. They choose among the lines of a message that is too long to stay whole, nothing else."""
 
 
+_LABEL = lazy_pattern(r"[ \t]{0,8}[A-Z][A-Z _-]{2,30}:\s")
+"""A label in capitals: ``LIMIT: 3``, ``GOAL STATE: …``."""
+
+
 def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
     """Return the lines of one message that the user typed; all of them in a message that is not long.
 
@@ -86,8 +90,8 @@ def _is_prose(text: str) -> bool:
 
 
 def binding_lines(lines: Iterable[Line]) -> list[Line]:
-    """Return the lines of a long message that hold an English word of obligation."""
-    return [line for line in lines if _BINDING.search(line.text.lower())]
+    """Return the lines with an English word of obligation, or a label in capitals."""
+    return [line for line in lines if _BINDING.search(line.text.lower()) or _LABEL.match(line.text)]
 
 
 def is_question(text: str) -> bool:

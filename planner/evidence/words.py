@@ -10,7 +10,7 @@ from itertools import chain
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["figures_of", "words_of"]
+__all__ = ["figures_of", "without_figures", "words_of"]
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
@@ -27,6 +27,11 @@ def words_of(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     return list(chain.from_iterable(map(_pieces, _WORD.findall(text.casefold()))))
+
+
+def without_figures(text: str) -> str:
+    """Return `text` with each figure replaced by 0: equal for lines that differ by their figures alone."""
+    return _FIGURE.sub("0", text)
 
 
 def _pieces(run: str) -> list[str]:
