@@ -60,6 +60,8 @@ MOST_WEIGHT = 2.0
 """How much more than by itself a line is worth in the fill at score 1; at score 0 so much less."""
 ROUNDING = 0.9
 """Where lines came to more than was estimated, so much of the space is tried: their tokens are counted one by one."""
+MOST_ROUNDS = 24
+"""Rounds in which free space is filled; each writes the entries that grow anew."""
 EVERY_MARK = ("✗\n> \n| \n+ …",)
 RECORDED = frozenset({"EFFECTS", "PENDING", "NOTES"})
 """Headings whose statements stay though an entry repeats them."""
@@ -257,7 +259,9 @@ class _Selecting:
         What lines come to is estimated from above; what that saves is measured and spent, until one does not fit.
         """
         told, room = self._told(brief), left
-        while picks:
+        for _ in range(MOST_ROUNDS):
+            if not picks:
+                break
             grown, behind = self._fitting(room, picks)
             before = {turn_id: self.chosen[turn_id] for turn_id in grown}
             costs = {turn_id: self.costs[turn_id] for turn_id in grown}

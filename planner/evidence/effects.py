@@ -22,6 +22,8 @@ __all__ = ["Effect", "effects", "open_calls", "retried", "unanswered_questions"]
 
 RECEIPT_CHARACTERS = 160
 """Length of a receipt that is shown."""
+MOST_LATER = 32
+"""Later successes of its tool that a failed action is compared with."""
 MOST_PARSED = 100_000
 """Length of the longest result that is read as JSON."""
 ARGUMENT_CHARACTERS, ARGUMENTS_CHARACTERS = 80, 200
@@ -60,16 +62,17 @@ def effects(evidence: Evidence) -> list[Effect]:
 def retried(evidence: Evidence) -> dict[str, tuple[str, int]]:
     """Return, by the turn of each failed action, the later turn in which it succeeded, with the number of that call.
 
-    The success is that of the same tool with most of the same arguments; of equals the last one.
+    The success is that of the same tool with most of the same arguments; of equals the last one. Of many successes the
+    next `MOST_LATER` are compared.
     """
-    acts = list(_acts(evidence))
+    successes: dict[str, list[tuple[TurnEvidence, Call]]] = {}
     later: dict[str, tuple[str, int]] = {}
-    for at, (turn, call, outcome) in enumerate(acts):
-        if outcome.status != "failed" or outcome.refused:
-            continue
-        again = [one for one in acts[at + 1 :] if one[1].name == call.name and one[2].status in ("done", "passed")]
-        if again:
-            best = max(enumerate(again), key=lambda one: (_shared_arguments(call, one[1][1]), one[0]))[1]
+    for turn, call, outcome in reversed(list(_acts(evidence))):
+        known = successes.setdefault(call.name, [])
+        if outcome.status in ("done", "passed"):
+            known.append((turn, call))
+        elif outcome.status == "failed" and not outcome.refused and known:
+            best = max(known[-MOST_LATER:], key=lambda one: _shared_arguments(call, one[1]))
             later[turn.turn.id] = best[0].turn.id, best[1].number
     return later
 

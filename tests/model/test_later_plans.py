@@ -69,7 +69,7 @@ def assert_within(plans, ratio=0.3):
 @pytest.mark.parametrize(
     ("lengths", "least"),
     [
-        ([1 + 2 * n for n in range(168, 420, 28)], 3),
+        ([1 + 2 * n for n in range(168, 420, 28)], 2),
         ([161, 163, 165, 167, 701, 703, 705], 2),
         ([41, 801], 2),
     ],

@@ -15,6 +15,7 @@ from planner.analysis import analyze
 from planner.brief import told_failures
 from planner.guards import check_plan
 from planner.layout import joined_messages
+from planner.placeholders import history_key
 from planner.plan import CompactionPlan
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines
@@ -297,7 +298,7 @@ def test_every_turn_that_a_note_stands_for_comes_back_exactly(store, attack):
     messages, history, plan = attack
     view = said(apply(plan, messages, store=store))
     gone = removed(preview(plan, messages).plan)
-    key = "h" + history.digest.removeprefix("sha256:")[:8]
+    key = history_key(history.digest)
     for turn_id in gone:
         assert f'<compacted history="{key}" turns="' in view or "lines left out here; " in view
         assert list(store.restore(f"{key}:{turn_id}").messages) == messages[slice(*span(history, turn_id))]
