@@ -60,7 +60,7 @@ MOST_WEIGHT = 2.0
 """How much more than by itself a line is worth in the fill at score 1; at score 0 so much less."""
 ROUNDING = 0.9
 """Where lines came to more than was estimated, so much of the space is tried: their tokens are counted one by one."""
-MOST_ROUNDS = 6
+MOST_ROUNDS = 3
 """Rounds in which free space is filled; each writes the entries that grow anew."""
 EVERY_MARK = ("✗\n> \n| \n+ …",)
 RECORDED = frozenset({"EFFECTS", "PENDING", "NOTES"})
