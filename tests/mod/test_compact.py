@@ -216,10 +216,10 @@ def test_a_picture_in_the_compacted_part_does_not_hide_the_view(store):
         "content": [image(3, 2), {"type": "text", "text": "Never leave this window: it must stay."}],
     }
     history = make_session(80)
-    rows = Rows([pasted, {"role": "assistant", "content": "I will not."}, *history[:80]])
-    for end in (120, 160):
+    rows = Rows([pasted, {"role": "assistant", "content": "I will not."}, *history[:81]])
+    for start, end in ((81, 121), (121, 159)):
         assert "messages" in rows.compact(store, NO_ANSWER)
-        rows.add(history[end - 40 : end])
+        rows.add(history[start:end])
     assert "messages" in rows.compact(store, NO_ANSWER)
     kinds = [event["kind"] for event in store.events("a-session")]
     assert (kinds.count("post_compact"), kinds.count("history_changed")) == (3, 0)
