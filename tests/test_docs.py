@@ -35,8 +35,10 @@ README_BYTES = 10_000
 REWRITE = os.environ.get("REWRITE_DOCS")
 LONG = ("compactor watch", "compactor eval")
 """Commands that take over ten seconds; only CI and a rewrite run them."""
-VARIABLE = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d)?|[\d,]+(?= bytes)")
-"""Parts of an output that differ in each run: today's date, the time, the size of a store's file."""
+VARIABLE = re.compile(
+    r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d)?|[\d,]+(?= bytes)|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
+"""Parts of an output that differ in each run: today's date, the time, the size of a store's file, a session's id."""
 CONSOLES = re.compile(r"```console\n(.*?)```", re.S)
 COMMAND_LINE = re.compile(r"^(?:\$ )?compactor .*$", re.M)
 HOSTS = {"agents": ["/v1/responses"], "deepagents": ["/v1/messages"]}

@@ -59,7 +59,7 @@ def test_a_file_that_is_no_transcript_costs_itself_alone(compactor, whole_run, f
 @pytest.mark.real
 def test_losses_are_given_when_asked(compactor, whole_run):
     ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--lost")
-    assert "  said: Please keep the public names parse_line" in ran.out
+    assert "  demands: Please keep the public names parse_line" in ran.out
 
 
 EXAMS = Path(__file__).parents[1] / "evaluation" / "exams"

@@ -205,7 +205,7 @@ def test_ctrl_c_ends_with_the_table_so_far(compactor, many, send):
 def test_two_runs_do_not_write_the_same_rows(compactor, many):
     run = begun(many.parent)
     ran = compactor("plan", many, *RULES, "-o", "rows.jsonl")
-    assert (ran.code, "another run writes there" in ran.err) == (2, True)
+    assert (ran.code, "another run writes to it" in ran.err) == (2, True)
     assert run.wait() == 0
     run.communicate()
 
@@ -242,7 +242,7 @@ def test_a_model_is_asked_up_to_the_cap(compactor, files, monkeypatch):
         ran = compactor("plan", files, "--cap", "0.001", "-o", "rows.jsonl")
         assert (ran.code, len(server.requests), (files.parent / "rows.jsonl").exists()) == (2, 0, False)
         assert "7 files may cost" in ran.err
-        assert "more than --cap 0.001: raise it, or say --planner rules" in ran.err
+        assert "more than --cap 0.001: raise --cap, or use --planner rules" in ran.err
         ran = compactor("plan", files, "-o", "rows.jsonl", "--workers", 1)
         rows = [row for row in rows_of((files.parent / "rows.jsonl").read_text()) if not row["error"]]
         assert len(server.requests) == 5
@@ -261,7 +261,7 @@ def test_a_model_that_does_not_answer_ends_the_run_and_its_files_are_tried_again
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
         ran = compactor("plan", *sorted(files.rglob("run*.json")), *how)
     assert ran.code == 1
-    assert "stopped behind " in ran.err
+    assert "stopped after " in ran.err
     assert "2 left: run the command again to continue" in ran.err
     rows = rows_of((files.parent / "rows.jsonl").read_text())
     assert [row["cause"] for row in rows] == ["PlannerUnavailable"] * 3
