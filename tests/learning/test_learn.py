@@ -313,7 +313,7 @@ def test_what_a_model_cites_stands_as_its_card_shows_it(say, folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "stands"), [("Manual-commit pushes nothing", True), ("Manual-branch pushes nothing", False)]
+    ("text", "stands"), [("Manual-commit pushes nothing", True), ("Manual-branch7 pushes nothing", False)]
 )
 def test_a_name_that_begins_a_line_may_have_a_capital(say, text, stands):
     log = say("s1", "manual-commit must never push anything.")

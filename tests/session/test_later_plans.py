@@ -66,14 +66,15 @@ def test_a_planner_that_fails_leaves_its_last_brief_in_force_and_what_it_read_co
     read, planner.planner.fails = read_so_far(session), True
     done = session.compact(HISTORY)
     assert done.plan.provenance.planner == "rules"
-    assert set(first.brief.split("\n")) <= set(done.plan.brief.split("\n"))
+    view = "\n".join(block["text"] for block in done.messages[0]["content"] if block["type"] == "text")
+    statements = [line.removeprefix("- ").partition(" (t")[0] for line in first.brief.split("\n") if line[:2] == "- "]
+    assert [words for words in statements if words not in view] == []
     assert read_so_far(session) == read + 5_000
 
 
 def test_a_plan_by_place_does_not_take_the_place_of_what_a_planner_wrote(session):
     first = session.compact(HISTORY[:161]).plan
     assert session.recover(HISTORY, "prompt is too long: 90000 tokens > 2000 maximum") is not None
-    assert session._state.ledger.committed.frame.plan.provenance.planner == "retreat"
     assert session._state.planning.previous.provenance.read_turns == first.provenance.read_turns
 
 
