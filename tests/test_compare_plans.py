@@ -34,7 +34,8 @@ def test_each_difference_is_named_by_its_class(before, after, tmp_path):
     told = next(turn for turn in plan["turns"].values() if turn["strategy"] == "summarize")
     drop |= {"strategy": "reference", "relevance_score": 0.123, "tokens_before": 1}
     told |= {"failed_approach": not told["failed_approach"], "entry": "something else"}
-    del plan["turns"]["t1"], plan["brief"][0], plan["facts"][0]
+    del plan["turns"]["t1"], plan["facts"][0]
+    plan["brief"].append("NOTES - something")
     plan["findings"].append({"code": "media", "turn_id": "t3", "problem": "an image", "repair": ""})
     plan |= {"tokens": plan["tokens"] + 1, "view": "[]"}
     assert {difference.kind for difference in compared(before, after)} == set(CLASSES)
