@@ -212,12 +212,12 @@ def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
     """Return a finding if rules alone planned a history whose results come from tools that nothing is known of."""
     if proposal.provenance.planner != "rules":
         return ()
-    calls = [(call, turn) for turn in request.evidence.turns.values() for call in turn.calls]
-    unknown = [(call, turn) for call, turn in calls if call.use is None and call.kind == "other"]
-    tokens, all_tokens = (sum(len(call.text) for call, _ in own) for own in (unknown, calls))
-    if len(unknown) < LEAST_UNKNOWN_CALLS or tokens < UNKNOWN_SHARE * all_tokens:
+    calls = [call for turn in request.evidence.turns.values() for call in turn.calls]
+    unknown = [call for call in calls if call.use is None and call.kind == "other"]
+    characters, all_characters = (sum(len(call.text) for call in own) for own in (unknown, calls))
+    if len(unknown) < LEAST_UNKNOWN_CALLS or characters < UNKNOWN_SHARE * all_characters:
         return ()
-    names = ", ".join(sorted({call.name for call, _ in unknown})[:NAMED_TOOLS])
+    names = ", ".join(sorted({call.name for call in unknown})[:NAMED_TOOLS])
     problem = f"most results come from tools that the rules know nothing of: {names}"
     return (Finding(code="rules_unsure", problem=problem, repair="plan with a model, or declare them by tool_uses"),)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from planner.evidence.calls import Call
 from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.names import specifics_of
-from planner.evidence.outcomes import Outcome
+from planner.evidence.outcomes import Outcome, parsed_result
 from planner.evidence.user_words import is_question
 from planner.evidence.words import figures_of
 
@@ -24,8 +24,6 @@ RECEIPT_CHARACTERS = 160
 """Length of a receipt that is shown."""
 MOST_LATER = 32
 """Later successes of its tool that a failed action is compared with."""
-MOST_PARSED = 100_000
-"""Length of the longest result that is read as JSON."""
 ARGUMENT_CHARACTERS, ARGUMENTS_CHARACTERS = 80, 200
 """Length of one argument that is shown, and of all of a call."""
 
@@ -108,10 +106,7 @@ def _effect_text(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple
 
 def _fields(text: str) -> list[tuple[str, str]]:
     """Return the fields of a result that is JSON, nested ones too, each with its value; none of another result."""
-    try:
-        parsed = json.loads(text) if text.lstrip()[:1] in ("{", "[") and len(text) <= MOST_PARSED else None
-    except (ValueError, RecursionError):
-        return []
+    parsed = parsed_result(text)
     return list(_leaves("", parsed)) if parsed is not None else []
 
 
@@ -149,10 +144,8 @@ def open_calls(evidence: Evidence) -> Iterator[tuple[str, str]]:
     running: dict[str, tuple[str, str]] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("running", "unanswered") and not turn.turn.live:
-            running[call_head(call, evidence.root)] = (
-                turn.turn.id,
-                f"{call_head(call, evidence.root)}: {outcome.status}",
-            )
+            head = call_head(call, evidence.root)
+            running[head] = turn.turn.id, f"{head}: {outcome.status}"
     yield from running.values()
 
 

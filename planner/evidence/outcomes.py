@@ -29,6 +29,7 @@ __all__ = [
     "failure_rank",
     "is_passed_test",
     "is_refusal",
+    "parsed_result",
     "read_calls",
     "reports_error",
 ]
@@ -339,13 +340,16 @@ def reports_error(call: Call) -> bool:
     599, an ``error`` that is not empty, or a ``success`` that is false. A file or output of a shell is data."""
     if call.kind in ("read", "run", "search") and (call.path or call.command):
         return False
-    text = call.text.strip()
-    if not (text.startswith("{") and text.endswith("}")) or len(text) > MOST_PARSED:
-        return False
+    result = parsed_result(call.text)
+    return isinstance(result, dict) and _has_error_field(result)
+
+
+def parsed_result(text: str) -> object:
+    """Return a result that is a JSON object or list, parsed; None for another one, or a very long one."""
     try:
-        return _has_error_field(json.loads(text))
+        return json.loads(text) if text.lstrip()[:1] in ("{", "[") and len(text) <= MOST_PARSED else None
     except (ValueError, RecursionError):
-        return False
+        return None
 
 
 def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
