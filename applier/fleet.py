@@ -1,7 +1,6 @@
 """Plans many transcript files, each to one row of numbers; by rules the row is the same wherever it is made.
 
-Decides what a row holds and depends on, for a pool of processes and for Ray Data. Writes nothing, starts no Ray, and
-fails for no file: its row has the error.
+For a pool of processes and for Ray Data. Writes nothing, and fails for no file: its row has the error.
 """
 
 from __future__ import annotations
@@ -50,11 +49,10 @@ EMPTY_ROW: Row = {
     "cause": "",
     "error": "",
 }
-"""All fields of a row, in order. ``digest``: that of the file's bytes; ``options``: digest of its `PlanOptions`;
-``findings``: their codes; ``input_tokens`` and ``output_tokens``: the planner model's; ``plan``: the plan as JSON, if
-asked for; ``cause``: the kind of error."""
+"""All fields of a row, in order. ``digest``: of the file's bytes; ``options``: digest of its `PlanOptions`;
+``findings``: their codes; ``plan``: the plan as JSON, if asked for; ``cause``: the kind of error."""
 DIED: Row = {"cause": "died", "error": "the process that planned it died: out of memory?"}
-"""Fields of a row whose process died."""
+"""Fields of a row after the death of its process."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +82,7 @@ class PlanOptions:
         return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
     def plan(self, read: Transcript) -> CompactionPlan:
-        """Return the plan of one transcript.
-
-        Raises:
-            TranscriptError: it names no task.
-        """
+        """Return the plan of one transcript."""
         task = self.task or read.task
         if not task:
             raise TranscriptError("names no task: set by --task what the agent is to do now")

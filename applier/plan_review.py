@@ -63,10 +63,6 @@ def reviewed(
     """Return the review of `plan` over `messages`, after `edits` and with `brief` in place of the plan's own.
 
     Its plan is the one that the guards let pass. Writes nothing.
-
-    Raises:
-        SettingsError: an edit names a turn that the plan does not have.
-        StalePlan: the plan was made for other messages.
     """
     changed = _edited(plan, edits)
     if brief is not None:

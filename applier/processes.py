@@ -1,7 +1,7 @@
 """Command lines that run this program, programs by name, and one function over many items in processes of its own.
 
-Nothing is imported from the working folder nor from PYTHONPATH, and a bare name never means a program in that folder.
-A worker process that dies loses only its item; all end with this process, however it ends, and at Ctrl-C.
+Nothing is imported or run from the working folder or PYTHONPATH. A worker process that dies loses only its item; all
+end with this process, and at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ __all__ = ["all_cores", "in_processes", "program", "program_file"]
 
 
 def program(*arguments: str) -> list[str]:
-    """Return a command line that runs `compactor` by an absolute, isolated interpreter (``-I``:
-    https://docs.python.org/3/using/cmdline.html).
+    """Return a command line that runs `compactor` by an absolute, isolated interpreter (``-I``).
 
-    ``-I`` finds what is installed in the interpreter's own folders, as in any virtual environment. For an installation
-    elsewhere (``pip install --user``, ``--target``) the command line names its folder, before those.
+    ``-I`` leaves out installations elsewhere (``pip install --user``, ``--target``): for them the command names its
+    folder.
     """
     place = _place()
     if any(place == Path(own).resolve() for own in site.getsitepackages()):
@@ -52,7 +51,7 @@ def _place() -> Path:
 def program_file(name: str) -> str:
     """Return the file of the program `name` on PATH; empty if there is none.
 
-    Entries relative to the working folder do not count: a program there is a stranger's. Windows looks there by itself.
+    Entries relative to the working folder do not count: a program there is a stranger's.
     """
     entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
     place = shutil.which(name, path=os.pathsep.join(entries)) or ""
@@ -75,7 +74,7 @@ def in_processes(
 ) -> Generator[tuple[Item, Result | None], None, None]:
     """Yield each of `items` with the result of `work`, in the order in which they end; None: its process died.
 
-    Items that were under way when a process died are tried again one by one, to find the item that ends it.
+    Items under way when a process died are tried again one by one, to find the one that ends it.
     """
     due, suspects = deque(items), deque[Item]()
     module = (work.func if isinstance(work, partial) else work).__module__

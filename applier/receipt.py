@@ -1,8 +1,7 @@
-"""What a person is told after a compaction: what went out of the agent's sight, what that cost, how any of it is had.
+"""The receipt of a compaction: what the agent no longer sees, what the compaction cost, and how to restore content.
 
-What went is what stood before and neither stands nor is told in what is sent now: the user's demands first, then
-failures, decisions, and the names that were used again before; secrets are taken out. Pure: stores nothing, prints
-nothing.
+An item is lost if it was visible before and the list that is sent now neither contains nor paraphrases it. Shown are
+the user's demands first, then failures, decisions, and names that the agent used again; secrets are removed. Pure.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of their worth."""
 PLURALS: Mapping[Kind, str] = {"demand": "demands", "failure": "failures", "decision": "decisions", "name": "names"}
 MOST_LINES: Mapping[Kind, int] = {"demand": 3, "failure": 2, "decision": 2, "name": 1}
-"""Of each kind so many lines: with those around them fifteen at most."""
+"""Most lines for each kind; with the lines around them a receipt has at most fifteen."""
 LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
 """A line, and so much of it is for what was tried."""
 TOLD_SHARE = 0.6
-"""Of the words of what is told in other words so many stand together in one sentence."""
+"""Share of a sentence's words that one sentence of the view must contain to count as a paraphrase."""
 LEAST_WORDS = 3
-"""What has fewer demands nothing by itself, and is told to the letter or not at all: ``Go on.``"""
+"""Fewest words of a demand that makes sense alone; a shorter one (``Go on.``) must be in the view literally."""
 
 _WORD = lazy_pattern(r"[^\W_]{3,}")
 _LETTERS = lazy_pattern(r"[^\W\d_]{3}")
-"""What a name worth telling has: ``parse_all``; not ``200p`` or ``2026-03-01``."""
+"""Part of a name worth listing: ``parse_all``; not ``200p`` or ``2026-03-01``."""
 _SENTENCE_END = lazy_pattern(r"\n|(?<=[.;!?])\s")
 
 
@@ -61,14 +60,14 @@ class _Item:
     text: str
     """As a person reads it."""
     forms: tuple[str, ...]
-    """What it is told by, each for itself."""
+    """Texts any one of which, in the view, keeps the item in sight."""
 
 
 class _Sight:
-    """What is sent to the model, to be asked what it tells."""
+    """Text that is sent to the model, for asking whether it contains or paraphrases another text."""
 
     def __init__(self, sent: Analysis, shown: Evidence) -> None:
-        """Of the messages that `sent` was read from; paths are written as those of `shown` are."""
+        """Index the messages of `sent`, with paths shortened as in `shown`."""
         texts = [shown.shown(text.text) for turn in sent.evidence.turns.values() for text in turn.lines.texts]
         self.names = NameIndex(texts, parts=True)
         self._text = one_line("\n".join(texts))
@@ -78,7 +77,7 @@ class _Sight:
                 self._sentences[word].add(number)
 
     def tells(self, text: str) -> bool:
-        """True if `text` stands there to the letter, or of each of its sentences most words in one of those there."""
+        """Return True if the view contains `text`, or one sentence of it most words of each sentence of `text`."""
         if one_line(text) in self._text:
             return True
         words = [own for own in map(_words, _SENTENCE_END.split(text)) if len(own) >= LEAST_WORDS]
@@ -100,14 +99,11 @@ def receipt(
     dollars: Mapping[str, float] | None = None,
     command: str = "compactor",
 ) -> str:
-    """The receipt of a compaction by `plan`, which still holds the history that it was made from.
+    """Return the receipt of a compaction by `plan`, which must still hold its history.
 
-    `tokens` before and after, and `dollars` (see `planner.prices.switch_dollars`), are the plan's own unless a session
-    says them, whose list was compacted before. `command` is how a person calls this program, with the store where that
-    is not his default one.
-
-    Raises:
-        StalePlan: the plan does not hold its history.
+    `tokens` (before, after) and `dollars` (see `planner.prices.switch_dollars`) replace the plan's own, for a session
+    with an earlier compaction. `command` is the shell command for this program, with the store if that is not the
+    default.
     """
     shown = preview(plan)
     before, after = tokens or (shown.tokens_before, shown.tokens_after)
@@ -116,11 +112,7 @@ def receipt(
 
 
 def in_sight(plan: CompactionPlan) -> str:
-    """Of the receipt what stands and what went, for who says sizes and originals by himself; empty if nothing weighs.
-
-    Raises:
-        StalePlan: the plan does not hold the history that it was made from.
-    """
+    """Return the receipt's list of visible and lost items alone; empty without items."""
     return _printable(_told(_account_of(preview(plan)), "Out of"))
 
 
@@ -131,12 +123,9 @@ def forecast(
     tokens: tuple[int, int] | None = None,
     dollars: Mapping[str, float] | None = None,
 ) -> str:
-    """What the receipt would say if `plan` were applied; `review` is the command that shows all of it, if there is one.
+    """Return the receipt that applying `plan` would give; `review` is the command that shows the whole plan, or empty.
 
     `tokens` and `dollars` as in `receipt`.
-
-    Raises:
-        StalePlan: the plan does not hold the history that it was made from.
     """
     shown = preview(plan)
     (before, after), account = tokens or (shown.tokens_before, shown.tokens_after), _account_of(shown)
@@ -157,13 +146,10 @@ def receipt_of_foreign(
     by: str = "Claude Code",
     command: str = "compactor",
 ) -> str:
-    """The receipt of a compaction that we did not make: `before` is what there was, `after` what is sent now.
+    """Return the receipt of another program's compaction of `before`, whose originals are stored, to `after`.
 
-    The originals of `before` are to be in the store first; `stood` is what was sent in their place, where they had been
-    compacted before. `usage` is what its own question cost, where it is known.
-
-    Raises:
-        TranscriptError: they are no messages.
+    `stood` is the list that was sent instead of `before`, if that was compacted already; `usage` is the compaction's
+    own cost, if known.
     """
     analysis = analyze(before, model)
     sent = analyze(after, known=analysis)
@@ -175,7 +161,7 @@ def receipt_of_foreign(
 
 @dataclass(frozen=True)
 class _Account:
-    """What a compaction left in sight, and what not."""
+    """Items of a history, and those that a compaction removed from sight."""
 
     history: History
     items: Sequence[_Item]
@@ -185,7 +171,8 @@ class _Account:
     def of(
         cls, before: Analysis, sent: Analysis, facts: Sequence[ExtractedFact] = (), told: Collection[str] = ()
     ) -> _Account:
-        """Of `before` in what is `sent`; decisions are also those of `facts`, and the failures in turns `told` are."""
+        """Compare `before` with the list that is `sent`; `facts` add decisions, and failures of the turns `told` are
+        visible."""
         sight, items = _Sight(sent, before.evidence), [*_items(before, facts)]
         return cls(before.history, items, [item for item in items if not _stands(item, sight, told)])
 
@@ -210,7 +197,7 @@ def _text(verdict: str, account: _Account, command: str) -> str:
 
 
 def _printable(lines: Iterable[str]) -> str:
-    """`lines` as one text, with a dot for what could steer a terminal."""
+    """Return `lines` as one text, with a dot for each character that could control a terminal."""
     return "\n".join("".join(one if one.isprintable() else "·" for one in line) for line in lines)
 
 
@@ -221,7 +208,8 @@ def _stands(item: _Item, sight: _Sight, told: Collection[str]) -> bool:
 
 
 def _told(account: _Account, how: str) -> Iterator[str]:
-    """How many of each kind stand, then a line for each that is gone and weighs most, of names one line for all."""
+    """Yield the number of visible items by kind, then a line for each of the most important lost ones; names share a
+    line."""
     all_of, lost = (Counter(item.kind for item in listed) for listed in (account.items, account.gone))
     parts = [f"{all_of[kind] - lost[kind]} of {all_of[kind]} {PLURALS[kind]}" for kind in KINDS if all_of[kind]]
     if parts:
@@ -240,7 +228,7 @@ def _told(account: _Account, how: str) -> Iterator[str]:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """As many of `names` as a line holds, and how many there are more."""
+    """Return as many of `names` as fit in a line, and the number of the others."""
     line = ""
     for number, name in enumerate(names):
         if line and len(line) + len(name) > LINE_CHARACTERS - 25:
@@ -250,10 +238,7 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) -> Iterator[_Item]:
-    """What the agent may need of a history, in order of worth; of each kind the newest first, of names the likeliest.
-
-    Decisions are those of the record and of `facts`.
-    """
+    """Yield the items that the agent may need, by importance; within a kind the newest first. `facts` add decisions."""
     evidence = analysis.evidence
     yield from reversed([*_demands(evidence)])
     yield from reversed([*_failures(evidence)])
@@ -296,8 +281,8 @@ def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) 
 
 
 def _names(analysis: Analysis) -> Iterator[_Item]:
-    """The names that the agent wrote again after another turn held them, the likeliest to be needed first; keys of
-    its calls are no names."""
+    """Yield the names that the agent used again after another turn, the most likely to be needed first, without keys of
+    its calls."""
     evidence, relevance = analysis.evidence, analysis.relevance
     first, again = dict[str, str](), dict[str, str]()
     for turn_id, turn in evidence.turns.items():

@@ -1,8 +1,7 @@
-"""What a user may tune about sessions, from arguments, environment and project file, in this order.
+"""Settings of a session, from arguments, environment and project file, in this order.
 
-Reads ``COMPACTOR_…`` variables, the nearest ``compactor.toml`` (or ``[tool.compactor]`` in a ``pyproject.toml``),
-and ``CLAUDE_AUTO_COMPACT``. A project's file is a stranger's: only what `PROJECT_NAMES` lists is read from it. Checks
-names and bounds; applies nothing.
+Reads ``COMPACTOR_…`` variables, the nearest ``compactor.toml`` (or ``[tool.compactor]`` in a ``pyproject.toml``), and
+``CLAUDE_AUTO_COMPACT``. A project's file may come from a stranger, so only `PROJECT_NAMES` are read from it.
 """
 
 from __future__ import annotations
@@ -40,9 +39,8 @@ _BACKGROUND = ("background", "background_debounce_seconds", "background_new_turn
 _WHY = ("prices",)
 _HOW_DEEPLY = ("plan.target_ratio", "plan.window_tokens", "plan.min_savings_tokens")
 PROJECT_NAMES = frozenset((*_WHEN, *_BACKGROUND, *_WHY, *_HOW_DEEPLY))
-"""All that a project's file may set, in these very letters, for a repository that an agent works in brings its own:
-when and how deeply is compacted; never who reads the history, what planning may cost, what is said or read for the
-host, or a word that the agent reads."""
+"""All names that a project's file may set, spelled like this: when and how deeply to compact. It never decides who
+reads the history, what planning may cost, or any text that the agent or the host reads."""
 _OFF = frozenset(("0", "false", "no", "off"))
 
 
@@ -54,16 +52,16 @@ class SessionSettings(CheckedSettings, BaseSettings):
     preset: str = "relevance"
     """Name of the table of tiers and triggers."""
     auto_compact: bool = True
-    """False: only `compact` and `recover` do anything. ``CLAUDE_AUTO_COMPACT=false`` says the same."""
+    """False: only `compact` and `recover` do anything. ``CLAUDE_AUTO_COMPACT=false`` sets it, too."""
     compact_at_ratio: float | None = Field(default=None, gt=0, le=1)
-    """A prompt over this share of what it may have is compacted. None: when the preset says, which for ``relevance``
-    is when to carry the growth has cost as much as compacting it does, and before the window is full."""
+    """Share of the space for a prompt from which it is compacted. None: the preset decides; ``relevance`` compacts when
+    the growth has cost as much as a compaction, and before the window is full."""
     window_tokens: int = Field(default=200_000, ge=2_000)
     """The model's context window. Not set: that of the request's model where it is known to be smaller."""
     max_output_tokens: int = Field(default=8_192, ge=1)
-    """What the agent asks for as ``max_tokens``; kept free, up to the preset's reserve."""
+    """The agent's ``max_tokens``; kept free, up to the preset's reserve."""
     tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
-    """What the agent's tools do, by name, as far as their definitions do not declare it."""
+    """Effects of the agent's tools by name, for tools without a declaration of their own."""
     planner: Literal["auto", "model", "rules"] = "auto"
     planner_model: str = ""
     """The model that plans; empty: the planner's own default."""
@@ -78,24 +76,24 @@ class SessionSettings(CheckedSettings, BaseSettings):
     rest_seconds: float = Field(default=300.0, ge=0)
     """After this long an open breaker lets one trial through."""
     project: str = ""
-    """The folder that the conversation works in: what it leaves in the store is found by it again. Empty: not noted."""
+    """Folder in which the conversation works, noted with its originals in the store; empty: not noted."""
     learned_tokens: int = Field(default=0, ge=0, le=500)
-    """A new conversation in `project` begins with at most so many tokens of the learned lines that you approved and
-    that matter to its task; 0: none."""
+    """Most tokens of approved lessons that a new conversation in `project` begins with, those that matter to its task;
+    0: none."""
     permissions: tuple[str, ...] = ()
-    """Permission rules of the host, said again after each compaction."""
+    """Permission rules of the host, repeated after each compaction."""
     shorten_over_tokens: int = Field(default=0, ge=0)
-    """The mod in Claude Code stores a tool's result over so many tokens and sends its beginning, its end and what must
-    stay of it; 0: never."""
+    """Tokens from which the mod in Claude Code stores a tool's result and sends only its beginning, its end and
+    important lines; 0: never."""
     compact_tool: str = Field(default="compact", pattern=rf"^{TOOL_NAME}$")
     """Name of the tool by which the model itself asks for a compaction."""
     prices: dict[str, ModelPrices] = {}
-    """What models charge, by what stands in their names, in place of what is known (``planner.prices``): decides when
-    ``relevance`` compacts, and what is said of dollars."""
+    """Prices of models by a part of their names, instead of the known ones (``planner.prices``): they decide when
+    ``relevance`` compacts, and every amount in dollars."""
     plan: PlanSettings = PlanSettings()
-    """How plans are made. `plan.target_ratio` is the share of the history that a compaction leaves, at most that share
-    of the window; for ``relevance`` at least 8,000 tokens where they fit. What the model waits for comes on top. Not
-    set: the preset's share, a fifth for ``relevance``."""
+    """Settings of planning. `plan.target_ratio` is the share of the history that a compaction keeps, at most that share
+    of the window; for ``relevance`` at least 8,000 tokens where they fit. The live tail is added. Not set: the preset's
+    share, a fifth for ``relevance``."""
 
     @property
     def keep_ratio(self) -> float | None:
@@ -103,8 +101,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
         return self.plan.target_ratio if "target_ratio" in self.plan.model_fields_set else None
 
     def window_of(self, model: str) -> int:
-        """Return the size of the window for `model`: as it is set, here or for plans, else as it is known, else the
-        default."""
+        """Return the window for `model`: as set, here or for plans, else as known, else the default."""
         if "window_tokens" in self.model_fields_set:
             return self.window_tokens
         if "window_tokens" in self.plan.model_fields_set:
@@ -119,7 +116,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
         env_settings: PydanticBaseSettingsSource,
         **_others: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then environment, then the project file; unknown variables are refused."""
+        """Return the sources in order: arguments, environment, project file; refuse unknown variables."""
         if isinstance(env_settings, EnvSettingsSource):
             _check_variables(env_settings)
         switch = {"auto_compact": False} if os.environ.get("CLAUDE_AUTO_COMPACT", "").strip().lower() in _OFF else {}
@@ -155,7 +152,7 @@ def _check_variables(source: EnvSettingsSource) -> None:
 
 
 def _project_table(folder: Path) -> dict[str, Any]:
-    """What the nearest project file at or above `folder` says; empty if there is none."""
+    """Return the settings in the nearest project file at or above `folder`; empty without one."""
     for place in (folder, *folder.parents):
         own, shared = place / PROJECT_FILE, place / "pyproject.toml"
         path = own if own.is_file() else shared
@@ -169,7 +166,7 @@ def _project_table(folder: Path) -> dict[str, Any]:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """What a ``compactor.toml`` says, or the table ``[tool.compactor]`` of a ``pyproject.toml``; empty without one."""
+    """Return the table of a ``compactor.toml``, or ``[tool.compactor]`` of a ``pyproject.toml``."""
     try:
         content = tomllib.loads(path.read_text("utf-8-sig"))  # an editor may have put a byte order mark before it
     except (OSError, ValueError, RecursionError) as error:
@@ -203,10 +200,10 @@ def _check_trust(table: Mapping[str, Any], path: Path) -> None:
 
 
 def load_settings(**given: Any) -> SessionSettings:
-    """Settings with `given` over environment over project file over defaults; None counts as not given.
+    """Return settings with `given` over environment over project file over defaults; None counts as not given.
 
     Raises:
-        SettingsError: an unknown name or a value out of bounds; the text says which.
+        SettingsError: an unknown name or a value out of bounds; the text names it.
     """
     settings = SessionSettings(**{name: value for name, value in given.items() if value is not None})
     register_prices(settings.prices)

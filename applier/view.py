@@ -34,7 +34,7 @@ __all__ = ["Preview", "apply", "laid_out", "look_in", "preview", "view_text"]
 
 @dataclass(frozen=True)
 class Preview:
-    """What `apply` would return, and the numbers to decide by."""
+    """Result of `apply` before it is applied, and the numbers to decide by."""
 
     messages: list[Any]
     tokens_before: int
@@ -50,17 +50,17 @@ class Preview:
     plan: CompactionPlan
     """The plan as the guards left it."""
     dollars: Mapping[str, float] = field(default_factory=dict)
-    """What that costs and saves, where the price of a model is known: see `planner.prices.switch_dollars`."""
+    """Cost and savings in dollars, where the model's price is known; see `planner.prices.switch_dollars`."""
 
 
 def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: StorePlace = None) -> list[Any]:
-    """The compacted list: valid for the Messages API, every removed byte in the store first.
+    """Return the compacted list: valid for the Messages API, with every removed byte in the store first.
 
     Args:
         plan: From `plan_compaction`, a file, or a person; guarded again here.
-        messages: The history the plan was made for, or that history with more messages behind it, which are
-            appended as they are. May be left out while the plan still holds the history it was made from.
-        store: Where originals, plan and view go: a store, its path, or None for the default one.
+        messages: The plan's history; messages after it are appended as they are. May be left out while the plan still
+            holds its history.
+        store: The place of originals, plan and view: a store, its path, or None for the default one.
 
     Raises:
         StalePlan: the plan was made for another history.
@@ -89,7 +89,7 @@ def _keep(store: Store, plan: CompactionPlan, history: History, view: list[Any],
 
 
 def _opened(store: StorePlace) -> AbstractContextManager[Store]:
-    """`store` as it is, or opened for a while by its path."""
+    """Return `store` as it is, or open it by its path."""
     if store is None or isinstance(store, str | os.PathLike):
         return open_store(store)
     if not hasattr(store, "save_history"):
@@ -103,7 +103,7 @@ _USED_PATHS: set[str | os.PathLike[str] | None] = set()
 
 
 def look_in(store: StorePlace) -> None:
-    """Have `store` looked in, too, for what stands behind a list that begins with a view."""
+    """Search `store`, too, for the originals of a list that begins with a view."""
     if isinstance(store, Store):
         _USED_STORES.add(store)
     elif store is None or isinstance(store, str | os.PathLike):
@@ -111,8 +111,8 @@ def look_in(store: StorePlace) -> None:
 
 
 def _behind(messages: Sequence[object], store: StorePlace = None) -> tuple[list[Any], CompactionPlan | None] | None:
-    """The originals behind `messages`, and by which plan, by `store`, or by the default one and those that this process
-    has used; None if none of them knows a view there."""
+    """Return the originals behind `messages` and their plan, from `store`, or from the default one and those used so
+    far; None if none of them knows the view."""
     with suppress(TranscriptError):  # what is no list of messages is refused by whoever reads it
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
@@ -129,7 +129,7 @@ BEHIND_VIEWS.append(_behind)
 
 
 def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Any = None) -> Preview:
-    """What `apply` would do with the same arguments, without writing anything, not even to the store.
+    """Return the result of `apply` for the same arguments; write nothing, not even to the store.
 
     Raises:
         StalePlan: the plan was made for another history.
@@ -154,11 +154,7 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, s
 
 
 def laid_out(plan: CompactionPlan, messages: Sequence[object]) -> Layout:
-    """The layout of `plan` over `messages`, the history it was made for; the one it holds if nothing changed since.
-
-    Raises:
-        StalePlan: the plan was made for another history.
-    """
+    """Return the layout of `plan` over `messages`, its history."""
     return _guarded(plan, messages)[2]
 
 
@@ -171,9 +167,9 @@ def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[An
 def _guarded(
     plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None
 ) -> tuple[CompactionPlan, Analysis, Layout, Sequence[object]]:
-    """The plan as the guards leave it, what was read, its layout, and the messages behind what was planned.
+    """Return the plan as the guards leave it, the analysis, the layout, and the messages after the plan's history.
 
-    A plan that the guards have seen, and that is as they left it, is not read, counted or laid out again.
+    A plan that passed the guards and was not changed since is not analyzed again.
     """
     if not isinstance(plan, CompactionPlan):
         cure = "pass the plan first: apply(plan, messages); a saved one is read by CompactionPlan.from_json"
@@ -192,7 +188,7 @@ def _guarded(
 
 
 def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[Analysis, Sequence[object]]:
-    """What was read of the messages that `plan` was made for, and the messages behind them."""
+    """Return the analysis of the plan's history, and the messages after it."""
     bound, count = plan.bound_analysis, plan.history.messages
     if messages is None:
         if bound is None:
@@ -212,7 +208,7 @@ def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[A
 
 
 def view_text(view: Sequence[Message]) -> str:
-    """A view as words, for a client that takes nothing else."""
+    """Return a view as plain text, for a client that takes nothing else."""
     return "\n\n".join(filter(None, map(_message_text, view)))
 
 

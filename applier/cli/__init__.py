@@ -25,11 +25,8 @@ def main() -> None:
 
 
 def _leave_folder() -> None:
-    """Stop importing from PYTHONPATH and from the place of ``-m`` or a script, which may be an agent's project.
-
-    The interpreter's own folders and that of this package stay. The variable itself stays for clients that are run from
-    here.
-    """
+    """Stop importing from PYTHONPATH and from the place of ``-m`` or a script, which may be an agent's project; the
+    interpreter's own folders and that of this package stay."""
     variable = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
     strangers = {*map(_whole, variable.split(os.pathsep) if variable else ())}
     if not sys.flags.safe_path:

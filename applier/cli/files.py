@@ -23,11 +23,7 @@ PRIVATE_FILE = 0o600
 
 
 def read_file(path: Path, part: int | None = None) -> Transcript:
-    """Return the transcript in the file `path`; print a line on standard error for each warning.
-
-    Raises:
-        TranscriptError: the file holds no transcript; the text names the line and what was expected.
-    """
+    """Return the transcript in the file `path`; print a line on standard error for each warning."""
     try:
         read = read_transcript(path, part=part)
     except TranscriptError:
@@ -46,11 +42,7 @@ def _is_plan(path: Path) -> bool:
 
 
 def read_plan(path: Path) -> CompactionPlan:
-    """Return the plan in the file `path`.
-
-    Raises:
-        PlanRejected: the file holds no plan.
-    """
+    """Return the plan in the file `path`."""
     try:
         return CompactionPlan.from_json(path.read_bytes(), str(path))
     except PlanRejected:
@@ -62,11 +54,7 @@ def read_plan(path: Path) -> CompactionPlan:
 
 
 def read_text(path: Path) -> str:
-    """Return the text in the file `path`, or from standard input for ``-``.
-
-    Raises:
-        SettingsError: the text is not UTF-8.
-    """
+    """Return the text in the file `path`, or from standard input for ``-``."""
     try:
         with click.open_file(str(path), encoding="utf-8-sig") as file:
             return str(file.read())
@@ -80,11 +68,7 @@ def digest_of(path: Path) -> str:
 
 
 def write_unchanged(path: Path, text: str, digest: str) -> str:
-    """Write `text` to `path` if its content still has `digest` or the file is gone; return the new digest.
-
-    Raises:
-        SettingsError: the file was changed.
-    """
+    """Write `text` to `path` if its content still has `digest` or the file is gone; return the new digest."""
     if digest_of(path) not in ("", digest):
         raise SettingsError(f"{path}: was changed meanwhile and is not overwritten: move that file away, then save")
     write_whole(path, text)
@@ -94,11 +78,7 @@ def write_unchanged(path: Path, text: str, digest: str) -> str:
 def write_whole(path: Path, text: str) -> None:
     """Write `text` to `path` so that a reader sees the old file or the new one, never a part.
 
-    A new file is readable by its owner alone; an old one keeps its permissions. A device or a pipe is written to,
-    not replaced.
-
-    Raises:
-        OSError: the file cannot or may not be written; `filename` names it.
+    A new file is readable by its owner alone; an old one keeps its permissions; devices and pipes are written to.
     """
     content = text.encode("utf-8", "surrogatepass")
     try:

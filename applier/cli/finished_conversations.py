@@ -1,7 +1,7 @@
-"""The finished conversations of one project: those of a store, or client logs.
+"""The finished conversations of one project, from a store or from client logs.
 
-Decides which are read: those that worked in the project's folders, are over, and that no other goes on from. One that
-does not say where it worked counts only if its paths do. What cannot be read is a line of the report.
+Reads those that worked in the project's folders, are over, and that no other continues. Without a known folder the
+paths in it decide. Unreadable ones are lines of the report.
 """
 
 from __future__ import annotations

@@ -89,11 +89,7 @@ change_options: Decorator = together(
 
 
 def agreed(*, yes: bool, as_json: bool) -> bool:
-    """Return True if the user agreed to the change, now or by `yes`.
-
-    Raises:
-        click.UsageError: standard input is no terminal.
-    """
+    """Return True if the user agreed to the change, now or by `yes`."""
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is no terminal: use --yes to make this change.")
     return yes or click.confirm("Make this change?", abort=True, err=as_json)
@@ -104,22 +100,14 @@ MOST_FAILURES = 3
 
 
 def check_cap(what: str, model: str, estimated_cost: float, cap: float) -> None:
-    """Refuse work that could cost more than `cap` dollars.
-
-    Raises:
-        SettingsError: the estimate is over the cap.
-    """
+    """Refuse work that could cost more than `cap` dollars."""
     if estimated_cost > cap:
         price = f"{money(estimated_cost)} with {model}, more than --cap {cap:g}"
         raise SettingsError(f"{what} may cost {price}: raise --cap, or use --planner rules")
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:
-    """Return the turns in text such as ``t12-t14,t20`` as first and last numbers; empty if it is no list of turns.
-
-    Raises:
-        BadParameter: a range runs backwards.
-    """
+    """Return the turns in text such as ``t12-t14,t20`` as first and last numbers; empty if it is no list of turns."""
     matches = [_TURNS.fullmatch(item.strip()) for item in text.split(",")]
     ranges = [(int(match[1]), int(match[2] or match[1])) for match in matches if match]
     for first, last in ranges:
@@ -178,11 +166,7 @@ def output_option(text: str | None = None, *, required: bool = False, allow_dash
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import our own `module`, which needs the packages of `extra`.
-
-    Raises:
-        ClickException: the packages are not installed.
-    """
+    """Import our own `module`, which needs the packages of `extra`."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -191,11 +175,7 @@ def import_extra(module: str, extra: str) -> Any:
 
 
 def existing_store(name: str | None) -> Store:
-    """Return the store `name` (None: the default).
-
-    Raises:
-        StoreError: there is none, or it cannot be opened.
-    """
+    """Return the store `name` (None: the default)."""
     file = store_file(name)
     if file is not None and not file.is_file():
         missing = "no store there yet: `compactor apply` makes it; --store names another"
@@ -221,9 +201,7 @@ def store_anywhere(name: str) -> str:
 
 
 def naming_store() -> str:
-    """Return the command for a shell without the variable that gave this process its store.
-
-    Only a file is named: an address may contain a password, and a model reads the text.
-    """
+    """Return the shell command that uses this process's store; it names a file only, since an address may contain a
+    password."""
     file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
     return f"{STORE_VARIABLE}={shlex.quote(str(file))} compactor" if file else "compactor"

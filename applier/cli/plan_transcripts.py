@@ -1,7 +1,6 @@
 """Plans transcripts by options: one, whose view is written with its originals, or many, with one row each.
 
-A run over many files can be continued after any interruption: rows are written whole, one by one, and a finished row is
-not planned again.
+A run over many files can be continued: rows are written whole, and a finished row is not planned again.
 """
 
 from __future__ import annotations
@@ -71,11 +70,7 @@ planning_options = together(
 
 
 def plan_options(*, planner: Any = None, target_model: str | None = None, **more: Any) -> PlanOptions:
-    """Return the options with settings for those that are missing.
-
-    Raises:
-        click.UsageError: there are two targets.
-    """
+    """Return the options with settings for those that are missing."""
     if more.get("target_tokens") and more.get("target_ratio"):
         raise click.UsageError("--target-tokens and --target-ratio exclude each other: use one.")
     own = load_settings()
@@ -86,11 +81,7 @@ def plan_options(*, planner: Any = None, target_model: str | None = None, **more
 
 def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
     """Return the plan of `read`, a file called `name`; print on standard error why the rules planned instead of a
-    model.
-
-    Raises:
-        click.UsageError: there are two targets, or no task.
-    """
+    model."""
     options = plan_options(**how)
     if not (options.task or read.task):
         raise click.UsageError(f"{name} has no task: name it with --task.")
@@ -101,10 +92,8 @@ def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
 
 
 def write_view(review: PlanReview, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
-    """Write the view of a reviewed plan to `output` in the format of `read`, after storing originals, plan and facts.
-
-    A session log gets the id `session_id`, or a new one.
-    """
+    """Write the view of a reviewed plan to `output` in the format of `read`, after storing originals, plan and facts; a
+    session log gets the id `session_id`, or a new one."""
     view = read.messages
     session_id = session_id or (str(uuid4()) if read.client else "")
     if review.changes:
@@ -173,13 +162,7 @@ class _Report:
 def plan_files(
     places: Sequence[Path], output: Path | None, plans: Path | None, options: PlanOptions, *, workers: int, cap: float
 ) -> None:
-    """Plan the transcript files in `places`: a row each in `output` (None: standard output), a plan each in `plans`.
-
-    Raises:
-        TranscriptError: there are no files, or some could not be planned.
-        SettingsError: the cost could be over `cap`, or `output` has other content; nothing was planned.
-        PlanError: the model does not answer, or cost more than `cap`.
-    """
+    """Plan the transcript files in `places`: a row each in `output` (None: standard output), a plan each in `plans`."""
     options = _resolved(replace(options, with_plan=plans is not None))
     excluded = [os.path.realpath(place) for place in (output, plans) if place]
     all_paths = transcript_files(places)
@@ -213,11 +196,7 @@ def _resolved(options: PlanOptions) -> PlanOptions:
 
 
 def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
-    """Return the rows in `output` by path, and its size; the last line may be incomplete.
-
-    Raises:
-        SettingsError: the file has other content, or rows planned with other options.
-    """
+    """Return the rows in `output` by path, and its size; the last line may be incomplete."""
     content = output.read_bytes()
     *lines, torn = content.split(b"\n")
     rows: dict[str, Row] = {}
@@ -243,11 +222,7 @@ def _is_current(row: Row | None, path: str) -> bool:
 
 @contextmanager
 def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_Report]:
-    """Open the report with these `rows`; `size` is that of `output` when it was read.
-
-    Raises:
-        SettingsError: another process writes to the file.
-    """
+    """Open the report with these `rows`; `size` is that of `output` when it was read."""
     if output is None:
         yield _Report({})
         return
@@ -280,11 +255,7 @@ def _locked(output: Path, size: int) -> int:
 
 
 def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
-    """Print the most that the model may cost.
-
-    Raises:
-        SettingsError: that is more than `cap`.
-    """
+    """Print the most that the model may cost."""
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
@@ -305,11 +276,7 @@ def _usage_at_most(path: str, options: PlanOptions) -> Usage:
 def _plan_due(
     due: Sequence[str], options: PlanOptions, report: _Report, plans: Path | None, *, workers: int, cap: float
 ) -> None:
-    """Plan the files in `due`; write each row after its plan.
-
-    Raises:
-        PlanError: the model gave no answer several times, or cost more than `cap`.
-    """
+    """Plan the files in `due`; write each row after its plan."""
     spent, failures = 0.0, 0
     work = partial(plan_row, options=options)
     with progress("planning", len(due)) as step, closing(in_processes(work, due, workers)) as done:

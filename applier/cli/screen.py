@@ -1,7 +1,6 @@
 """Prints tables and lines for people and JSON for machines, without control characters.
 
-At a terminal lines have its width (or $COLUMNS); in a pipe they are as long as needed, for searching. $NO_COLOR turns
-styles off. A character that the terminal's encoding lacks becomes "?".
+At a terminal lines have its width (or $COLUMNS); in a pipe they are as long as needed. $NO_COLOR turns styles off.
 """
 
 from __future__ import annotations
@@ -48,10 +47,7 @@ __all__ = [
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that could move a terminal's cursor, recolour it or reorder its text, and lone surrogates: ESC, a carriage
-return, a right-to-left override; not a tab or a line feed.
-
-Matches ESC, a carriage return, a right-to-left override; not a tab or a line feed.
-"""
+return, a right-to-left override; not a tab or a line feed."""
 _LAST_SECOND = 253_402_300_799
 """Last second of the year 9999; later times have no date."""
 FULL_WIDTH = 100_000
@@ -103,11 +99,8 @@ def print_table(
     empty: str = "",
     err: bool = False,
 ) -> None:
-    """Print a table as easy to read for a person as for `grep`.
-
-    Columns named in `right` are numbers; the cells of those named in `whole` are never folded.
-    Without any rows, `empty` is printed instead, if there is such a text. `err`: on standard error.
-    """
+    """Print a table, or the text `empty` without rows. Columns in `right` are numbers; cells in `whole` columns are
+    never folded. `err`: on standard error."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left", no_wrap=title in whole)

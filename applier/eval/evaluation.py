@@ -1,7 +1,6 @@
 """Evaluates methods on cuts of transcripts at several target sizes: one row of numbers each, and their means.
 
-A method gets only the messages before the cut. A row also has the violations of the result and its payback. Prints
-nothing.
+A method gets only the messages before the cut. A row also has the violations of the result and its payback.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Cut:
     """One transcript cut at one point."""
 
     name: str
-    """Transcript and message, to tell rows apart."""
+    """Transcript and message of the cut."""
     task: str
     messages: tuple[Message, ...]
     """Messages before the cut, the input of a method."""
@@ -163,11 +162,8 @@ def evaluate_files(
     workers: int = 1,
     done: Callable[[], None] = lambda: None,
 ) -> tuple[list[EvaluationRow], list[str]]:
-    """Return the rows for the cuts of transcript files, and a problem for each file that is no transcript.
-
-    Methods are passed by name, for each worker process to look them up. `model` is the planner model of the method
-    ``model``. Calls `done` after each file.
-    """
+    """Return the rows for the cuts of transcript files, and a problem for each file that is no transcript; call `done`
+    after each file. `model` is the planner model of the method ``model``."""
     work = partial(_file_rows, methods=methods, ratios=ratios, model=model)
     made = {}
     for path, result in in_processes(work, paths, workers) if workers > 1 else ((path, work(path)) for path in paths):

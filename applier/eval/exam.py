@@ -1,7 +1,6 @@
 """Exams: questions about a history, answered from its compacted views.
 
-The literal score is cheap and repeatable: the share of questions with an accepted string in the view. No model is
-asked.
+The literal score is the share of questions with an accepted string in the view; no model is asked.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ __all__ = [
 ]
 
 QuestionKind = Literal["artifact", "failed", "user", "decision", "state"]
-"""Kinds of questions. ``artifact``: a name, path or value; ``failed``: a failure and its cause; ``user``: a wish, ban
-or choice of the user; ``decision``: a decision and its reason; ``state``: the state of the work."""
+"""Kinds of questions. ``artifact``: a name, path or value; ``failed``: a failure and its cause; ``user``: a demand;
+``decision``: a decision and its reason; ``state``: the state of the work."""
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 
@@ -126,11 +125,7 @@ class ExamMean:
 
 
 def read_exams(places: Sequence[Path]) -> list[Exam]:
-    """Return the exams in `places`, files or folders.
-
-    Raises:
-        TranscriptError: a file is not an exam; the text names the file and the field.
-    """
+    """Return the exams in `places`, files or folders."""
     paths = [path for place in places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
     if not paths:
         raise TranscriptError(f"{', '.join(map(str, places))}: contains no exams (.json)")
@@ -147,11 +142,7 @@ def _exam(path: Path) -> Exam:
 
 
 def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamSample]:
-    """Yield each exam with its transcript, the file of `paths` with the same name.
-
-    Raises:
-        TranscriptError: an exam's transcript is missing, cannot be read, or contains no text.
-    """
+    """Yield each exam with its transcript, the file of `paths` with the same name."""
     known = {path.stem: path for path in paths}
     for exam in exams:
         path = known.get(exam.transcript)
@@ -167,11 +158,7 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
 def exam_views(
     sample: ExamSample, names: Sequence[str], ratios: Sequence[float], model: str | None = None
 ) -> Iterator[ExamView]:
-    """Yield the view of each method in `names` at each target; skip methods without a recorded answer.
-
-    Raises:
-        SettingsError: a method is unknown.
-    """
+    """Yield the view of each method in `names` at each target; skip methods without a recorded answer."""
     for ratio in ratios:
         for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
             with suppress(NotRecorded):

@@ -1,7 +1,7 @@
-"""Methods by name: this package's planners and presets, recorded answers, plain baselines, the user's own.
+"""Methods that make a list smaller, by name: our planners and presets, recorded answers, plain baselines, the user's
+own.
 
-A method makes a list smaller. Ours plan by rules unless their name says otherwise; the baselines use no plan and no
-guards. Writes only to temporary stores.
+The baselines use no plan and no guards. Writes only to temporary stores.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ class NotRecorded(PlannerUnavailable):
 
 @dataclass(frozen=True)
 class FolderPlanner:
-    """Planner by recorded answers in `folder`: ``SAMPLE.answer.txt``, or one for each piece, ``SAMPLE.answer-1.txt``
-    and on.
+    """Planner by recorded answers in `folder`: ``SAMPLE.answer.txt``, or ``SAMPLE.answer-1.txt`` and on for pieces.
 
     Where answers are missing, it writes the prompts beside them: ``SAMPLE.prompt.txt``, or ``SAMPLE.prompt-1.txt`` and
     on, the last one after the other pieces are answered.
@@ -82,12 +81,7 @@ class FolderPlanner:
         return [file.read_text("utf-8") for file in files]
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Return the proposal in the recorded answers.
-
-        Raises:
-            NotRecorded: an answer is missing; the prompts that can be answered now were written.
-            PlannerUnavailable: an answer cannot be used.
-        """
+        """Return the proposal in the recorded answers."""
         answers = self.answers
         recorded = self._file("answer").is_file()
         prompts = () if recorded else rendered_prompts(request, answers=answers)
@@ -109,11 +103,7 @@ class FolderPlanner:
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
     """Return the method called `name`; `model` is the planner model of the method ``model``.
 
-    ``prompts:DIR`` asks that model with the prompts of DIR; ``recorded:DIR`` plans with the answers recorded for
-    `sample`.
-
-    Raises:
-        SettingsError: there is no such method, or its package is not installed.
+    ``prompts:DIR`` asks that model with the prompts of DIR; ``recorded:DIR`` uses the answers recorded for `sample`.
     """
     if name.startswith(RECORDED):
         return partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))

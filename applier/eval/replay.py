@@ -78,7 +78,7 @@ class Replay:
 
     @property
     def invalidated_tokens(self) -> int:
-        """Invalidated cached tokens over all calls."""
+        """Cached tokens that later calls invalidated."""
         return sum(call.invalidated_tokens for call in self.calls)
 
     @property
@@ -116,8 +116,7 @@ def replay(
 ) -> Replay:
     """Replay a whole transcript; the removed originals stay in `store`, which should be empty.
 
-    With `replace` the simulated agent replaces its list by each result; otherwise its list keeps growing. Plans in the
-    background only if `settings` enable it.
+    With `replace` the simulated agent replaces its list by each result; otherwise its list keeps growing.
     """
     calls: list[ReplayedCall] = []
     session = Session(

@@ -1,7 +1,7 @@
 """Measures of survival: names, failed approaches and the user's demands that a view still contains.
 
-Needs are read from the agent's words after a cut, which no method sees. Failures and demands are read without the
-planner: a measure must not share the blind spots of its subject.
+Needs are the agent's words after a cut, which no method sees. Nothing here uses the planner: a measure must not share
+the blind spots of its subject.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ _FAILED = re.compile(
     r"(?i)\bexit(?:ed with)? (?:code|status) [1-9]|^Traceback |^(?:--- )?FAIL\b|\(fail\)|user doesn't want to proceed",
     re.MULTILINE,
 )
-"""Result that failed without a flag: ``exit code 1``, ``--- FAIL: TestX``; not ``exit code 0`` or ``failed before``
-inside a line."""
+"""Result that failed without a flag: ``exit code 1``, ``--- FAIL: TestX``; not ``exit code 0``."""
 _CAUSE = re.compile(
     r"(?i)error|fail|exception|not found|no such|denied|reject|refus|undefined|cannot|can't|unable|unknown|panic"
     r"|invalid|expected|not exist|conflict|already|timeout"
@@ -129,8 +128,7 @@ class Survival:
 
 
 def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -> tuple[Need, ...]:
-    """Return the specifics that the agent writes in `after` unprompted, and that `before` contains and `task` does
-    not."""
+    """Return the specifics in `before`, not in `task`, that the agent writes in `after` unprompted."""
     texts = pieces(before)
     before_text = "\n".join(texts)
     needs = []

@@ -1,7 +1,7 @@
 """Texts to measure: a message list as plain text, its o200k tokens, and the specifics in it.
 
-Histories and results are counted the same way. Specifics (paths, URLs, identifiers, ids, numbers of three digits or
-more) are extracted apart from the planner on purpose: a measure must not share the blind spots of its subject.
+Specifics (paths, URLs, identifiers, ids, numbers of three digits or more) are extracted apart from the planner: a
+measure must not share the blind spots of its subject.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ _CANDIDATE = re.compile(rf"(?<![\w/])(?:(?P<url>{_URL})|(?P<path>{_PATH})|(?P<wo
 
 _TRAILING = ".,;:!?-…"
 _NOISE = re.compile(r"(?<![\w:.\\])\\[bnrt](?=\w)|\.{3,}")
-r"""Escapes of a regular expression or string in front of a name (``\bname``), not a folder of ``C:\temp``; and dots
-between two names."""
+r"""Escapes in front of a name (``\bname``), not a folder of ``C:\temp``; and dots between two names."""
 _PHRASE = re.compile(r"\d+-?[a-z]+")
 """``40-line``, ``3rd``: a number with a word; not ``a1b2``."""
 _NUMBER = re.compile(r"\d+(?:[.,:\-]\d+)*")

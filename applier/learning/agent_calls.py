@@ -1,8 +1,7 @@
-"""Lessons from the agent's calls: checks of the project, errors and the later success of the same check, and reasons
-that were published in a commit message or in an answer to a review.
+"""Lessons from the agent's calls: checks of the project, errors and the later success of the same check, and reasons in
+commit messages and answers to reviews.
 
-Only facts of the record count. If a file was changed, too, the cause of a success is unknown. Text that names a file or
-a test, or calls itself temporary, belongs to that work alone.
+If a file was changed, too, the cause of a success is unknown. Text about one file or test belongs to that work alone.
 """
 
 from __future__ import annotations
@@ -68,16 +67,14 @@ _DONE = re.compile(
     r"|switch|throw|updat|us)(?:e?d?|es|s|ing)\b",
     re.I,
 )
-"""Sentence about one change, which the next may undo: ``- Use the constant instead of 64``; not ``We use it because
-…``."""
+"""Sentence about one change, which the next may undo: ``- Use the constant instead of 64``."""
 
 
 # Checks of the project.
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield each check command once, from its first pass, and each build with the agent's reason. A check counts if a
-    second conversation has it, too."""
+    """Yield each check command once, from its first pass, and each build with the agent's reason."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
@@ -124,8 +121,7 @@ def failures(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
-    """Return True if a check that fails in `failed` passes in `later`; for other calls, if the same program or tool
-    succeeds."""
+    """Return True if a check (or else a program or tool) that fails in `failed` passes in `later`."""
     ended = [call for call, outcome in later.ended_calls if outcome.status in ("passed", "done")]
     return later.turn.number > failed.turn.number and any(map(_is_same, product(failed.failed_calls, ended)))
 
@@ -158,8 +154,7 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
 
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the first sentence with a reason of each published message, of a commit with its title; repeats count
-    once."""
+    """Yield the first sentence with a reason of each published message, of a commit with its title, without repeats."""
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:

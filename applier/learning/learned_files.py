@@ -1,8 +1,8 @@
 """The files with learned lines, and the lines that a new conversation gets.
 
-A change only adds new lines. A line belongs to us while it is exactly as approved; text that a person wrote, changed or
-deleted stays so. A repository's files come from strangers: no file outside it is read, no link is followed, and only
-approved lines that matter to the task are used, as a record without instructions. Writes nothing.
+A line belongs to us while it is exactly as approved; text that a person wrote, changed or deleted stays so. A
+repository's files come from strangers: no link is followed, and only approved lines that matter to the task are used,
+as a record without instructions. Writes nothing.
 """
 
 from __future__ import annotations
@@ -87,11 +87,7 @@ class LearnedFiles:
         return list(dict.fromkeys(map(self._file_of, KINDS)))
 
     def texts(self) -> dict[str, str]:
-        """Return the texts of the files by name.
-
-        Raises:
-            SettingsError: a file is a link, lies elsewhere, or is no text of a usual size.
-        """
+        """Return the texts of the files by name."""
         texts = {}
         for name in self.names:
             place = Path(os.path.realpath(self.project), name)
@@ -139,8 +135,7 @@ def digest_of(line: str) -> str:
 
 
 def learned_lines(text: str, *, shared: bool = False) -> list[str]:
-    """Return the lines of a file that may be ours, without invisible characters; a `shared` file has other content,
-    too."""
+    """Return the lines of a file that may be ours; a `shared` file has other content, too."""
     own = _parts(text, shared=shared)[1]
     return [line for line in own.splitlines() if line.startswith("- ") and line.isprintable()]
 
@@ -154,10 +149,7 @@ def approved_lines(text: str, approved: Collection[str], today: date) -> list[st
 def merged(
     text: str, lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date, *, shared: bool = False
 ) -> str:
-    """Return `text` with `lines`.
-
-    `approved` has the digest of each approved line by the line's key; a `shared` file has other content, too.
-    """
+    """Return `text` with `lines`; `approved` has the digest of each approved line by the line's key."""
     before, own, behind = _parts(text, shared=shared)
     first = own.splitlines()
     rows = first or ([] if shared else [_TITLE])

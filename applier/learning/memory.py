@@ -1,7 +1,6 @@
-"""Records of a project's learning in a store: the lessons of each conversation, and the approved lines.
+"""Records of a project's learning in a store: the lessons of each conversation, and the digests of approved lines.
 
-A conversation is read once and stored at once, so an interrupted run continues. Only digests of approved lines are
-stored; the lines are in the person's files.
+A conversation is read once and stored at once, so an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Memory:
 
     @property
     def heard(self) -> list[Heard]:
-        """All lessons of the project's conversations."""
+        """Lessons of all conversations of the project."""
         return [
             Heard(Lesson(**lesson), name, read["day"], place, read.get("time", 0.0))
             for name, read in self.conversations.items()
@@ -105,7 +104,7 @@ class Memory:
 
     @lazy_property
     def review(self) -> Review:
-        """A model's review of the lines."""
+        """Review of the lines by a model."""
         return Review.of(self.store.get_state(f"lessons-review:{self._project}") or {})
 
     def keep_review(self, review: Review) -> None:

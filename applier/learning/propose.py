@@ -1,7 +1,7 @@
 """Chooses the lines to propose from the lessons of all conversations, and applies a model's review to them.
 
-It takes no side between two contradicting wishes: both are shown, each with the other. The model's answer is untrusted:
-it can add no line, each line keeps its quote and sources, and new words may contain only known names.
+Two contradicting wishes are both shown, each with the other. The model's answer is untrusted: it can add no line, each
+line keeps its quote and sources, and new words may contain only known names.
 """
 
 from __future__ import annotations
@@ -126,8 +126,7 @@ def _age(heard: Heard) -> tuple[str, float, str, int]:
 
 
 def _once(heard: Sequence[Heard]) -> Iterable[Heard]:
-    """Count a lesson in the shared part of several conversations once: in the one that solved it, or else in the
-    first."""
+    """Count a lesson in the shared part of several conversations once: where it was solved, or else first heard."""
     in_order = sorted(heard, key=lambda one: (not one.lesson.mended, *_age(one)), reverse=True)
     return {(one.place or one.source, one.lesson.kind, one.lesson.words): one for one in in_order}.values()
 
@@ -160,8 +159,7 @@ def _note_on(verb: str, other: Heard) -> str:
 
 
 def _with_contradictions(wishes: Sequence[ProposedLine]) -> list[ProposedLine]:
-    """Return `wishes`, newest first, with a note on each contradiction; one that announces a change replaces the
-    older."""
+    """Return `wishes`, newest first, with a note on each contradiction; an announced change replaces the older."""
     lines = dict(enumerate(wishes))
     for new, old in combinations(range(len(wishes)), 2):
         if new not in lines or old not in lines or not _are_opposed(wishes[new], wishes[old]):
@@ -179,7 +177,7 @@ def _with_contradictions(wishes: Sequence[ProposedLine]) -> list[ProposedLine]:
 
 
 def _are_opposed(one: ProposedLine, other: ProposedLine) -> bool:
-    """Return True for wishes on the same matter of which one demands what the other forbids."""
+    """Return True for two wishes on the same matter, one of them a denial."""
     texts = [line.sources[0].lesson.words for line in (one, other)]
     words = [set(sentence_key(text).split()) - _WEIGHTLESS for text in texts]
     shared = len(words[0] & words[1]) / max(1, len(words[0] | words[1]))
@@ -227,7 +225,7 @@ class Review:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The review in its stored form."""
+        """Stored form of the review."""
         return {"groups": [list(asdict(group).values()) for group in self.groups], "seen": sorted(self.seen)}
 
     def reviewed_lines(self, lines: Sequence[ProposedLine]) -> Iterator[tuple[Group, ProposedLine]]:
@@ -269,10 +267,9 @@ def _candidates(shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collectio
 def _groups(
     answer: Sequence[ReviewedLine], shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collection[Group]
 ) -> list[Group]:
-    """Return the valid groups of an answer.
+    """Return the valid groups of an answer: each candidate in one line only, kept ones first.
 
-    Each candidate is in one line only, kept ones first. New words hold if candidates of the same conversations contain
-    all their names; otherwise the old words stay.
+    New words hold if candidates of the same conversations contain all their names; otherwise the old words stay.
     """
     used = {name for one in answer for name in one.of}
     groups: list[Group] = []

@@ -1,8 +1,6 @@
 """Readers of a conversation for lessons: the rules alone, or also a model, asked once for each conversation.
 
-Only what the record proves counts: lasting wishes and decisions in the user's words, published reasons, checks of the
-project, and errors with their solution. A model's line is untrusted: the turn it cites must contain its words and all
-its names.
+Only what the record proves counts. A model's line is untrusted: the cited turn must contain its words and names.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ class Reader:
         return self.model.name if self.model is not None else "rules"
 
     def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
-        """Return the most dollars for asking once about each conversation, and for the review with `unseen` other new
+        """Return the most dollars for asking about each conversation, and for a review with `unseen` other new
         lines."""
         if self.model is None:
             return 0.0
@@ -85,11 +83,7 @@ class Reader:
         return self.model.price(usage) if self.model is not None else 0.0
 
     def read(self, conversation: FinishedConversation) -> Reading:
-        """Return the lessons of a conversation, its evidence and the usage.
-
-        Raises:
-            PlannerUnavailable: the model gave no answer; it carries the usage.
-        """
+        """Return the lessons of a conversation, its evidence and the usage."""
         analysis = _analysis(conversation)
         if self.model is None:
             return lessons_of(analysis.evidence), analysis.evidence, Usage()
@@ -97,11 +91,7 @@ class Reader:
         return with_written(answer, analysis.evidence), analysis.evidence, usage
 
     def review(self, known: Review, lines: Sequence[ProposedLine]) -> tuple[Review, Usage]:
-        """Return the review `known`, extended by the model with new `lines`, and the usage.
-
-        Raises:
-            PlannerUnavailable: the model gave no answer; it carries the usage.
-        """
+        """Return the review `known`, extended by the model with new `lines`, and the usage."""
         used = Usage()
 
         def ask(candidates: str) -> Sequence[ReviewedLine]:
@@ -138,8 +128,8 @@ def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
 def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     """Return a model's lesson if it holds, else None.
 
-    Its turn must contain its words, and the conversation all its names. A wish must not be a question. The record must
-    show an error's cause and its later success.
+    Its turn must contain its words, and the conversation its names; the record must show an error's cause and later
+    success.
     """
     text, words = folded(written.text), folded(written.words)
     turn = evidence.turns.get(written.turn)
@@ -186,12 +176,7 @@ def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str
 
 @contextmanager
 def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
-    """Open the reader that the options, or else the settings, name.
-
-    Raises:
-        SettingsError: the prompts cannot be used.
-        PlannerUnavailable: a model was asked for, and there is no key.
-    """
+    """Open the reader that the options, or else the settings, name."""
     own = load_settings()
     planner, model = planner or own.planner, model or own.planner_model or None
     if not asks_model(planner, model):

@@ -1,5 +1,4 @@
-"""Lessons in the user's own words: lasting wishes, decisions with their reason, and answers to dialogs. Nobody else's
-words decide."""
+"""Lessons in the user's own words: lasting wishes, decisions with their reason, and answers to dialogs."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ _LASTING = re.compile(
     re.I,
 )
 """Words that bind beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``; not ``it
-never returns``, ``this always failed``, ``I don't want that one``, ``no idea at all``."""
+never returns``, ``this always failed``, ``I don't want that one``."""
 _QUESTION = re.compile(
     r"^\W*(?:what|why|h?y|how|where|when|which|who|is|are|was|do|does|did|can|could|should|would|will|shall|have|has|"
     r"isn'?t|aren'?t|don'?t (?:we|you)|didn'?t)\b(?!.*[.!;]\s+\S)|\?\W*$",
@@ -63,8 +62,7 @@ _POINTING = re.compile(
     r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
     re.I,
 )
-"""Words that need their context: ``no, remove this again because …``, ``the other one is …``; not ``keep the queue,
-since …``."""
+"""Words that need their context: ``no, remove this again because …``; not ``keep the queue, since …``."""
 _ASKS = re.compile(
     r"\W*(?:please|can|could|would|will|let|then|also|now|next|go|add|make|fix|submit|after|see|refer|though)\b", re.I
 )
@@ -112,8 +110,7 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _conventions(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the items of a list that the user calls constraints or conventions. An item counts if it calls itself
-    lasting, or a second conversation lists it, too."""
+    """Yield the items of lists that the user calls constraints or conventions, with whether each one lasts."""
     for turn in evidence.turns.values():
         below = False
         for one in statements(line for line in turn.user_lines if line.part == "user"):

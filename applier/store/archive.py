@@ -1,8 +1,7 @@
 """A store's records in one file: a backup of all of them, or one conversation for another store.
 
-The file is an SQLite file with a store's table, readable by its owner alone, whole or not there. A conversation's file
-counts as a stranger's: every digest is recomputed, and only states that a conversation needs are imported, so that
-nothing in it approves or admits anything.
+A conversation's file counts as a stranger's: every digest is recomputed, and only states that a conversation needs are
+imported, so that nothing in it approves or admits anything.
 """
 
 from __future__ import annotations
@@ -69,13 +68,7 @@ _SEAL = "seal"
 
 def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write all of `store`, as of one moment, to the new file `path`, which is itself a store and can be imported by
-    another.
-
-    Writers of a store in a file need not wait meanwhile.
-
-    Raises:
-        StoreError: the file exists and is not to `overwrite`, or it cannot be written.
-    """
+    another."""
     _write(store, Path(path), lambda backend: backend.keys(""), overwrite)
 
 
@@ -83,12 +76,7 @@ def export_conversation(
     store: Store, history_key: str, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> None:
     """Write one conversation to the new file `path`: the history, what it extends and its session may go back to, with
-    their plans, facts, events and states.
-
-    Raises:
-        ReferenceNotFound: it is not there.
-        StoreError: as by `back_up`.
-    """
+    their plans, facts, events and states."""
     _write(store, Path(path), lambda backend: _keys_of(backend, history_key), overwrite)
 
 
@@ -173,9 +161,6 @@ def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup:
     Records that `store` already has stay. In a conversation's file every digest must be right, secrets are removed if
     this store wants none (`redact_originals`), and only needed states are imported. With `is_own_backup` everything is
     imported, also approvals.
-
-    Raises:
-        StoreError: it is no such file, is damaged, or was changed after it was written.
     """
     file = Path(path)
     if not file.is_file():

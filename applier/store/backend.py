@@ -1,7 +1,6 @@
-"""The database under a store: records by key, in order, and transactions; and their form in an SQL database.
+"""The database under a store: records by key, in order, with transactions; and its form in SQL.
 
-There it is one table, one connection, and transactions that work across threads and forks. Differences of SQLite and
-PostgreSQL are in their own modules.
+Differences of SQLite and PostgreSQL are in their own modules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Parts of a turn: all of it, a range of its lines, or the lines that match a search, with what they show.
+"""Parts of a turn: all of it, a range of its lines, or the lines that match a search, with their surroundings.
 
-Reads turns and histories only; knows no store. Sessions use it on histories that are not stored yet.
+Knows no store: sessions use it on histories that are not stored yet.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ NEAR_LINES = 1
 NEAR_CHARACTERS = 100
 """Characters shown of a line next to a match."""
 SHOWN_LINES, EXCERPT_CHARACTERS = 3, 400
-"""Matching lines of one turn that are shown among other turns, with their neighbours; fewer if they are longer than
-these characters."""
+"""Most matching lines of one turn that are shown among other turns; fewer if they are longer than these characters."""
 RESULT_OF = "result of "
 """Beginning of a line that names the call of the following result; lines of the result begin with their numbers."""
 MOST_NAMED = 5
@@ -53,8 +52,7 @@ class Restored:
     blocks: tuple[Block, ...] = ()
     """Same content as for a ``tool_result``: `text` with the images and documents at their places."""
     lines: tuple[int, int] = (0, 0)
-    """The first and the last line that `text` goes over, in the numbering of `planner.reading.lines.turn_lines`;
-    zeros if it has none."""
+    """First and last line of `text`, in the numbering of `planner.reading.lines.turn_lines`; zeros if it has none."""
     total_lines: int = 0
     """Number of lines of the turn."""
     next_line: int | None = None
@@ -71,8 +69,8 @@ class Match:
     lines: tuple[int, ...]
     """Numbers of all its lines that match, in the numbering of `planner.reading.lines.turn_lines`."""
     excerpt: str
-    """Best matching lines, numbered, best first, each with its cut neighbours; lists other matches and, for parallel
-    calls, the call of a result and the result of a call."""
+    """Best matching lines, numbered, best first, each with its neighbours; then other matches, and links between
+    parallel calls and their results."""
     best: str
     """The best of these alone, with its number."""
 
@@ -106,11 +104,7 @@ def restored_part(
     by_words: bool = True,
 ) -> Restored:
     """Return the turn `messages`, or the part that `Store.restore` was asked for; without `by_words` only literal or
-    pattern matches count.
-
-    Raises:
-        ReferenceNotFound: the turn has no such lines, or none of them matches.
-    """
+    pattern matches count."""
     history = read_history(messages)
     turn = Turn("t1", 0, len(messages), "other", "", False)
     every = turn_lines(history, turn)
@@ -209,10 +203,9 @@ def _parallel(turn: Searched) -> bool:
 
 
 def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[tuple[int, str]]]:
-    """Return runs of lines: matches as ``12: text`` and neighbours as ``11- text``, without empty lines at their ends.
+    """Return runs of lines: matches as ``12: text``, neighbours as ``11- text`` with `most` characters, no empty ends.
 
-    For parallel calls each run names the call of its result, or the place of the result. Neighbours have `most`
-    characters.
+    For parallel calls each run names the call of its result, or the place of the result.
     """
     wanted = set(hits)
     runs: list[list[tuple[int, str]]] = []
@@ -245,8 +238,7 @@ def _shown(line: Line, hit: bool, most: int | None) -> str:
 
 
 def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[int]) -> list[tuple[int, str]]:
-    """Return the lines of one block with links between call and result: ``result of 3: Read path=a.py`` above,
-    ``result: 20-31`` below."""
+    """Return a block's lines with links: ``result of 3: Read path=a.py`` above, ``result: 20-31`` below."""
     call = turn.calls.get(block)
     if call is None:
         return texts
@@ -285,11 +277,7 @@ def find_matches(
     tool: str | None = None,
     limit: int | None = None,
 ) -> SearchResult:
-    """Return the matching turns of `history`; see `Store.search`.
-
-    Raises:
-        StoreError: the pattern takes too long.
-    """
+    """Return the matching turns of `history`; see `Store.search`."""
     turns = {turn.id: Searched(turn_lines(history, turn), _calls(history, turn)) for turn in history.turns}
     wanted = {turn.id: _filtered(history, turn, turns[turn.id], part, tool) for turn in history.turns}
     elsewhere = [turn.lines for turn in turns.values()] if part or tool else []

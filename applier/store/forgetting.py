@@ -1,7 +1,5 @@
-"""The records of one conversation in a store, and how to remove them without anything that another conversation needs.
-
-With all that was made of them, and nothing that another conversation needs.
-"""
+"""The records of one conversation in a store, and how to remove them without anything that another conversation
+needs."""
 
 from __future__ import annotations
 
@@ -74,15 +72,15 @@ class Kin:
                 self._states[name[:_INDEXED]].append((name, key))
 
     def named(self, digits: str) -> Iterator[str]:
-        """Yield the names of the histories whose key or digest begins with `digits`."""
+        """Yield the names of the histories with a key or digest that begins with `digits`."""
         near = self._digests.get(digits[:_INDEXED], ())
         return (name for digest, name in near if digest.startswith(digits))
 
     def family(
         self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
     ) -> HistoryFamily:
-        """Return the family of the histories `names` without the `known`: the ones they extend, in any form, and those
-        that share a state with them or occur in the `mentions` of their messages."""
+        """Return the family of the histories `names` without the `known`: the ones they extend, share a state with, or
+        mention (`mentions` of their messages)."""
         found, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:
@@ -134,11 +132,7 @@ def upwards(nodes: Mapping[str, Node], digests: Iterable[str], known: Collection
 
 
 def remove_history(backend: Backend, history: StoredHistory) -> None:
-    """Delete the history, those it extends or that extend it, and what nothing refers to any more.
-
-    Raises:
-        StoreDamaged: a record cannot be read, and it might speak of it.
-    """
+    """Delete the history, those it extends or that extend it, and what nothing refers to any more."""
     kin = Kin(backend)
     nodes, saved = kin.nodes, kin.histories.values()
     same = {digest for digest, node in nodes.items() if node.says == history.says}
@@ -152,11 +146,7 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
 
 
 def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
-    """Delete the histories `removed`, what was made of them, and what nothing refers to any more.
-
-    Raises:
-        StoreDamaged: a record cannot be read, and it might speak of one.
-    """
+    """Delete the histories `removed`, what was made of them, and what nothing refers to any more."""
     backend, nodes = kin.backend, kin.nodes
     others = [history for history in kin.histories.values() if history not in removed]
     kept = upwards(nodes, [history.tip for history in others])

@@ -1,7 +1,4 @@
-"""Lists the conversations of a store, each once in its latest form, and their facts by type, place, time and words.
-
-The list of them, each once and as it stands last; and their facts, by type, place, time and words.
-"""
+"""Lists the conversations of a store, each once in its latest form, and their facts by type, place, time and words."""
 
 from __future__ import annotations
 
@@ -48,11 +45,7 @@ class StoredConversation:
 
 
 def conversations(store: Store) -> list[StoredConversation]:
-    """Return the conversations of `store`, the longest unused first.
-
-    Raises:
-        StoreDamaged: a record cannot be read.
-    """
+    """Return the conversations of `store`, the longest unused first."""
     folders = {name.partition(":")[2]: state.get("folder", "") for name, state in store.states("origin:").items()}
     backend = store.backend
     with backend.transaction():
@@ -81,7 +74,7 @@ def _first_words(messages: list[Any]) -> str:
 
 
 MOST_FACTS, AT_ONCE = 1_000, 200
-"""Most facts found by words, and the number read together."""
+"""Most facts by words, and the number read together."""
 
 
 class KnownFact(NamedTuple):
@@ -100,19 +93,15 @@ class KnownFact(NamedTuple):
 
 
 def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
-    """Return the facts of these histories and of those they continue, oldest first.
-
-    Raises:
-        ReferenceNotFound: a history does not exist.
-    """
+    """Return the facts of these histories and of those they continue, oldest first."""
     return [KnownFact(key, store.origin(key)[0], fact) for key in histories for fact in store.facts(key)]
 
 
 def known_facts(
     store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return the facts of all conversations, or of those in `project` or below it, each once a folder: with `words` the
-    best `MOST_FACTS`, best first, else all, oldest first."""
+    """Return the facts of all conversations, or of those in `project`, each once a folder: with `words` the best
+    `MOST_FACTS`, best first, else all, oldest first."""
     folders: dict[str, str] = {}
     if project:
         noted = {str(one["history"]): str(one["folder"]) for one in store.states("origin:").values()}

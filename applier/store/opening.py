@@ -41,8 +41,8 @@ _SERVER = re.compile(
     rf"postgres(?:ql)?://(?:(?:[^@/?#%\s\0]|{_CODED})*@)?"
     rf"({_HOST}(?:,{_HOST})*(?:/[^@?#\s\0]*)?)(?:\?(?:[^@%\s\0]|{_CODED})*)?"
 )
-"""Address of a server: ``postgresql://bob:s3%2Fcret@host/db``; not ``…bob:s3/cret@host/db``, where the driver's error
-would show the password."""
+"""Address of a server: ``postgresql://bob:s3%2Fcret@host/db``; not ``…bob:s3/cret@host/db``, which the driver's errors
+would show."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/.*", re.DOTALL)
 """``sqlite:///a.db``, ``mysql://host/db``; not ``/tmp/a.db``, ``a.db``, ``C:/a.db``."""
 
@@ -122,11 +122,7 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
 
 
 def store_place(url_or_path: str | os.PathLike[str] | None = None) -> str:
-    """Return the store's file or server without user and password.
-
-    Raises:
-        StoreError: the name is not valid.
-    """
+    """Return the store's file or server without user and password."""
     name = _name(url_or_path)
     server = _SERVER.fullmatch(name)
     return f"postgresql://{server[1]}" if server else str(store_file(name))
@@ -157,11 +153,7 @@ def _bring_to_format(backend: SqlBackend, version: int) -> None:
 
 
 def check_format(backend: SqlBackend) -> int:
-    """Return the format of the tables: this version's, `OLD_FORMAT`, or 0 if there are none yet.
-
-    Raises:
-        StoreError: the database belongs to another program, or is of another version of this one.
-    """
+    """Return the format of the tables: this version's, `OLD_FORMAT`, or 0 if there are none yet."""
     with backend.transaction():
         version = _version(backend)
     if version in (0, OLD_FORMAT, FORMAT):

@@ -110,8 +110,8 @@ class PostgresBackend(SqlBackend):
         return kind(f"{self.place}: {' '.join(str(error).split()) or type(error).__name__}")
 
     def create(self) -> None:
-        """Make the table; see `SqlBackend.create`. Keys are ordered by their characters, and the server keeps no
-        samples of the content, which would outlive it."""
+        """Make the table, ordered by the keys' characters; the server keeps no samples of the content, which would
+        outlive it."""
         self.rows(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         self.rows('CREATE TABLE records (key TEXT COLLATE "C" PRIMARY KEY, body BYTEA NOT NULL)')
         self.rows("ALTER TABLE records ALTER COLUMN key SET STATISTICS 0, ALTER COLUMN body SET STATISTICS 0")

@@ -1,7 +1,6 @@
-"""Names of stored things: history keys, turn ids, and references made of both; and the look-up of what they name.
+"""Names of stored things (history keys, turn ids, references) and the look-up of what they name.
 
-A whole key names one history. A short form of it is only looked up among the histories that the reader may see. An
-error about a name lists what there is, and only what its reader may see.
+A short key is only looked up among the histories that the reader may see, and so are the names in errors.
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ _REFERENCE = re.compile(r"(?:(.+):)?t([1-9][0-9]{0,8})")
 
 
 def parse_key(key: str) -> str:
-    """Return the hex digits of a history key, whole or short, or of a ``sha256:`` digest.
-
-    Raises:
-        ReferenceNotFound: `key` has another form.
-    """
+    """Return the hex digits of a history key, whole or short, or of a ``sha256:`` digest."""
     match = _KEY.fullmatch(key.strip())
     if match is None:
         raise ReferenceNotFound(f"{key[:80]!r} is no history key; {EXPECTED_KEY}")
@@ -52,11 +47,7 @@ def parse_key(key: str) -> str:
 
 
 def parse_reference(reference: str) -> tuple[str, int]:
-    """Return the hex digits and the turn number of ``h1a2b3c4d:t12``; no digits for a bare ``t12``.
-
-    Raises:
-        ReferenceNotFound: `reference` has another form.
-    """
+    """Return the hex digits and the turn number of ``h1a2b3c4d:t12``; no digits for a bare ``t12``."""
     match = _REFERENCE.fullmatch(reference.strip())
     if match is None:
         raise ReferenceNotFound(f"{reference[:80]!r} is no reference; expected t12, or a history key and :t12")
@@ -64,11 +55,7 @@ def parse_reference(reference: str) -> tuple[str, int]:
 
 
 def find_history(backend: Backend, key: str) -> StoredHistory:
-    """Return the history with this whole key.
-
-    Raises:
-        ReferenceNotFound: no history has it, or `key` is a short form.
-    """
+    """Return the history with this whole key."""
     digits = parse_key(key)
     histories = read_histories(backend, digits)
     if len(digits) < KEY_DIGITS:
@@ -82,29 +69,21 @@ def find_history(backend: Backend, key: str) -> StoredHistory:
 
 
 def unambiguous(digests: Sequence[str], digits: str) -> None:
-    """Refuse `digits` if more than one of `digests` begins with them.
-
-    Raises:
-        ReferenceNotFound: the text lists names that are long enough.
-    """
+    """Refuse `digits` if more than one of `digests` begins with them."""
     if len(digests) > 1:
         longer = ", ".join(list(shortest_names(digests).values())[:_SUGGESTED])
         raise ReferenceNotFound(f"h{digits} means more than one history; use more characters: {longer}")
 
 
 def shortest_names(digests: Sequence[str]) -> dict[str, str]:
-    """Return the shortest names, all of one length, that tell `digests` apart: ``h1a2b3c4d``."""
+    """Return the shortest names of one length that differ for all `digests`: ``h1a2b3c4d``."""
     different = set(digests)
     enough = next(count for count in range(_SHORTEST, 65) if len({one[:count] for one in different}) == len(different))
     return {digest: f"h{digest[:enough]}" for digest in digests}
 
 
 def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[str] | None) -> StoredHistory:
-    """Return the history that a reference means, among those that the reader may see (None: all).
-
-    Raises:
-        ReferenceNotFound: there is none, or more than one.
-    """
+    """Return the history that a reference means, among those that the reader may see (None: all)."""
     if within is None:
         return find_history(backend, f"h{digits}") if digits else _only_conversation(backend, turn)
     visible = [history for key in dict.fromkeys(within) for history in read_histories(backend, _whole_digits(key))[:1]]
@@ -125,11 +104,7 @@ def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[s
 
 
 def _whole_digits(key: str) -> str:
-    """Return the digits of a whole key.
-
-    Raises:
-        ReferenceNotFound: `key` is a short form, or no key.
-    """
+    """Return the digits of a whole key."""
     digits = parse_key(key)
     if len(digits) < KEY_DIGITS:
         raise ReferenceNotFound(f"{key[:80]!r} is too short for a key; {EXPECTED_KEY}")
@@ -151,11 +126,7 @@ def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
 
 
 def nodes_of_turn(nodes: Sequence[Node], turn: int, key: str) -> list[Node]:
-    """Return the nodes of one turn.
-
-    Raises:
-        ReferenceNotFound: the history has no such turn.
-    """
+    """Return the nodes of one turn."""
     own = [node for node in nodes if node.turn == turn]
     if not own:
         there = f"its turns are t1 to t{nodes[-1].turn}" if nodes else "it is empty"

@@ -1,8 +1,7 @@
 """Collects garbage: conversations that nobody used for long, or the oldest ones if the store is too large.
 
-It never removes content that a live conversation refers to. Live is a conversation that was saved, continued or
-restored from within a day, or within the time to keep if that is longer; with it live the histories it extends, those
-of its session's state and views, and all that its messages mention by key.
+It never removes content that a live conversation refers to: one saved, continued or restored from within a day (or the
+time to keep, if longer), with the histories that it extends, that its states name, or that its messages mention.
 """
 
 from __future__ import annotations
@@ -111,8 +110,7 @@ def collect_garbage(
 
 
 def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: float | None) -> HistoryFamily:
-    """Return the histories to keep: the live ones with their families, then the latest used that are not too old, while
-    they fit."""
+    """Return the histories to keep: the live ones with their families, then the latest used that fit."""
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
         messages.read(kin.backend, (node.message for node in nodes))

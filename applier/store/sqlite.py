@@ -49,15 +49,10 @@ class SqliteBackend(SqlBackend):
     tables_sql = "SELECT name FROM sqlite_master WHERE type = 'table'"
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
     errors = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-    """Errors of the driver. `UnicodeDecodeError`: an error text may quote a damaged file. `MemoryError`: a damaged row
-    may claim any length."""
+    """Errors of the driver; a damaged file may also cause `UnicodeDecodeError` or, by a false length, `MemoryError`."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float) -> None:
-        """Prepare the file at `path`, made if need be, with a wait of `busy_timeout_seconds` for other processes.
-
-        Raises:
-            StoreError: the file cannot be made, or is not safe for a store.
-        """
+        """Prepare the file at `path`, made if need be, with a wait of `busy_timeout_seconds` for other processes."""
         self._identity = _prepared(path)
         self._path = path.resolve()
         self._timeout = busy_timeout_seconds
@@ -65,8 +60,8 @@ class SqliteBackend(SqlBackend):
         super().__init__(str(self._path))
 
     def connect(self) -> sqlite3.Connection:
-        """Connect; see `SqlBackend.connect`. A full disk has no room for the memory that connections share; one
-        connection alone can still read for the length of a transaction."""
+        """Connect; see `SqlBackend.connect`. On a full disk one connection alone can still read, for one
+        transaction."""
         self._is_alone = False
         try:
             return self._opened()
@@ -138,8 +133,7 @@ class SqliteBackend(SqlBackend):
         return [str(found) for (found,) in self.rows("PRAGMA integrity_check") if found != "ok"]
 
     def flush(self) -> list[str]:
-        """Rewrite the file and empty its log: content moved within a page leaves bytes that ``secure_delete`` does not
-        reach."""
+        """Rewrite the file and empty its log: ``secure_delete`` does not reach bytes moved within a page."""
         left = []
         with self._connected():
             try:
@@ -177,9 +171,6 @@ def _make_private_file(path: Path) -> None:
 
     An existing file keeps its mode and is not opened: closing it would release every lock that the process holds on it
     (POSIX; "How To Corrupt An SQLite Database File", 2.2).
-
-    Raises:
-        OSError: it cannot be made, or `path` is a dangling link.
     """
     for folder in [folder for folder in reversed(path.parents) if not folder.is_dir()]:
         folder.mkdir(FOLDER_MODE, exist_ok=True)

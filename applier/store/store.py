@@ -59,7 +59,7 @@ class StoreSize:
 
 
 EVENT_NAMES = ("session", "session_id", "history", "plan")
-"""Fields of an event by which sessions, histories and plans are found again."""
+"""Fields of an event that name sessions, histories and plans."""
 
 
 class Store:
@@ -72,8 +72,8 @@ class Store:
     def __init__(
         self, backend: Backend, *, redact_originals: bool = False, clock: Callable[[], float] = time.time
     ) -> None:
-        """Use `backend` until `close`. With `redact_originals` no secret is stored at all, see `open_store`. `clock`
-        returns the time of use."""
+        """Use `backend` until `close`. With `redact_originals` no secret is stored, see `open_store`. `clock` returns
+        the time."""
         self.backend, self.clock = backend, clock
         self._redacts = redact_originals
         self._open = True
@@ -107,12 +107,8 @@ class Store:
         return self.clock() - history.used >= records.NOTED_SECONDS
 
     def note_use(self, history_key: str) -> None:
-        """Note that the conversation of `history_key` continues, so that `collect_garbage` keeps it; cheap within the
-        hour.
-
-        Raises:
-            ReferenceNotFound: it does not exist.
-        """
+        """Note that the conversation `history_key` continues, so that `collect_garbage` keeps it; cheap within the
+        hour."""
         with self.backend.transaction():
             is_due = self._is_due(find_history(self.backend, history_key))
         if is_due:
@@ -121,11 +117,7 @@ class Store:
                 records.keep_history(self.backend, replace(history, used=self.clock()))
 
     def stored_form(self, value: object, place: str) -> bytes:
-        """Return `value` in this store's form: JSON, without secrets if this store wants none.
-
-        Raises:
-            StoreError: `value` is not JSON data; the text names `place`.
-        """
+        """Return `value` in this store's form: JSON, without secrets if this store wants none."""
         exact = encode(value, place)
         return encode(redact(json.loads(exact)), place) if self._redacts else exact
 
@@ -226,8 +218,8 @@ class Store:
     def find_facts(
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[tuple[str, ExtractedFact]]:
-        """Yield facts, each with its history's key, of all or of these `histories`, of this type, extracted since then:
-        with `words` those with one of them, best first, else the newest first."""
+        """Yield facts, each with its history's key, filtered by type, time and `histories`: with `words` those with one
+        of them, best first, else the newest first."""
         for some in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
                 contents = read(self.backend, some)
@@ -244,9 +236,8 @@ class Store:
         return history, {history.says, *(node.says for node in read_chain(self.backend, history))}
 
     def record_event(self, event: Mapping[str, Any]) -> None:
-        """Store `event`, secrets redacted. It has a ``time`` (seconds since the epoch) and may have a
-        ``session``, by which it is found again. Names of our own look like secrets and stay as they are.
-        """
+        """Store `event`, secrets redacted but for `EVENT_NAMES`. It has a ``time`` (seconds since the epoch) and may
+        have a ``session``."""
         names = {name: event[name] for name in EVENT_NAMES if name in event}
         place, content = event_place(event), encode({**redact(dict(event)), **names}, "event")
         with self.backend.transaction(write=True):
@@ -261,15 +252,14 @@ class Store:
         return tuple(event for event in events if event["time"] >= since)
 
     def set_state(self, name: str, value: Any) -> None:
-        """Store any JSON value under `name`, exactly, in place of what was there; None removes it.
+        """Store any JSON value under `name`, replacing the old one; None removes it.
 
-        A state that has the key of a history as one of its values is forgotten with it.
+        A state that contains the key of a history as a value is forgotten with it.
         """
         self.change_state(name, lambda _: value)
 
     def change_state(self, name: str, change: Callable[[Any], Any]) -> Any:
-        """Store the result of `change` for the present state, as `set_state` does, and return it; excludes other
-        writers."""
+        """Store the result of `change` for the present state and return it; excludes other writers."""
         key = f"state/{to_json(name)}"
         with self.backend.transaction(write=True):
             value = change(next(map(json.loads, read(self.backend, [key]).values()), None))
@@ -291,14 +281,14 @@ class Store:
         return {keys[key]: json.loads(content) for key, content in contents.items()}
 
     def states(self, prefix: str) -> dict[str, Any]:
-        """Return all states whose names begin with `prefix`, by name."""
+        """Return all states with names that begin with `prefix`, by name."""
         with self.backend.transaction():
             contents = read(self.backend, self.backend.keys(f"state/{to_json(prefix)[:-1]}"))
         return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
 
     def note_origin(self, history_key: str, folder: str, time: float) -> None:
-        """Note that the conversation worked in `folder` (empty: as was noted before) and was saved at `time`, seconds
-        since the epoch."""
+        """Note the `folder` of a conversation (empty: as noted before) and the `time` it was saved, in seconds since
+        the epoch."""
         known = folder or self.origin(history_key)[0]
         self.set_state(f"origin:{history_key}", {"history": history_key, "folder": known, "time": time})
 
@@ -316,9 +306,7 @@ class Store:
         """Delete a history with all that extend it or that it extends, or the plan with an id like ``p1a2b3c4d``;
         return remains.
 
-        Their plans and facts go, too, the states and events that name one of them as a value, and the events of the
-        sessions of these states (``session:ID``). The part shared with a conversation that forks off before its end
-        stays.
+        Plans, facts, states and events that belong to them go, too. A part shared with another conversation stays.
         """
         with self.backend.transaction(write=True):
             if damages := self.backend.damages():  # a row that an index has lost would stay

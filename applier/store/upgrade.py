@@ -1,8 +1,7 @@
 """Upgrades a store of format 4, whose keys and plan ids had 8 hex digits, to format 5, whose keys have 32.
 
-Records had whole digests before, too; only states and events named a history or a plan by its short form. A short form
-that fits two histories is never guessed: the state that uses it is removed, and its session begins again from its
-host's whole list.
+Only states and events had short forms. A short form that fits two histories is never guessed: its state is removed, and
+the session begins again from its host's whole list.
 """
 
 from __future__ import annotations

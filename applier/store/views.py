@@ -1,8 +1,7 @@
 """The originals of a list that begins with a view of ours: remembered with each view, looked up for each list.
 
-A view is identified by the digest of its messages among the views of the same owner in the same store, never by its
-words: a pasted or forged frame restores nothing. Neighbours of one role count as one message, since files store results
-one by one.
+A view is identified by the digest of its messages, for the same owner in the same store, never by its words: a pasted
+or forged frame restores nothing. Neighbours of one role count as one message.
 """
 
 from __future__ import annotations
@@ -52,13 +51,7 @@ def remember_view(
     store: Store, view: Sequence[object], history: History, start: int, *, owner: str = "", key: str, plan_id: str
 ) -> None:
     """Remember that `view` shows `history`, stored under `key`: the messages from `start` on one by one, the others by
-    its head.
-
-    `owner` is the owner of the view; only a look-up for the same owner finds it.
-
-    Raises:
-        StoreError: it could not be stored.
-    """
+    its head; only a look-up for the same `owner` finds it."""
     plain = [plain_message(message) for message in view]
     head = len(plain) - (len(history.messages) - start)
     joined = joined_messages((), plain[:head])
@@ -78,11 +71,7 @@ def remember_view(
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:
-    """Return the originals of `messages`; None if they begin with no view of `owner` that `store` knows.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+    """Return the originals of `messages`; None if they begin with no view of `owner` that `store` knows."""
     plain = [plain_message(message) for message in messages]
     joined = joined_messages((), plain)
     note = first_note(joined)
@@ -111,8 +100,7 @@ def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message],
 
 
 def _apart(message: Message, taken: set[str], key: str) -> Message:
-    """Return `message` with new names for calls that are `taken` later: a host may count its calls again after a view,
-    and the API refuses repeated names."""
+    """Return `message` with new ids for calls that are `taken` later: a host may count its calls again after a view."""
     if taken.isdisjoint((*call_ids(message), *result_ids(message))):
         return message
     content = []

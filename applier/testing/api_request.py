@@ -39,12 +39,11 @@ Block = dict[str, Any]
 THINKING_TYPES = ("thinking", "redacted_thinking")
 ADAPTIVE_THINKING, NO_SAMPLING, SYSTEM_MESSAGES, BOUND_THINKING = (4, 6), (4, 7), (4, 8), (5, 1)
 LATE_SYSTEM_MESSAGES = (5, 5)
-"""Versions of Claude from which ``adaptive`` thinking is known and no list may end with an assistant message;
-``temperature`` and its like keep their defaults and no tool can be forced; ``system`` messages may be inside the list;
-a thinking block is valid only after the very conversation it came with."""
+"""First versions of Claude: with ``adaptive`` thinking and no prefill; without ``temperature`` and forced tools; with
+``system`` messages inside the list (two); and with thinking that is bound to its conversation."""
 
 _VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
-"""``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not ``claude-3-5-haiku-20241022``, whose version leads."""
+"""``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not ``claude-3-5-haiku-20241022``; see `_LEADING_VERSION`."""
 _LEADING_VERSION = re.compile(r"^claude-(\d)(?:-(\d))?-")
 """``claude-3-5-haiku-20241022``."""
 _MARK = "cache_control"
@@ -87,7 +86,7 @@ class Request:
 
     @property
     def takes_system_messages(self) -> bool:
-        """True if ``system`` messages may be inside the list: Sonnet and Haiku take them later than the others."""
+        """True if ``system`` messages may be inside the list; for Sonnet and Haiku from a later version."""
         is_late = "sonnet" in self.model or "haiku" in self.model
         return self.version >= (LATE_SYSTEM_MESSAGES if is_late else SYSTEM_MESSAGES)
 
@@ -170,7 +169,7 @@ class Request:
         return dict(zip(places, self.digests[-len(places) - 1 :], strict=False))
 
     def is_well_formed(self) -> str:
-        """Return the problem of messages, system or tools whose shape is wrong; empty if all are right."""
+        """Return the problem of the shape of messages, system or tools; empty if all are right."""
         messages = self.body.get("messages")
         if not isinstance(messages, list):
             return "messages: Field required" if messages is None else "messages: Input should be a valid list"

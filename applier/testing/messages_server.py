@@ -165,8 +165,7 @@ class MessagesServer:
             return self._message(request, content, stop_reason, usage, reply), reply
 
     def complete(self, request: Request) -> tuple[Block, Answer | Failure]:
-        """Answer a request for a chat completion in its form, by OpenAI's rule that calls have answers, billed without
-        a cache."""
+        """Answer a request for a chat completion, billed without a cache; refuse calls without answers."""
         problem = unanswered_calls(request.body["messages"])
         violations = (Refusal(1, problem),) if problem else ()
         read = text_tokens(request.raw.decode())
@@ -179,7 +178,7 @@ class MessagesServer:
         form: Callable[[Block, Request], Block],
         charge: Callable[[int], PromptUsage],
     ) -> tuple[Block, Answer | Failure]:
-        """Answer in the `form` of another API, unless it has `violations`; `charge` returns the cost."""
+        """Answer in the `form` of another API unless there are `violations`; `charge` returns the cost."""
         with self._lock:
             reply = self._next(request, violations)
             if isinstance(reply, Failure):
@@ -196,8 +195,8 @@ class MessagesServer:
         return failure.as_json(), failure
 
     def _next(self, request: Request, violations: Sequence[Refusal]) -> Answer | Failure:
-        """Return the script's next reply, unless the request breaks a rule; an error of the script becomes a 500 that
-        clients do not retry."""
+        """Return the script's next reply, unless the request breaks a rule; a script's error becomes a 500 without
+        retry."""
         if violations:
             return _refusal(violations[0])
         entry = self._script[min(self._replies, len(self._script) - 1)]

@@ -1,7 +1,6 @@
 """The provider's prompt cache and its bill: the tokens that were read, written and paid in full.
 
-A prefix is cached up to each mark; a later request reads the longest one that ends at a mark or up to 20 blocks before
-it. Order: tools, system, messages; a change invalidates everything after it.
+A prefix is cached up to each mark; a later request reads the longest one that ends at a mark or up to 20 blocks before.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class Answer:
     stop_reason: str = ""
     """Reason to stop; empty means ``tool_use`` if it calls a client tool, else ``end_turn``."""
     fault: Fault = ""
-    """Fault instead of a whole answer: the connection is closed before it or half way, its stream ends amid an event or
-    in garbage, or nothing comes at all, and the client must give up by itself."""
+    """Fault: the connection is closed before the answer or half way, its stream ends amid an event or in garbage, or
+    nothing comes at all."""
     hold: Callable[[], object] | None = None
     """Function called once in the middle of a stream; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)
@@ -145,10 +145,8 @@ def unanswered_calls(messages: list[Block]) -> str:
 
 
 def completion(message: Block, request: Request) -> Block:
-    """Return `message`, an answer of the Messages API to the `request`, as a chat completion.
-
-    If the request forces a function, the text is its arguments.
-    """
+    """Return `message`, an answer of the Messages API, as a chat completion; a forced function gets its text as
+    arguments."""
     text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
     calls = [
         _call(block["id"], block["name"], json.dumps(block["input"]))

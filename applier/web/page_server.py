@@ -1,9 +1,8 @@
 """`PageServer`: a page on a port of this machine, for one browser, until it is finished.
 
-An ASGI application on loopback, never elsewhere: static files, and a few requests with JSON in and out. A page shows a
-transcript and can write files, so only the browser that opened the printed link may use it. The token in the link works
-once and gives a key that the page sends with each request. Other hosts, other sites' pages and bodies of plain forms
-are refused. Every answer has a policy under which no text of a transcript can run.
+Only the browser that opened the printed link may use the page: the token in the link works once and gives a key that
+the page sends with each request. Other hosts, other sites' pages and plain forms are refused, and every answer has a
+policy under which no text of a transcript can run.
 """
 
 from __future__ import annotations
@@ -183,11 +182,7 @@ def _refusal(status: int, problem: str) -> Response:
 
 
 def _answer(value: Mapping[str, Any]) -> Response:
-    """Return `value` as ASCII JSON.
-
-    A transcript may contain lone surrogates, which UTF-8 lacks, and NaN or infinity, which browsers do not read: these
-    become texts.
-    """
+    """Return `value` as ASCII JSON, with NaN and infinity as texts, since browsers do not read them."""
     text = json.dumps(value)
     text = json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
     return Response(text, media_type="application/json")

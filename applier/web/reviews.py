@@ -1,7 +1,6 @@
 """The review of a plan for a page, as JSON data.
 
-It follows from the plan and from all that a person revised; nothing else is kept between requests, so to undo a
-revision is to send less. Only the functions passed in write files.
+It follows from the plan and a person's revision alone. Only the functions passed in write files.
 """
 
 from __future__ import annotations
@@ -75,9 +74,6 @@ class ReviewPage:
 
         `save` and `apply` write a guarded plan and return a ``message`` and a ``detail`` for a person. `replan` makes
         another plan of the same messages. They are called one at a time.
-
-        Raises:
-            StalePlan: the plan was made for other messages.
         """
         self._messages = messages
         self._files = files
@@ -121,11 +117,7 @@ class ReviewPage:
         }
 
     def check(self, revision: Revision) -> dict[str, Any]:
-        """Return the guards' answer to `revision`: sizes, decisions, findings, the brief's statements.
-
-        Raises:
-            SettingsError: the revision names an unknown turn.
-        """
+        """Return the guards' answer to `revision`: sizes, decisions, findings, the brief's statements."""
         return self._checked(self._reviewed(revision), revision)
 
     def lines(self, turn_id: str) -> dict[str, Any] | None:

@@ -82,8 +82,8 @@ def _kind(document: Document) -> str:
 
 
 def transcript_files(places: Iterable[Path]) -> list[Path]:
-    """Return the files in `places`, and those in and below its folders that may be transcripts, sorted, once each. A
-    folder that cannot be listed is in the list, for its reader to report."""
+    """Return the files in `places`, and possible transcripts in and below its folders, sorted, once each; and folders
+    that cannot be listed, for their reader to report."""
     each = (sorted(_below(place)) if place.is_dir() else [place] for place in places)
     return list(dict.fromkeys(chain.from_iterable(each)))
 

@@ -152,7 +152,7 @@ class _LogLine(BaseModel):
 
     @property
     def is_boundary(self) -> bool:
-        """True where the agent compacted its context."""
+        """True if the agent compacted its context here."""
         return self.type == "system" and self.subtype == "compact_boundary"
 
     @property
@@ -171,7 +171,7 @@ class _LogLine(BaseModel):
 
     @property
     def answer(self) -> str | None:
-        """The id of the answer of the API that it is a piece of."""
+        """Id of the API's answer that it is a piece of."""
         return self.message.id if self.message and self.type == "assistant" else None
 
     @property
@@ -230,11 +230,8 @@ def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLi
 
 
 def _followed(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLine]:
-    """Return the line that each line follows, by its number.
-
-    If that line is missing or not named (at the start of a compacted context, or by ``--output-format stream-json``,
-    which has no tree), it is the line before.
-    """
+    """Return the line that each line follows, by its number; the line before it, where the log names no line or a
+    missing one."""
     known = {line.uuid: line for line in lines if line.uuid}
     followed: dict[int, _LogLine] = {}
     before: _LogLine | None = None

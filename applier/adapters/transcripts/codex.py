@@ -1,7 +1,6 @@
 """Codex: its rollouts (session logs) are read as transcripts and written as sessions that it resumes.
 
-Takes the response items, which the model saw; events repeat them for the screen. Reasoning is left out: it is
-encrypted, and no other model can use it.
+Reads the response items, which the model saw; events repeat them for the screen. Reasoning is encrypted and left out.
 """
 
 from __future__ import annotations
@@ -154,8 +153,7 @@ class _Rollout:
 
 
 def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
-    """Yield the lines before the conversation: the session's own data, instructions and tools, and the newest
-    settings."""
+    """Yield the lines before the conversation: session data, instructions and tools, and the newest settings."""
     start = min((number for numbers in like.source["lines"] for number in numbers), default=0)
     lines = list(origins.log.values())
     metas: list[LogLine] = [line["payload"] for line in lines if line.get("type") == "session_meta"]
@@ -181,8 +179,7 @@ _SHOWN_ITEMS = frozenset({"UserMessage", "AgentMessage"})
 
 
 def _shown(origins: Origins) -> Iterator[LogLine]:
-    """Yield the events that show the conversation in the client, unchanged; only items are sent, so nothing of a
-    compaction is shown as typed by the person."""
+    """Yield the log's events that show the conversation; none shows a compaction's words as typed by the user."""
     for line in origins.log.values():
         event = line["payload"] if line.get("type") == "event_msg" else {}
         item = event.get("item")

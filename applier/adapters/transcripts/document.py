@@ -1,7 +1,6 @@
 """A path or text as JSON values with their lines, and back as text. Decides what is JSON and what is JSONL.
 
-Of damaged lines it reads the whole records and reports the rest. Knows no format. Bounds size and depth; every error
-names the file and the place in it.
+Damaged lines are reported, their whole records read. Bounds size and depth; every error names file and place.
 """
 
 from __future__ import annotations
@@ -53,17 +52,12 @@ class Document:
 
     @property
     def damage_notes(self) -> list[str]:
-        """The damage in warnings."""
+        """Warnings about the damage."""
         return [f"{error}; left out" for error in self.damage]
 
 
 def load_document(source: str | bytes | os.PathLike[str]) -> Document:
-    """Read `source`: a path, or the text itself (it starts with ``{`` or ``[``, or has several lines).
-
-    Raises:
-        TranscriptError: it cannot be read, is not UTF-8, is empty, too large, nested too deeply or not JSON; the
-            text names the place.
-    """
+    """Read `source`: a path, or the text itself (it starts with ``{`` or ``[``, or has several lines)."""
     if isinstance(source, bytes):
         return _parsed("text", None, *_decoded("text", source))
     if isinstance(source, str) and (source.lstrip("\ufeff \t\r\n")[:1] in ("{", "[") or "\n" in source):
@@ -74,11 +68,7 @@ def load_document(source: str | bytes | os.PathLike[str]) -> Document:
 
 
 def file_content(path: Path) -> bytes:
-    """Return all bytes of the file `path`.
-
-    Raises:
-        TranscriptError: it cannot be read, or is too large.
-    """
+    """Return all bytes of the file `path`."""
     try:
         with path.open("rb") as stream:
             pieces = iter(lambda: stream.read(_MEGABYTE), b"")
@@ -105,11 +95,7 @@ def _decoded(name: str, raw: bytes) -> tuple[str, TranscriptError | None]:
 
 
 def _parsed(name: str, path: str | None, text: str, undecoded: TranscriptError | None = None) -> Document:
-    """Return the document in `text`: JSONL if its first line, or else most of its lines, are values; else one value.
-
-    Raises:
-        TranscriptError: neither is in it, or one value with a byte that is not UTF-8 (`undecoded`).
-    """
+    """Return the document in `text`: JSONL if its first line, or else most of its lines, are values; else one value."""
     text = text.removeprefix("\ufeff")
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.isspace()]
     if not lines:
@@ -152,8 +138,8 @@ _MOST_JOINED, _MOST_STARTS = 40, 1_000
 
 
 def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
-    """Return the value that begins on the first of `lines` and holds line ends as they are, and how many lines it has;
-    nothing and one line if there is none."""
+    """Return the value that begins on the first of `lines` and contains unescaped line ends, and its number of lines;
+    else nothing and 1."""
     for count in range(2, len(lines) + 1):
         if _is_json(lines[count - 1]):
             break

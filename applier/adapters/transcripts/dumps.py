@@ -54,8 +54,7 @@ def _call_of(call: Data) -> Block:
 
 
 def _of_langchain(entry: Data) -> Data:
-    """Return a message with its type: from ``messages_to_dict`` its data, from ``dumpd`` its arguments, from a state
-    itself."""
+    """Return a message with its type, from the form of ``messages_to_dict``, of ``dumpd`` or of a state."""
     inner = entry.get("data") or entry.get("kwargs") or entry
     return {"type": entry.get("type"), **inner} if isinstance(inner, dict) else entry
 
@@ -291,8 +290,7 @@ def _is_opencode(entry: Data) -> bool:
 
 
 _PI_TOLD = ("custom_message", "branch_summary")
-"""Lines of Pi's sessions with messages of extensions, or of Pi itself, to the model; lines of other types are for the
-screen."""
+"""Types of Pi's lines with messages of Pi or its extensions to the model; other types are for the screen."""
 
 
 def _pi(entry: Data) -> Spoken:
@@ -311,7 +309,7 @@ def _pi(entry: Data) -> Spoken:
 
 
 def _pi_sessions(value: Any) -> Conversations:
-    """Return the newest branch of a session, whose lines are a tree; a list if they name no parents."""
+    """Return the newest branch of a session's tree of lines; all lines if they name no parents."""
     lines = dicts(value)
     types = [line.get("type") for line in lines]
     head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})

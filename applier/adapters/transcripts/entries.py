@@ -1,7 +1,6 @@
-"""Converts entries of a foreign log or dump to Anthropic messages.
+"""Converts entries of a foreign log or dump to Anthropic messages; writes nothing back.
 
 Each form has one function that returns roles and blocks of an entry; pairing, ids and order are made here for all.
-Reasoning is left out: it is another model's, or sealed. Writes nothing back.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ __all__ = [
 ]
 
 Spoken = Iterator[tuple[str, list[Block]]]
-"""Roles (``user``, ``assistant``, ``system``, and ``host`` for text of nobody) and blocks. A call may lack its id, a
-result its call's; then it has the ``name`` of the tool."""
+"""Roles (``user``, ``assistant``, ``system``, and ``host`` for text of nobody) and blocks. A call may lack its id; a
+result may have the ``name`` of its tool instead of its call's id."""
 THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 """``|`` in ``call_1|fc_2``: the API takes no id with it."""
@@ -54,7 +53,7 @@ def paired(
 
 
 class _Entries(Pairing):
-    """Conversation under construction, each of whose calls gets an id of its own."""
+    """Conversation under construction in which each call gets an id of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +79,7 @@ class _Entries(Pairing):
             self.take(number, "user", {"type": "text", "text": marked_as_host(block["text"])})
 
     def _call(self, number: int, block: Block) -> None:
-        """Add a call; a repetition before its answer, as in some dumps, is the same call."""
+        """Add a call; ignore a repetition before its answer, as in some dumps."""
         key = str(block.get("id") or f"call_{len(self._ids) + 1}")
         if key not in self._open:
             own = _NOT_IN_IDS.sub("_", key)
@@ -90,8 +89,7 @@ class _Entries(Pairing):
             self.assistant([self._open[key]], number)
 
     def _result(self, number: int, block: Block) -> None:
-        """Add the result of the named call, else of the oldest open one of its tool; without one it is the host's
-        text."""
+        """Add the result of the named call, else of its tool's oldest open call, else as the host's text."""
         content, name = block.get("content") or "", block.get("name")
         oldest = (key for key, call in self._open.items() if name in (None, call["name"]))
         key = str(block.get("tool_use_id") or next(oldest, ""))

@@ -1,7 +1,6 @@
 """Lists of messages: as JSON, as JSONL or as Python objects, alone or in an object. Each form is one row here.
 
-Checks every message and names the place of a bad one. Changes no plain message; everything around the messages in a
-file (system, tools, other fields and conversations) is written back.
+Checks every message and names the place of a bad one; everything around the messages in a file is written back.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ class MessageList:
     messages: Callable[[Sequence[Any], Sequence[str]], Iterator[tuple[int, Message]]]
     """Entries, each with its place, as Anthropic messages, each with the number of its first entry."""
     conversations: Callable[[Any], Conversations] | None = None
-    """Reader of a form with lists of its own: those in a file's value, none in that of another form. It is never
-    written."""
+    """Function that finds the lists of a read-only form in a file's value; None for a form that is written, too."""
     recognises: Callable[[Sequence[Any], Data], bool | None] = lambda _entries, _container: True
     """Test whether entries are of this form, by them and the object around them; None if undecided."""
     leading: Callable[[Sequence[Any]], int] = leading_system
@@ -76,8 +74,7 @@ class MessageList:
         )
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
-        """Return the file that `like` was read from, with `messages` in place of its own; for a form that is only read,
-        an object with the messages."""
+        """Return the file of `like` with other `messages`; for a form that is only read, an object with them."""
         if self.conversations:
             beside = {"system": like.system, "tools": like.tools}
             return json_text({**{k: v for k, v in beside.items() if v}, "messages": list(messages)}, indent=2)

@@ -1,9 +1,8 @@
 """OpenAI chat messages to Anthropic messages and back: ``to_openai(from_openai(x)) == x``.
 
-Tool messages that follow each other are one user message of results. System, developer and (older) function
-messages stay as they are; part types without an Anthropic block pass through untouched. Of Anthropic content only
-thinking has no way over. What a conversion cannot say in the other format's words, the *remainder*, is kept beside
-it, so that it can be undone exactly.
+Consecutive tool messages become one user message of results. System, developer and function messages, and parts without
+an Anthropic block, stay as they are. Thinking is lost on the way to OpenAI. Content without a place in the other
+format, the *remainder*, is kept beside it, so that a conversion can be undone exactly.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ _ONLY_ANTHROPIC = frozenset(
     {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document", "server_tool_use"}
 )
 REMAINDER = "openai"
-"""The key that holds what a conversion cannot say in Anthropic's words, on a message or a block. The API refuses it."""
+"""Key of the remainder on a message or a block. The API refuses it."""
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """A conversion and its way back; what the way back lacks of the original stays beside what was made of it."""
+    """Conversion and its way back, with the remainder kept beside the result."""
 
     made: Callable[[Data], Data]
     back: Callable[[Data], Data | None]
-    """None: OpenAI's form has no place for it (thinking)."""
+    """Function back; it returns None if OpenAI's form has no place for the data (thinking)."""
 
     def over(self, original: Data) -> Data:
-        """`original` in Anthropic's form; the same object if nothing differs."""
+        """Return `original` in Anthropic's form; the same object if nothing differs."""
         converted = self.made(original)
         plain = self.back(converted) or {}
         if converted == original == plain:
@@ -61,7 +60,7 @@ class _Pair:
         return {**converted, REMAINDER: rest} if rest else converted
 
     def home(self, converted: Data) -> Data | None:
-        """What `converted` was made of; its plain way back if it was made of nothing or changed since."""
+        """Return the original of `converted`, or its plain conversion if it was changed since."""
         rest = converted.get(REMAINDER)
         if not isinstance(rest, dict):
             return self.back(converted)
@@ -72,7 +71,7 @@ class _Pair:
 
 
 def _beyond(full: Data, plain: Data) -> Data:
-    """What `full` has otherwise than `plain`; of a dict in both only what differs inside."""
+    """Return the values of `full` that differ from `plain`; of nested dicts the values that differ inside."""
     both = {key: value for key, value in full.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
     differs = {key: value for key, value in full.items() if key not in plain or plain[key] != value}
     return {key: _beyond(both[key], plain[key]) if key in both else value for key, value in differs.items()}
@@ -84,10 +83,10 @@ def _with(plain: Data, rest: Data) -> Data:
 
 
 def from_openai(messages: Sequence[object]) -> list[Message]:
-    """OpenAI chat `messages` (dicts or SDK objects) as Anthropic messages.
+    """Return OpenAI chat `messages` (dicts or SDK objects) as Anthropic messages.
 
-    What the Anthropic form cannot say (the exact arguments text, a name, a null content) stays beside it
-    under the key ``openai``; before such messages go to the Anthropic API, `strip_openai` takes it off.
+    Details without a place in Anthropic's form (the exact arguments text, a name, a null content) are kept under the
+    key ``openai``; `strip_openai` removes it before such messages go to the Anthropic API.
 
     Raises:
         TranscriptError: an entry is no chat message; the text names its index and field.
@@ -96,8 +95,8 @@ def from_openai(messages: Sequence[object]) -> list[Message]:
 
 
 def chat_messages(entries: Sequence[object], places: Sequence[str]) -> Iterator[tuple[int, Message]]:
-    """Yield messages as `from_openai` does, each with the number of its first entry; an error names the entry by its
-    place."""
+    """Yield messages as `from_openai` does, each with the number of its first entry; errors name entries by
+    `places`."""
     converted = enumerate(map(_converted, entries, places))
     for is_spoken, group in groupby(converted, key=lambda numbered: "role" in numbered[1]):
         numbers, messages = zip(*group, strict=True)
@@ -190,10 +189,8 @@ def leading_system(messages: Sequence[object]) -> int:
 
 
 def is_chat(messages: Sequence[object]) -> bool | None:
-    """Return whether `messages` are OpenAI chat messages, by the first feature that only one of the two formats has.
-
-    None if there is no such feature.
-    """
+    """Return whether `messages` are OpenAI chat messages, by the first feature of only one of the two formats; else
+    None."""
     for message in messages:
         if not isinstance(message, dict):
             continue

@@ -1,10 +1,8 @@
 """Items of OpenAI's Responses API to Anthropic messages and back: ``to_items(read_items(x), its messages) == x``.
 
-Decides which items are the conversation and which are the host's own (tools, instructions, settings of a turn): those
-stay in their places, whatever becomes of the conversation around them. An item of an unknown type becomes an opaque
-message, which stays too. Nothing before the encrypted compaction of a provider is touched, as it replaces all that.
-The fields of an item that have no place in a block are kept beside it, so that the conversion can be undone exactly.
-Reasoning stays sealed, in the message that it led to. A script of Codex that calls one tool is read as that call.
+Items of the host (tools, instructions, settings) keep their places. An item of an unknown type becomes an opaque
+message. Nothing before a provider's encrypted compaction is touched, as it replaces all that. Fields without a place in
+a block are kept beside it. A script of Codex that calls one tool is read as that call.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ _HOSTS = frozenset(
 _CONTEXT = re.compile(
     r"\s*(?:<(?:environment_context|user_instructions|skills?_instructions|skill)>|# AGENTS\.md instructions for )"
 )
-"""Texts that Codex puts before the user's first words, and again after a compaction: ``<environment_context>``; not
-``See <skill>``, nor an earlier summary."""
+"""Beginning of Codex's texts before the user's first words, and again after a compaction: ``<environment_context>``;
+not ``See <skill>``."""
 _ITEM = "item"
 """Type of a block that is a whole item."""
 _NO_PARTS = frozenset({_ITEM, OPAQUE, "tool_use", "tool_result", *THINKING})
@@ -74,7 +72,7 @@ class Item(BaseModel):
 
 def spoken(item: Item) -> tuple[str, list[Block]] | None:
     """Return the sender of `item` (``user``, ``assistant``, ``system``, ``host`` for a result) and its blocks; None for
-    an item of the provider or of the client itself."""
+    an item of the provider or client."""
     if item.role and item.type in ("", "message"):
         return "system" if item.role == "developer" else item.role, item_blocks(item.content)
     if (item.type in CALLS or item.type in TYPED_CALLS) and item.call_id:
@@ -97,8 +95,7 @@ _OPEN = re.compile(r"\btools\s*[.\[]|\b(?:if|for|while|switch|catch)\b|=>|\?|&&|
 
 
 def item_block(item: Item) -> Block:
-    """Return `item` as a result or a call. A script that calls one tool with literal arguments is a call of that tool;
-    several commands become one of several lines."""
+    """Return `item` as a result or a call; a script that only calls one tool with literal arguments is that call."""
     if item.type in OUTPUTS:
         return _result(item)
     name, value = item.name or TYPED_CALLS.get(item.type, "local_shell"), item.action or {}
@@ -168,8 +165,7 @@ def _with_exit_codes(parts: Sequence[Block]) -> list[Block]:
 
 
 def _ended(text: str) -> tuple[str, int | None]:
-    """Return how a script's command ended and its output, in the words of Codex for a command without a script, and
-    its exit code; any other text unchanged."""
+    """Return the output and exit code of a script's command in Codex's usual form; any other text unchanged."""
     try:
         chunk = json.loads(text) if text.startswith('{"chunk_id":') else {}
         code = chunk.get("exit_code")
@@ -229,11 +225,7 @@ class ReadItems:
 
 
 def read_items(items: Sequence[Any]) -> ReadItems:
-    """Read the `items` of a request's ``input``.
-
-    Raises:
-        TranscriptError: an entry is no item; the text names its index.
-    """
+    """Read the `items` of a request's ``input``."""
     kinds = [_kind(item, f"input[{at}]") for at, item in enumerate(items)]
     unpaired = _unpaired(items, kinds)
     behind = 1 + max((at for at, kind in enumerate(kinds) if kind == "foreign"), default=-1)
@@ -267,8 +259,8 @@ def _shown(item: Data) -> list[Data]:
 
 
 def _kind(item: Any, place: str) -> str:
-    """Return the sender of an item: ``user``, ``assistant``, ``result`` (of a call), ``host``, or our own type;
-    ``foreign`` for a provider's compaction, ``opaque`` for an unknown type."""
+    """Return the kind of an item: ``user``, ``assistant``, ``result``, ``host``, our own type, ``foreign`` for a
+    provider's compaction, or ``opaque``."""
     if not isinstance(item, dict):
         raise TranscriptError(f"{place}: expected an item as an object, found {item!r:.60}")
     kind, role = str(item.get("type") or "message"), item.get("role")
@@ -287,8 +279,7 @@ def _kind(item: Any, place: str) -> str:
 
 
 def _unpaired(items: Sequence[Data], kinds: Sequence[str]) -> set[str]:
-    """Return the ids of calls that stay with their results: one of the two is opaque, a result has no call, or a call
-    of a provider's tool has no result."""
+    """Return the ids of calls that stay opaque with their results: half a pair is opaque or missing."""
     by_kind: dict[str, set[str]] = {kind: set() for kind in ("assistant", "result", "opaque", "typed")}
     for item, kind in zip(items, kinds, strict=True):
         for own in (kind, "typed" if item.get("type") in TYPED_CALLS else ""):
@@ -354,10 +345,8 @@ def _without(data: Mapping[str, Any], *keys: str) -> Data:
 
 
 def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
-    """Return `messages`, the conversation that was `read` or its compacted form, as items, with the host's own ones.
-
-    These keep their places; those of the compacted part come right after the text that replaces it.
-    """
+    """Return `messages` (those that were `read`, or their compacted form) as items among the host's own, which keep
+    their places."""
     tail = _common_tail(read.messages, messages)
     border, gone = len(messages) - tail, len(read.messages) - tail
     placed: dict[int, list[Data]] = {}

@@ -1,10 +1,7 @@
 """A transcript after reading, and how a client's session log becomes one.
 
-Messages are Anthropic's; with them are the data for writing them back, and their task.
-
-For a log it decides only what its form forces: the lines of one answer of the API become one assistant message, the
-results of its calls one user message after it, in the order of the calls. Everything else keeps its place. Reports
-calls and results that do not pair as the API wants; repairs nothing.
+The lines of one answer of the API become one assistant message, the results of its calls one user message after it, in
+the order of the calls; everything else keeps its place. Unpaired calls and results are reported, not repaired.
 """
 
 from __future__ import annotations
@@ -108,12 +105,12 @@ class Transcript:
     task: str
     """The file's own ``task``; else the last words of the user that set one, else their first; or empty."""
     format: str
-    """The name of its format: ``anthropic``, ``openai``, ``claude_code``, ``codex``; a list with one message a line
-    is ``anthropic_jsonl`` or ``openai_jsonl``."""
+    """Name of its format: ``anthropic``, ``openai``, ``claude_code``, ``codex`` …; a list with one message a line is
+    ``anthropic_jsonl`` or ``openai_jsonl``."""
     warnings: tuple[str, ...] = ()
     """Content that was left out or that the API would refuse, each with its place; nothing here stops a reader."""
     source: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Source. ``path``: the file, if it was one. From a session log ``lines``: the line numbers of each message, and
+    """Source. ``path``: the file, if there is one. From a session log ``lines``: the line numbers of each message, and
     ``log``: the lines by number. The rest belongs to `write_transcript`."""
     client: Client | None = field(default=None, repr=False)
     """Client that can resume a session from this log."""
@@ -158,8 +155,7 @@ def _words(message: Message) -> Iterator[str]:
 
 
 def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list[str]:
-    """Return a warning for each call without a result, and for each result without a call or after other content;
-    `places` names each message."""
+    """Return a warning for each unanswered call and each misplaced result; `places` names each message."""
     wrong: list[tuple[int, str]] = []
     for violation in check_messages(messages, rules=CALL_RULES):
         at = violation.message
@@ -208,8 +204,7 @@ class Piece:
 
 
 class Pairing:
-    """Conversation under construction, whose calls and results find each other; content arrives in the order of its
-    lines."""
+    """Conversation under construction that joins calls and results; content arrives in the order of its lines."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -223,8 +218,8 @@ class Pairing:
     def assistant(self, content: Sequence[Block], line: int, group: str = "", *, late: bool = False) -> None:
         """Add blocks of the assistant; those of one `group` are one answer of the API.
 
-        Without a group they continue the assistant's words right before, if no result came between; `late`: if not all
-        of them came.
+        Without a group they continue the assistant's last words unless a result came between (`late`: all results
+        came).
         """
         spoken = [block for block in content if block["type"] != "text" or str(block.get("text", "")).strip()]
         if len(spoken) < len(content):
@@ -243,10 +238,8 @@ class Pairing:
     def user(
         self, content: str | list[Block], line: int, *, host: bool = False, only: Only = "", joins: bool = False
     ) -> None:
-        """Add words of the user (or of the host), results among them.
-
-        `joins`: to one message with the words right before them, if those are of the same part.
-        """
+        """Add words of the user or the host, with results; `joins` them with the words right before them in the same
+        part."""
         before = self.pieces[-1] if joins and self.pieces else None
         if before is not None and before.role == "user" and before.part == self.part:
             before.content = [*blocks(before.message), *blocks({"role": "user", "content": content})]
@@ -261,9 +254,9 @@ class Pairing:
             self.pieces.append(Piece("user", content, [line], host or is_mended, self.part, only, is_mended=is_mended))
 
     def answered(self, pieces: Iterable[Piece] | None = None) -> Iterator[Piece]:
-        """Return `pieces`, or all, each with one message of its results behind it, in the order of its calls.
+        """Yield `pieces`, or all, each followed by one message of its results in the order of its calls.
 
-        A note replaces each result that was lost; calls of the last piece stay open, as they may still run.
+        A note replaces each lost result; calls of the last piece stay open, as they may still run.
         """
         chosen = list(self.pieces if pieces is None else pieces)
         for at, piece in enumerate(chosen):
@@ -282,8 +275,8 @@ class Pairing:
         return last if not last.results or (late and last.unanswered) else None
 
     def _own(self, content: list[Block], line: int) -> list[Block]:
-        """Return the blocks of `content` that are a message of their own: results, and text beside them, join the calls
-        that they answer."""
+        """Return the blocks that are a message of their own; results, and text beside them, join the calls that they
+        answer."""
         askers = [self._asked.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content]
         last = next((asker for asker in reversed(askers) if asker), None)
         if last is None:
@@ -328,13 +321,8 @@ class Assembly(Pairing):
     def finish(
         self, client: Client, log: Mapping[int, LogLine], *, system: str | None = None, part: int | None = None
     ) -> Transcript:
-        """Return the conversation, or only its `part`-th part between compactions.
-
-        `log`: the lines, by number, that a log of this conversation would begin from.
-
-        Raises:
-            TranscriptError: there is no such part, or the log contains no messages.
-        """
+        """Return the conversation, or only its `part`-th part between compactions; `log` has the lines of its log by
+        number."""
         if not self.pieces:
             raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
         whole = [piece for piece in self.pieces if piece.only != "part"]

@@ -1,7 +1,6 @@
 """`compactor learn` and `commits`: lessons of a project's finished conversations, and the commits they made.
 
-Reads conversations one by one, stores their lessons, and shows the change of the project's files. Writes there only
-after a yes, and asks a model only within the cap.
+Writes the project's files only after a yes, and asks a model only within the cap.
 """
 
 from __future__ import annotations
@@ -161,11 +160,7 @@ def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
 def _read_all(
     every: Sequence[FinishedConversation | Unread], learned: _Learned, reader: Reader, cap: float, *, apart: bool
 ) -> tuple[dict[str, Any], list[ProposedLine]]:
-    """Read the new conversations, have a model review their lessons, and return a report and the lines.
-
-    Raises:
-        SettingsError: the cost could be over `cap`; nothing was asked.
-    """
+    """Read the new conversations, have a model review their lessons, and return a report and the lines."""
     memory, own = learned.memory, [one for one in every if isinstance(one, FinishedConversation)]
     due = [one for one in own if not memory.is_read(one, reader.name)]
     if reader.model is not None:

@@ -221,8 +221,7 @@ def _review_in_browser(
 ) -> None:
     """Serve the review until the page is finished or Ctrl-C.
 
-    Saving writes `output`; applying writes a view beside the transcript. "Plan again" plans with the options `how`,
-    except for the target and the planner, which are chosen on the page.
+    Saving writes `output`; applying writes a view beside the transcript. `how` has the options for planning again.
     """
     web = options.import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")

@@ -111,7 +111,7 @@ def _print_one(run: Replay, model: str) -> None:
 def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> list[str]:
     """Return `values` as `height` lines of block characters in at most `width` columns, with `top` at the upper edge.
 
-    If there are more values than columns, a column shows the highest of its values.
+    A column of several values shows the highest.
     """
     count = min(len(values), width)
     edges = [index * len(values) // count for index in range(count + 1)] if count else [0]
