@@ -37,6 +37,7 @@ from tests.bench import (
     planned,
     public_suites,
     several_proxies,
+    tau2,
     twice,
 )
 from tests.bench.growth import INPUTS, measure_growth
@@ -105,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     growth.add_argument("--only", default="", help="inputs whose names hold this")
     growth.set_defaults(run=_growth)
     general.add_command(commands)
+    tau2.add_command(commands)
     twice.add_command(commands)
     least_cost.add_command(commands)
     clients.add_command(commands)
