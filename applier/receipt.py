@@ -16,9 +16,8 @@ from applier.view import Preview, preview
 from planner.analysis import Analysis, analyze
 from planner.brief import told_failures
 from planner.evidence import Evidence
-from planner.evidence.gather import call_head
 from planner.evidence.grounding import NameIndex
-from planner.evidence.state import shortened
+from planner.evidence.turns import call_head, shortened
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan, ExtractedFact, Provenance, Usage
 from planner.prices import switch_dollars, switch_money

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence import Evidence, gather_evidence
+from planner.evidence.field import Fields, registered_fields
+from planner.programming import PROGRAMMING
 from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
 from planner.reading.tokens import TokenCounter
@@ -96,4 +98,5 @@ def analyze_history(
     """`analyze` for messages that were read before."""
     declared = uses if uses is not None else known.uses if known is not None else {}
     by_digest = known.evidence.by_digest if known is not None and known.uses == declared else None
-    return Analysis(history, gather_evidence(history, counter, by_digest, declared), counter, declared)
+    fields = Fields((PROGRAMMING, *registered_fields()))
+    return Analysis(history, gather_evidence(history, counter, by_digest, declared, fields), counter, declared)

@@ -18,10 +18,9 @@ from types import MappingProxyType
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
-from planner.evidence.changes import edit_sides
-from planner.evidence.gather import call_head
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.names import without_root
+from planner.evidence.turns import call_head
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines, without_escapes
@@ -137,7 +136,7 @@ def call_line(call: Call, text: str, root: str) -> str:
         plain = not isinstance(value, str | list | dict) and f"{key} " not in call.part
         if value == about:
             text = text.replace(f" {key}=", " ", 1)
-        elif plain or (call.command and (key == "description" or value == root == call.folder)):
+        elif plain or (call.command and (key == "description" or value == root)):
             before, found, behind = text.rpartition(argument)
             text = before + behind if found and behind[:1] in ("", " ") else text
     return text.replace(f" cd {root} && ", " ", 1)[1:]
@@ -269,7 +268,7 @@ class _Entry:
                 yield self.called_as(call, outcome, whole, result)
                 root = self.evidence.root
                 rest = [line._replace(text=line_text(self.turn, line, root)) for line in named[whole is not None :]]
-                yield self.quoted([line for line in rest if line.text], edit_sides(call, own))
+                yield self.quoted([line for line in rest if line.text], self.turn.sides(call))
                 beside = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
                 rest = [line for line in result if line.source != "user" and " ".join(line.text.split()) != beside]
                 yield self.quoted(rest, {}, viewed=not call.command)

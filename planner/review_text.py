@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.gather import call_head
+from planner.evidence.turns import call_head
 
 __all__ = [
     "SET_BY_HAND",

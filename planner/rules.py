@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from sys import intern
 
 from planner.brief import Heading, Statement, brief_text, check_brief
-from planner.evidence import Evidence, TurnEvidence, state
+from planner.evidence import Evidence, TurnEvidence, record
 from planner.evidence.effects import effects, open_calls, unanswered_questions
+from planner.evidence.turns import RecordLine
 from planner.evidence.user_words import is_question
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, earlier_plan
@@ -126,14 +127,12 @@ def rules_brief(evidence: Evidence) -> str:
     What failed, what the user demands and what was said stands in the entries of its turns, among the words around it,
     and not here again. Each statement cites turns that hold all it names.
     """
-    wanted = state.latest_request(evidence)
-    checks, edits = reversed(state.check_outcomes(evidence)), reversed(state.changed_files(evidence))
-    branches, commits = reversed(state.branches(evidence)), reversed(state.commits(evidence))
-    sections: dict[Heading, list[state.RecordLine]] = {
-        "REQUEST": [*([wanted] if wanted else []), *reversed(state.choices(evidence))],
-        "STATE": [*checks, *reversed(state.recoveries(evidence)), *state.conflicts(evidence), *edits],
-        "FACTS": [*branches, *commits, *state.urls(evidence)[:MOST_PAGES]],
-        "NEXT": state.open_items(evidence),
+    wanted, work = record.latest_request(evidence), list(evidence.record)
+    sections: dict[Heading, list[RecordLine]] = {
+        "REQUEST": [*([wanted] if wanted else []), *reversed(record.choices(evidence))],
+        "STATE": [line for line in work if line.heading == "STATE"],
+        "FACTS": [*(line for line in work if line.heading == "FACTS"), *record.urls(evidence)[:MOST_PAGES]],
+        "NEXT": record.open_items(evidence),
     }
     page = [
         Statement(heading, " ".join(one.text.split()), one.turn_ids[-CITED_TURNS:])

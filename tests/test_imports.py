@@ -149,6 +149,15 @@ FOLDERS = {
     "planner.validity": ("planner.errors", "planner.reading"),
     "planner.evidence": ("planner.reading", "planner.tools"),
     "planner.relevance": ("planner.reading", "planner.evidence"),
+    "planner.programming": (
+        "planner.reading",
+        "planner.evidence.calls",
+        "planner.evidence.field",
+        "planner.evidence.hosts",
+        "planner.evidence.names",
+        "planner.evidence.outcomes",
+        "planner.evidence.turns",
+    ),
     "planner.placeholders": ("planner.reading", "planner.evidence", "planner.plan"),
     "planner.layout": (
         "planner.reading",

@@ -13,11 +13,13 @@ from itertools import product
 from applier.learning.lesson import Lesson, error_subject, folded, sentence_key, sentences
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
-from planner.evidence.changes import changed_paths
 from planner.evidence.names import specifics_of
-from planner.evidence.outcomes import RAN_NOTHING
-from planner.evidence.shell import Command, documents, without_paging
-from planner.evidence.state import check_kind, check_kinds, recoveries, shortened
+from planner.evidence.turns import shortened
+from planner.programming.checks import check_kind, check_kinds, recoveries
+from planner.programming.failures import RAN_NOTHING
+from planner.programming.files import changed_paths
+from planner.programming.shell import Command, documents, without_paging
+from planner.programming.tools import commands_in
 from planner.reading.lines import statements
 
 __all__ = ["check_commands", "failures", "passes_again", "reasons"]
@@ -79,7 +81,7 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
             continue
-        for command in call.commands if call.kind == "run" else ():
+        for command in commands_in(call) if call.kind == "run" else ():
             words, kind = " ".join(command.words), check_kind(command)
             if kind and _is_general(command) and not _EVERYBODYS.fullmatch(words) and words not in known:
                 known.add(words)
@@ -128,7 +130,7 @@ def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
 
 def _is_same(pair: tuple[Call, Call]) -> bool:
     kinds, others = map(set, map(check_kinds, pair))
-    programs, also = ({one.words[0] for one in call.commands} or {call.name} for call in pair)
+    programs, also = ({one.words[0] for one in commands_in(call)} or {call.name} for call in pair)
     return bool(kinds & others or (not kinds and programs & also))
 
 
@@ -146,7 +148,9 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
         if first <= turn.turn.number <= last and outcome.status not in ("failed", "unanswered"):
             if any(changed_paths(call, outcome)):
                 return ""
-            ran |= {f"`{' '.join(one.words)}`": None for one in call.commands if _PROVIDES.intersection(one.words[:3])}
+            ran |= {
+                f"`{' '.join(one.words)}`": None for one in commands_in(call) if _PROVIDES.intersection(one.words[:3])
+            }
     return ", ".join(ran)
 
 
@@ -169,8 +173,8 @@ def reasons(evidence: Evidence) -> Iterator[Lesson]:
 
 def _messages(call: Call) -> Iterator[tuple[str, str]]:
     """Yield title and body of each message that `call` publishes; only a commit has a title."""
-    is_commit = any(one.starts("git", "commit") for one in call.commands)
-    if call.kind == "run" and (is_commit or any(map(_comments, call.commands))):
+    is_commit = any(one.starts("git", "commit") for one in commands_in(call))
+    if call.kind == "run" and (is_commit or any(map(_comments, commands_in(call)))):
         handed = [one.text for one in documents(call.command)]
         for text in handed or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
             title, _, body = text.partition("\n") if is_commit else ("", "", text)

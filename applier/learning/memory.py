@@ -16,7 +16,7 @@ from applier.learning.lesson import Lesson
 from applier.learning.propose import Heard, ProposedLine, Review
 from applier.store.store import Store
 from planner.evidence import Evidence
-from planner.evidence.state import commits
+from planner.programming.git import commits
 from planner.reading.history import History
 from planner.reading.lazy_property import lazy_property
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from applier.learning.lesson import KINDS, Kind, Lesson, beginnings, folded, is_plain, sentence_key, stated
 from planner.evidence.grounding import NameIndex, invented
-from planner.evidence.state import shortened
+from planner.evidence.turns import shortened
 
 if TYPE_CHECKING:
     from planner.model.lessons import ReviewedLine

@@ -9,7 +9,7 @@ from itertools import chain, pairwise, takewhile
 from applier.learning.lesson import Kind, Lesson, folded, sentence_key, sentences
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
-from planner.evidence.state import shortened
+from planner.evidence.turns import shortened
 from planner.evidence.user_words import typed_lines
 from planner.reading.lines import Statement, statements
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.evidence.calls import Call
-from planner.evidence.gather import Evidence, TurnEvidence, call_head
 from planner.evidence.names import specifics_of
 from planner.evidence.outcomes import Outcome, parsed_result
+from planner.evidence.turns import Evidence, TurnEvidence, call_head
 from planner.evidence.user_words import is_question
 from planner.evidence.words import figures_of
 

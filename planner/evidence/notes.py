@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Literal, get_args
 
 from planner.evidence.calls import Call
-from planner.evidence.gather import Evidence
+from planner.evidence.turns import Evidence
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["MOST_CHARACTERS", "Note", "NoteKind", "note_id", "written_notes"]

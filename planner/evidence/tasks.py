@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.evidence.calls import Call
-from planner.evidence.gather import Evidence
+from planner.evidence.turns import Evidence
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Task", "task_lists", "written_tasks"]

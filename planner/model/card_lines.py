@@ -15,11 +15,12 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.calls import PATCHED, WHOLE_TEXT, Call
-from planner.evidence.changes import edit_sides
+from planner.evidence.calls import Call
 from planner.evidence.names import defines, specifics_of
 from planner.evidence.tasks import written_tasks
+from planner.evidence.turns import call_sides
 from planner.placeholders import argument_lines, call_line
+from planner.programming.tools import PATCHED, commands_in
 from planner.proposal import PlanRequest
 from planner.reading.lines import Line, is_encoded, without_escapes
 
@@ -93,7 +94,7 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
     consecutive."""
     starts: dict[int, int] = {}
     for call in turn.calls:
-        form = _NUMBERED if call.kind in ("read", "write") and (call.path or call.commands) else _NUMBERED_ANYWHERE
+        form = _NUMBERED if call.kind in ("read", "write") and (call.path or commands_in(call)) else _NUMBERED_ANYWHERE
         numbered: dict[int, int] = {}
         follow, due = 0, ""
         for line in turn.lines_of(call.result_block):
@@ -225,7 +226,7 @@ def _is_hidden(turn: TurnEvidence, line: Line) -> bool:
         return True
     return (
         is_encoded(line.text)
-        or line.number in turn.passing_lines
+        or line.number in turn.idle_lines
         or (line.number in turn.boilerplate_lines and not _is_demand(line))
     )
 
@@ -263,7 +264,7 @@ def _texts_written(turn: TurnEvidence, call: Call) -> Mapping[str, Sequence[Line
     """Return the files that a call writes whole, and the lines of their text."""
     lines = turn.lines_of(call.block)
     sides = _sides(call, lines)
-    if WHOLE_TEXT & call.input.keys():
+    if call.reading.is_whole:
         return {call.path: [line for line in lines if sides.get(line.number) == "+"]}
     texts: dict[str, list[Line]] = {}
     text: list[Line] = []
@@ -279,7 +280,7 @@ def _sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
     """Return the old and the new lines of an edit, also of a patch, which marks them itself."""
     if not call.path and any(PATCHED.match(line.text) for line in lines):
         return {line.number: line.text[0] for line in lines if line.text[:1] in ("+", "-")}
-    return edit_sides(call, lines)
+    return call_sides(call, lines)
 
 
 def _telling_first(lines: Sequence[Line]) -> Iterator[Line]:
@@ -378,7 +379,7 @@ def _arguments(turn: TurnEvidence, call: Call) -> Sequence[Line]:
     lines = turn.lines_of(call.block)
     if call.kind != "write":
         return [] if written_tasks(call) is not None else lines[:COMMAND_LINES]
-    if WHOLE_TEXT & call.input.keys() and _DOCUMENT.search(call.path):
+    if call.reading.is_whole and _DOCUMENT.search(call.path):
         return lines[:1]
     sides = _sides(call, lines)
     old = [line for line in lines if sides.get(line.number) in ("-", "=")]

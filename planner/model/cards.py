@@ -13,8 +13,7 @@ from itertools import chain, groupby, islice
 from typing import TypeVar
 
 from planner.evidence import TurnEvidence
-from planner.evidence.calls import MOVING, Call
-from planner.evidence.changes import edit_sides
+from planner.evidence.calls import Call
 from planner.model.answer import BEST_SCORE, spans
 from planner.model.card_lines import card_text, lines_of_cards
 from planner.model.prompts import one_line, safe_text
@@ -108,7 +107,7 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
     """Return the kind of each line; the prompt explains the marks."""
     marks = {line.number: ":" if line.source == "planner" else _PART_MARKS[line.part] for line in turn.lines}
     for place, call in enumerate(turn.calls, 1):
-        marks |= edit_sides(call, turn.lines_of(call.block))
+        marks |= turn.sides(call)
         if len(turn.calls) > 1:
             marks |= {line.number: f"|{place}" for line in turn.lines_of(call.result_block)}
     marks |= {number: "!" for number in turn.failure_lines if marks[number][0] in "|>"}
@@ -153,8 +152,8 @@ def _head(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
     if not characters:
         return ""
     shown = request.evidence.shown
-    subjects = {call.number: _clipped(shown(MOVING.sub("", call.subject)), characters // 2) for call in turn.calls}
-    subjects = {call.number: _clipped(shown(MOVING.sub("", call.subject)), characters // 2) for call in turn.calls}
+    subjects = {call.number: _clipped(shown(call.head_subject), characters // 2) for call in turn.calls}
+    subjects = {call.number: _clipped(shown(call.head_subject), characters // 2) for call in turn.calls}
     heads = Counter(" ".join(filter(None, (call.name, subjects[call.number], *_flags(call)))) for call in turn.calls)
     head = "; ".join(f"{head} ×{n}" if n > 1 else head for head, n in heads.items())
     return one_line(head or {"assistant": "agent"}.get(turn.turn.kind, turn.turn.kind), characters)

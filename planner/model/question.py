@@ -17,11 +17,12 @@ from typing import Literal
 from planner.brief import Statement, brief_text, read_brief
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.hosts import is_host_text, without_boilerplate
-from planner.evidence.state import changed_files
 from planner.model.answer import Scope
 from planner.model.cards import Card, turn_cards, turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
+from planner.programming.files import changed_files
+from planner.programming.tools import commands_in
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line, join_lines, statements
@@ -361,7 +362,7 @@ def _tells_of_commits(evidence: Evidence) -> bool:
     """Return True if a call may have committed, or somebody mentions it, such as an earlier compaction."""
     return any(
         any(
-            call.name.endswith("commit") or any(one.starts("git", "commit") for one in call.commands)
+            call.name.endswith("commit") or any(one.starts("git", "commit") for one in commands_in(call))
             for call in turn.calls
         )
         or any(_TELLS_OF_COMMIT.search(line.text) for line in turn.lines.of_sources("user", "agent", "planner"))

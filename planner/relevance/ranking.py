@@ -14,7 +14,6 @@ from itertools import chain
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.changes import unchanged_lines
 from planner.evidence.names import parts_of, specifics_of
 from planner.reading.lines import BlockText, Lines, Part, is_encoded
 from planner.reading.patterns import lazy_pattern
@@ -197,7 +196,7 @@ class _Turn:
 
 def _telling_lines(turn: TurnEvidence) -> list[int]:
     """Return the numbers of the lines with content."""
-    idle = turn.boilerplate_lines | turn.passing_lines | unchanged_lines(turn)
+    idle = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines
     telling = (line for line in turn.lines.to_read() if line.text.strip() and not is_encoded(line.text))
     return [line.number for line in telling if line.number not in idle]
 

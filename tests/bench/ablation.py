@@ -21,8 +21,8 @@ from applier.adapters.transcripts import Transcript, read_transcript
 from applier.eval.exam import Exam, read_exams
 from applier.eval.texts import plain_text
 from applier.view import preview
+from planner.analysis import analyze_history
 from planner.api import plan_compaction
-from planner.evidence.gather import gather_evidence
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 
@@ -121,7 +121,7 @@ def _set(holders: Sequence[ModuleType], name: str, value: Any, modules: Sequence
 
 def _made(transcript: Transcript, exam: Exam | None, ratio: float) -> _Made:
     history = read_history(transcript.messages)
-    turns = gather_evidence(history, TokenCounter.for_model()).turns
+    turns = analyze_history(history, TokenCounter.for_model()).evidence.turns
     plan = plan_compaction(transcript.messages, transcript.task, planner="rules", target_ratio=ratio)
     view = plain_text(preview(plan).messages)
     answers = int(sum(exam.literal_scores(view).values())) if exam else 0

@@ -13,16 +13,10 @@ from pathlib import Path
 from applier.adapters.transcripts import read_transcript
 from planner.analysis import analyze
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.gather import call_head
-from planner.evidence.state import (
-    RecordLine,
-    branches,
-    changed_files,
-    check_outcomes,
-    commits,
-    conflicts,
-    recoveries,
-)
+from planner.evidence.turns import RecordLine, call_head
+from planner.programming.checks import check_outcomes, recoveries
+from planner.programming.files import changed_files
+from planner.programming.git import branches, commits, conflicts
 
 __all__ = ["RuleStatement", "rule_statements", "sampled"]
 

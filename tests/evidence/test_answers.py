@@ -2,9 +2,7 @@
 
 import pytest
 
-from planner.evidence import gather_evidence
-from planner.reading.history import read_history
-from planner.reading.tokens import TokenCounter
+from planner.analysis import analyze
 
 OFFER = "Two ways:\n\n1. Use a queue\n2. Use a lock\n\nShould I start with the queue?"
 LETTERS = "**A)** Retry\n**B)** Give up"
@@ -34,7 +32,7 @@ def test_a_short_answer_knows_what_it_chose(reply, offer, chosen):
         {"role": "user", "content": reply},
         {"role": "assistant", "content": "On it."},
     ]
-    choice = gather_evidence(read_history(messages), TokenCounter.for_model("")).turns["t3"].choice
+    choice = analyze(messages).evidence.turns["t3"].choice
     assert (choice.text if choice else None) == chosen
     if choice:
         assert choice.turn_id == "t2"

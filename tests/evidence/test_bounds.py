@@ -2,12 +2,19 @@
 
 import pytest
 
-from planner.evidence import gather_evidence, state
-from planner.evidence.calls import Call
+from planner.analysis import analyze
+from planner.evidence import gather_evidence
+from planner.evidence.calls import CallReading
 from planner.evidence.grounding import NameIndex, invented
 from planner.evidence.hosts import is_host_text, without_boilerplate
-from planner.evidence.names import common_root, file_paths, parts_of, specifics_of, without_root
+from planner.evidence.names import parts_of, specifics_of, without_root
+from planner.evidence.record import latest_request, urls
 from planner.evidence.user_words import answered_offer
+from planner.programming import PROGRAMMING
+from planner.programming.checks import check_outcomes, recoveries
+from planner.programming.files import changed_files
+from planner.programming.git import branches
+from planner.programming.paths import common_root, file_paths
 from planner.reading.history import read_history
 from planner.reading.lines import Lines, turn_lines
 from planner.reading.tokens import TokenCounter
@@ -41,12 +48,12 @@ def test_a_long_line_of_anything_is_read(shape):
         {"role": "assistant", "content": line},
         {"role": "user", "content": "yes"},
     ]
-    evidence = gather_evidence(read_history(messages), TokenCounter(vocabulary=None))
+    evidence = analyze(messages).evidence
     assert evidence.turns["t2"].calls[0].kind == "run"
-    for told in (state.changed_files, state.check_outcomes, state.urls, state.branches):
+    for told in (changed_files, check_outcomes, urls, branches):
         told(evidence)
-    state.latest_request(evidence)
-    state.recoveries(evidence)
+    latest_request(evidence)
+    recoveries(evidence)
 
 
 class Counted:
@@ -115,4 +122,4 @@ def test_the_lines_of_each_of_many_calls_are_chosen_without_looking_at_those_of_
 
 def test_an_answer_is_looked_for_in_a_long_offer():
     assert answered_offer("1", ()) is None
-    assert Call("Bash", {}, 0, None, None).kind == "run"
+    assert PROGRAMMING.read_call("Bash", {}, CallReading()).kind == "run"

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.evidence import gather_evidence
-from planner.reading.history import read_history
-from planner.reading.tokens import TokenCounter
+from planner.analysis import analyze
 
 LOG = "\n".join(f"step {n}: fine" for n in range(40))
 
@@ -21,7 +19,7 @@ def turn_of(name, result, is_error=None, **arguments):
         {"role": "user", "content": [answer]},
         {"role": "assistant", "content": "Done."},
     ]
-    return gather_evidence(read_history(messages), TokenCounter.for_model("")).turns["t2"]
+    return analyze(messages).evidence.turns["t2"]
 
 
 def outcome_of(name, result, is_error=None, **arguments):
@@ -213,7 +211,7 @@ def test_a_call_without_a_result_is_unanswered():
             "content": [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "ls"}}],
         },
     ]
-    (outcome,) = gather_evidence(read_history(messages), TokenCounter.for_model("")).turns["t2"].outcomes
+    (outcome,) = analyze(messages).evidence.turns["t2"].outcomes
     assert (outcome.status, outcome.lines) == ("unanswered", ())
 
 
@@ -245,7 +243,7 @@ def test_a_run_that_the_user_stopped_failed_by_no_exit_code_of_its_own():
 
 def spoken(*words):
     """The turns of a conversation of words alone, and of calls where a dict stands."""
-    return gather_evidence(read_history(list(words)), TokenCounter.for_model("")).turns
+    return analyze(list(words)).evidence.turns
 
 
 def lines_of(turn, numbers):

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.evidence import gather_evidence, state
-from planner.evidence.gather import call_head
-from planner.reading.history import read_history
-from planner.reading.tokens import TokenCounter
+from planner.analysis import analyze
+from planner.evidence.record import latest_request, open_items, urls
+from planner.evidence.turns import call_head
+from planner.programming.checks import check_kinds, check_outcomes, recoveries
+from planner.programming.files import changed_files
+from planner.programming.git import branches, commits, conflicts
 
 
 class Session:
@@ -44,7 +46,7 @@ class Session:
 
     @property
     def evidence(self):
-        return gather_evidence(read_history(self.messages), TokenCounter.for_model(""))
+        return analyze(self.messages).evidence
 
 
 def lines(statements):
@@ -53,9 +55,9 @@ def lines(statements):
 
 def test_the_latest_request_is_what_the_user_typed_last():
     session = Session("Fix the race in auth.py.").says("Done.")
-    assert state.latest_request(session.evidence).text == "“Fix the race in auth.py.”"
+    assert latest_request(session.evidence).text == "“Fix the race in auth.py.”"
     session.asks("Now write a changelog.").says("Shall I list every commit?").asks("yes").says("On it.")
-    request = state.latest_request(session.evidence)
+    request = latest_request(session.evidence)
     assert request.text == "“yes” to: Shall I list every commit?"
     assert request.turn_ids == ("t4", "t5")
 
@@ -66,7 +68,7 @@ def test_changed_files_say_how_they_were_changed_last():
     session.calls("Edit", "ok", file_path="src/b.py", old_string="a", new_string="b")
     session.calls("Edit", "String to replace not found", is_error=True, file_path="src/b.py", old_string="x")
     session.calls("apply_patch", "Success.", input="*** Begin Patch\n*** Update File: src/c.py\n*** End Patch")
-    assert lines(state.changed_files(session.evidence)) == [
+    assert lines(changed_files(session.evidence)) == [
         ("src/a.py: written", ("t2",)),
         ("src/b.py: edited", ("t3",)),
         ("src/c.py: edited", ("t5",)),
@@ -76,7 +78,7 @@ def test_changed_files_say_how_they_were_changed_last():
 def test_a_patch_says_what_it_removes_and_where_it_moves_a_file():
     patch = "*** Begin Patch\n*** Delete File: a.py\n*** Update File: b.py\n*** Move to: lib/b.py\n@@\n-x\n+y\n"
     session = Session("Fix it.").calls("apply_patch", "Success.", input=f"{patch}*** Add File: c.py\n+z\n*** End Patch")
-    told = [line.text for line in state.changed_files(session.evidence)]
+    told = [line.text for line in changed_files(session.evidence)]
     assert told == ["a.py: removed", "b.py: moved to lib/b.py", "c.py: written"]
 
 
@@ -86,9 +88,9 @@ def test_an_edit_that_was_taken_back_has_changed_nothing():
     session.calls("Edit", "ok", file_path="/w/b.py", old_string="a", new_string="c")
     session.calls("Edit", "ok", file_path="/w/b.py", old_string="c", new_string="a")
     session.calls("Edit", "ok", file_path="/w/a.py", old_string="b", new_string="a")
-    assert lines(state.changed_files(session.evidence)) == [("b.py: edited", ("t3",))]
+    assert lines(changed_files(session.evidence)) == [("b.py: edited", ("t3",))]
     session.calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
-    assert ("a.py: edited", ("t7",)) in lines(state.changed_files(session.evidence))
+    assert ("a.py: edited", ("t7",)) in lines(changed_files(session.evidence))
 
 
 def test_of_each_kind_of_check_the_last_run_counts():
@@ -96,7 +98,7 @@ def test_of_each_kind_of_check_the_last_run_counts():
     session.calls("Bash", "All checks passed!", command="ruff check .")
     session.calls("Bash", "[main a1b2c3d] Fix the build and test", command="git commit -m 'Fix the build and test'")
     session.calls("Bash", "4 passed in 1s", command="cd app && pytest -q 2>&1 | tail -3")
-    assert lines(state.check_outcomes(session.evidence)) == [
+    assert lines(check_outcomes(session.evidence)) == [
         ("test: `cd app && pytest -q 2>&1 | tail -3`: 4 passed in 1s", ("t5",)),
         ("lint: `ruff check .`: All checks passed!", ("t3",)),
     ]
@@ -117,7 +119,7 @@ def test_a_failed_command_has_recovered_where_a_later_run_of_it_shows_that_it_pa
     session = Session("Fix it.").calls("Bash", "Exit code 1\nKeyError: 'token'", is_error=True, command="make test")
     session.calls("Bash", result, is_error, command=command)
     wanted = [("Bash make test | tail -3 failed; the same command passed at t3", ("t2", "t3"))] if told else []
-    assert lines(state.recoveries(session.evidence)) == wanted
+    assert lines(recoveries(session.evidence)) == wanted
 
 
 def test_branch_commits_urls_and_open_items():
@@ -127,16 +129,16 @@ def test_branch_commits_urls_and_open_items():
     todos = [{"content": "Write a test", "status": "completed"}, {"content": "Open a PR", "status": "pending"}]
     session.calls("TodoWrite", "ok", todos=json.dumps(todos))
     evidence = session.evidence
-    assert lines(state.branches(evidence)) == [("on branch fix-race", ("t2", "t3"))]
-    assert lines(state.commits(evidence)) == [("commit a1b2c3d Fix the race", ("t3",))]
-    assert lines(state.urls(evidence)) == [("https://host.example/a/b/issues/3", ("t1",))]
-    assert lines(state.open_items(evidence)) == [("Open a PR (pending)", ("t4",))]
+    assert lines(branches(evidence)) == [("on branch fix-race", ("t2", "t3"))]
+    assert lines(commits(evidence)) == [("commit a1b2c3d Fix the race", ("t3",))]
+    assert lines(urls(evidence)) == [("https://host.example/a/b/issues/3", ("t1",))]
+    assert lines(open_items(evidence)) == [("Open a PR (pending)", ("t4",))]
 
 
 def test_a_page_is_told_and_no_badge_nor_a_line_of_a_program():
     session = Session("See https://host.example/a. [ok](https://img.shields.io/badge/built-1.svg)")
     session.asks("It broke: http://localhost:3000/app.js:3081:13, https://host.example/a/ci.yml/badge.svg").says("Hm.")
-    assert [line.text for line in state.urls(session.evidence)] == ["https://host.example/a"]
+    assert [line.text for line in urls(session.evidence)] == ["https://host.example/a"]
 
 
 @pytest.mark.parametrize(("asked", "calls", "left"), [("Now the docs.", 9, []), ("Go on.", 2, ["Test it (pending)"])])
@@ -145,20 +147,20 @@ def test_a_list_that_nobody_took_up_again_is_not_open_for_ever(asked, calls, lef
     session.says("All is done and tested.").asks(asked)
     for at in range(calls):
         session.calls("Read", "text", file_path=f"/w/{at}.md")
-    assert [one.text for one in state.open_items(session.evidence)] == left
+    assert [one.text for one in open_items(session.evidence)] == left
 
 
 def test_an_empty_record_says_nothing():
-    evidence = gather_evidence(read_history([]), TokenCounter.for_model(""))
-    assert state.latest_request(evidence) is None
-    for statements in (state.changed_files, state.check_outcomes, state.recoveries):
+    evidence = analyze([]).evidence
+    assert latest_request(evidence) is None
+    for statements in (changed_files, check_outcomes, recoveries):
         assert statements(evidence) == []
 
 
 def test_the_branch_that_the_work_is_on_is_told_from_one_it_was_on():
     session = Session("Review it.").calls("Bash", "old-work", command="git branch --show-current")
     session.calls("Bash", "Switched to branch 'their-fix'", command="gh pr checkout 2")
-    said = [one.text for one in state.branches(session.evidence)]
+    said = [one.text for one in branches(session.evidence)]
     assert said == ["before on branch old-work", "on branch their-fix"]
 
 
@@ -170,13 +172,13 @@ def test_files_in_conflict_are_told_until_a_commit_settles_them():
         command="git merge main",
     )
     session.calls("Edit", "done", file_path="/repo/app/b.py", old_string="<<<<<<< HEAD", new_string="both()")
-    assert lines(state.conflicts(session.evidence)) == [("merge conflicts in app/a.py", ("t2",))]
+    assert lines(conflicts(session.evidence)) == [("merge conflicts in app/a.py", ("t2",))]
     session.calls("Bash", "[fix a1b2c3d] Merge main", command="git commit --no-edit")
-    assert state.conflicts(session.evidence) == []
+    assert conflicts(session.evidence) == []
     session.calls("Bash", "UU app/c.py\n M app/d.py", command="git status --short")
-    assert lines(state.conflicts(session.evidence)) == [("merge conflicts in app/c.py", ("t5",))]
+    assert lines(conflicts(session.evidence)) == [("merge conflicts in app/c.py", ("t5",))]
     session.calls("Bash", "", command="git merge --abort")
-    assert state.conflicts(session.evidence) == []
+    assert conflicts(session.evidence) == []
 
 
 def test_what_was_not_done_or_only_written_about_is_no_change_of_code():
@@ -185,19 +187,19 @@ def test_what_was_not_done_or_only_written_about_is_no_change_of_code():
     )
     refusal = "The user doesn't want to proceed with this tool use. The tool use was rejected."
     session.calls("Edit", refusal, is_error=True, file_path="/repo/a.go", old_string="x", new_string="y")
-    assert lines(state.changed_files(session.evidence)) == [("/repo/plan.md: written", ("t2",))]
+    assert lines(changed_files(session.evidence)) == [("/repo/plan.md: written", ("t2",))]
 
 
 def test_an_editor_that_only_looks_changes_nothing():
     session = Session("Fix it.").calls("str_replace_editor", "1 a", command="view", path="/a/b.py", view_range=[1, 9])
     session.calls("str_replace_editor", "done", command="str_replace", path="/a/c.py", old_str="a", new_str="b")
-    assert lines(state.changed_files(session.evidence)) == [("/a/c.py: edited", ("t3",))]
+    assert lines(changed_files(session.evidence)) == [("/a/c.py: edited", ("t3",))]
 
 
 def test_a_commit_that_was_amended_is_no_more():
     session = Session("Fix it.").calls("Bash", "[main a1b2c3d] Fix", command="git commit -m Fix")
     session.calls("Bash", "[main b2c3d4e] Fix\n Date: today", command="git add a && git commit --amend --no-edit")
-    assert lines(state.commits(session.evidence)) == [("commit b2c3d4e Fix", ("t3",))]
+    assert lines(commits(session.evidence)) == [("commit b2c3d4e Fix", ("t3",))]
 
 
 @pytest.mark.parametrize(
@@ -213,43 +215,43 @@ def test_a_commit_that_was_amended_is_no_more():
 def test_a_commit_that_was_taken_back_is_no_more(command, left):
     session = Session("Fix it.").calls("Bash", "[main a1b2c3d] Fix", command="git commit -m Fix")
     session.calls("Bash", "[main b2c3d4e] Test", command="git commit -m Test").calls("Bash", "ok", command=command)
-    assert [one.text for one in state.commits(session.evidence)] == left
+    assert [one.text for one in commits(session.evidence)] == left
 
 
 def test_what_the_user_ran_himself_counts():
     session = Session("Fix it.").calls("Bash", "[main a1b2c3d] Begin", command="git commit -am Begin")
     session.asks("<bash-input>git checkout -b fix && git commit -am Fix</bash-input>").says("Good.")
     session.asks("<bash-stdout>Switched to a new branch 'fix'\n[fix b2c3d4e] Fix</bash-stdout>").says("I see.")
-    assert [one.text for one in state.branches(session.evidence)] == ["before on branch main", "on branch fix"]
-    assert [one.text for one in state.commits(session.evidence)] == ["commit a1b2c3d Begin", "commit b2c3d4e Fix"]
+    assert [one.text for one in branches(session.evidence)] == ["before on branch main", "on branch fix"]
+    assert [one.text for one in commits(session.evidence)] == ["commit a1b2c3d Begin", "commit b2c3d4e Fix"]
     session.asks("<bash-input>git pull --rebase</bash-input>").says("Good.")
-    assert state.commits(session.evidence) == []
+    assert commits(session.evidence) == []
 
 
 def test_a_commit_has_the_hash_that_git_showed_last():
     session = Session("Fix it.").calls("Bash", "[main a1b2c3d] Fix", command="git commit -m Fix")
     session.calls("Bash", "a1b2c3d9 (HEAD -> main) Fix\nb2c3d4e Begin", command="git log --oneline")
-    assert lines(state.commits(session.evidence)) == [("commit a1b2c3d Fix", ("t2",))]
+    assert lines(commits(session.evidence)) == [("commit a1b2c3d Fix", ("t2",))]
     session.calls("Bash", "* c3d4e5f (origin/main) Fix", command="git log --oneline --graph")
     session.calls("Bash", "[main c3d4e5f] Fix", command="git cherry-pick fix")
-    assert lines(state.commits(session.evidence)) == [("commit c3d4e5f Fix", ("t5",))]
+    assert lines(commits(session.evidence)) == [("commit c3d4e5f Fix", ("t5",))]
 
 
 def test_a_file_is_one_by_its_whole_path_and_by_its_end():
     session = Session("Fix it.").calls("Bash", "", command="mv hook.sh hooks/remind.sh")
     session.calls("Edit", "ok", file_path="/w/app/hooks/remind.sh", old_string="a", new_string="b")
-    assert [one.text for one in state.changed_files(session.evidence)][-1] == "hooks/remind.sh: edited"
+    assert [one.text for one in changed_files(session.evidence)][-1] == "hooks/remind.sh: edited"
     session.calls("Bash", "", command="rm /w/app/hooks/remind.sh")
-    assert [one.text for one in state.changed_files(session.evidence)][-1] == "hooks/remind.sh: removed"
+    assert [one.text for one in changed_files(session.evidence)][-1] == "hooks/remind.sh: removed"
 
 
 def test_what_lies_beside_the_work_is_told_where_an_edit_made_it_and_no_git_takes_it_back():
     session = Session("Fix it.").calls("Write", "ok", file_path="/tmp/x/notes.md", content="a")
     session.calls("Write", "ok", file_path="C:\\Users\\ana\\AppData\\Local\\Temp\\b.md", content="b")
     session.calls("Bash", "HEAD is now at a1b2c3d", command="git reset --hard")
-    assert [one.text.rpartition(": ")[2] for one in state.changed_files(session.evidence)] == ["written", "written"]
+    assert [one.text.rpartition(": ")[2] for one in changed_files(session.evidence)] == ["written", "written"]
     session.calls("Bash", "", command="rm /tmp/x/notes.md; echo a > /tmp/x/log.txt")
-    assert [one.text.rpartition(": ")[2] for one in state.changed_files(session.evidence)] == ["removed", "written"]
+    assert [one.text.rpartition(": ")[2] for one in changed_files(session.evidence)] == ["removed", "written"]
 
 
 def test_of_a_patch_that_failed_the_file_that_it_names_was_not_changed():
@@ -257,7 +259,7 @@ def test_of_a_patch_that_failed_the_file_that_it_names_was_not_changed():
     told = "apply_patch verification failed: Failed to find expected lines in /w/b.py:\n- Some are covered."
     session = Session("Fix it.").calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
     session.calls("apply_patch", told, input=patch)
-    assert lines(state.changed_files(session.evidence)) == [("a.py: edited", ("t2",))]
+    assert lines(changed_files(session.evidence)) == [("a.py: edited", ("t2",))]
     failed = session.evidence.turns["t3"]
     assert [one.text for one in failed.statements_of(failed.decisive_lines)] == [told.split("\n")[0]]
 
@@ -265,32 +267,32 @@ def test_of_a_patch_that_failed_the_file_that_it_names_was_not_changed():
 def test_a_commit_without_a_branch_is_none():
     for told in ("50d6f345e", "HEAD", "## HEAD (no branch)\nhost.example\n  logged in"):
         session = Session("Fix it.").calls("Bash", told, command="git branch --show-current; git rev-parse HEAD")
-        assert state.branches(session.evidence) == []
+        assert branches(session.evidence) == []
 
 
 def test_the_branch_stands_where_the_command_that_asks_for_it_does():
     told = " src/a.py | 3 +-\nunknown\n--- branch ---\nfix-race"
     session = Session("Fix it.").calls("Bash", told, command="git diff --stat && git branch --show-current")
-    assert [one.text for one in state.branches(session.evidence)] == ["on branch fix-race"]
+    assert [one.text for one in branches(session.evidence)] == ["on branch fix-race"]
 
 
 def test_a_merge_that_is_only_asked_about_is_none():
     told = "CONFLICT (content): Merge conflict in src/a.py"
     session = Session("Merge it?").calls("Bash", told, command="git fetch; git merge-tree main fix")
-    assert state.conflicts(session.evidence) == []
+    assert conflicts(session.evidence) == []
     assert [turn.failed for turn in session.evidence.turns.values()] == [False, False]
 
 
 def test_a_script_that_calls_tools_is_no_shell_and_what_is_applied_to_a_cluster_changes_no_file():
     session = Session("Fix it.").calls("exec", "Script completed", input="tools.list.filter(x => x.name > y.md)")
     session.calls("kubectl_apply", "pod/a created", filename="/w/pod.yaml")
-    assert state.changed_files(session.evidence) == []
+    assert changed_files(session.evidence) == []
 
 
 def test_a_worktree_beside_the_work_is_no_branch_of_it():
     session = Session("Fix it.").calls("Bash", "On branch main", command="git status")
     session.calls("Bash", "Switched to a new branch 'try'", command="git worktree add ../try -b try")
-    assert [one.text for one in state.branches(session.evidence)] == ["on branch main"]
+    assert [one.text for one in branches(session.evidence)] == ["on branch main"]
 
 
 def test_a_file_of_windows_is_one_file_however_it_is_written():
@@ -301,7 +303,7 @@ def test_a_file_of_windows_is_one_file_however_it_is_written():
     session.calls("Bash", "ok", command="cat >> 'C:/Users/ana/app/docs/a.md' <<'EOF'\nx\nEOF")
     session.calls("Bash", "ok", command="rm /c/Users/ana/app/docs/b.md && echo x >> docs/c.md")
     assert session.evidence.root == "C:/Users/ana/app/docs"
-    assert lines(state.changed_files(session.evidence)) == [
+    assert lines(changed_files(session.evidence)) == [
         ("a.md: appended to by a command", ("t2", "t6")),
         ("b.md: removed", ("t3", "t7")),
         ("c.md: appended to by a command", ("t4", "t7")),
@@ -332,22 +334,20 @@ def test_what_still_runs_has_not_passed():
     session = Session("Fix it.").calls("Edit", "ok", file_path="src/a.py", old_string="a", new_string="b")
     session.calls("exec_command", "1 failed, 3 passed in 2s\n", cmd="bun run test")
     session.calls("exec_command", f"{RUNNING}@x/core test: Exited with code 0\n12 passed in 3s", cmd="bun run test")
-    assert [line.text for line in state.check_outcomes(session.evidence)] == [
+    assert [line.text for line in check_outcomes(session.evidence)] == [
         "test: `bun run test` was still running: @x/core test: Exited with code 0 · 12 passed in 3s"
     ]
-    assert state.recoveries(session.evidence) == []
+    assert recoveries(session.evidence) == []
     session.calls("write_stdin", f"{RUNNING}more", session_id=77, chars="")
     ended = "Chunk ID: b2\nWall time: 2.0 seconds\nProcess exited with code 0\nOutput:\n@x/web test: 9 pass\n"
     session.calls("write_stdin", ended, session_id=77, chars="")
-    assert lines(state.check_outcomes(session.evidence)) == [
-        ("test: `bun run test`: @x/web test: 9 pass", ("t4", "t6"))
-    ]
+    assert lines(check_outcomes(session.evidence)) == [("test: `bun run test`: @x/web test: 9 pass", ("t4", "t6"))]
 
 
 def test_a_patch_says_which_files_it_made():
     patch = "*** Begin Patch\n*** Add File: a.txt\n+x\n*** Update File: b.txt\n@@\n-x\n+y\n*** End Patch"
     session = Session("Fix it.").calls("apply_patch", "Success", input=patch)
-    assert lines(state.changed_files(session.evidence)) == [("a.txt: written", ("t2",)), ("b.txt: edited", ("t2",))]
+    assert lines(changed_files(session.evidence)) == [("a.txt: written", ("t2",)), ("b.txt: edited", ("t2",))]
 
 
 def test_another_repository_says_nothing_of_this_one():
@@ -356,8 +356,8 @@ def test_another_repository_says_nothing_of_this_one():
         session.calls("Write", "ok", file_path=f"/srv/app/src/a{number}.py", content="a")
         session.calls("Write", "ok", file_path=f"/srv/app/tests/b{number}.py", content="a")
     for command in ("git status", "cd /srv/app/tests && git status", "cd /srv && git status"):
-        branches = state.branches(Session.of(session).calls("Bash", "On branch main", command=command).evidence)
-        assert [line.text for line in branches] == ["on branch main"]
+        named = branches(Session.of(session).calls("Bash", "On branch main", command=command).evidence)
+        assert [line.text for line in named] == ["on branch main"]
     for command in (
         "cd /srv/other && git status",
         "cd ../other && git status",
@@ -366,7 +366,7 @@ def test_another_repository_says_nothing_of_this_one():
     ):
         there = {"workdir": "/srv/other"} if command == "git status" else {}
         asked = Session.of(session).calls("Bash", "On branch theirs\nUU src/x.py", command=command, **there)
-        assert state.branches(asked.evidence) == state.conflicts(asked.evidence) == []
+        assert branches(asked.evidence) == conflicts(asked.evidence) == []
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_a_large_edit_is_read_in_linear_time():
     """It took a minute; the suite's own limit of time would show it."""
     old, new = ("\n".join(f"{word}{n} = {word}(x{word}{n})" for n in range(20_000)) for word in ("old", "new"))
     session = Session("Fix it.").calls("Edit", "ok", file_path="a.ts", old_string=old, new_string=new)
-    (change,) = state.changed_files(session.evidence)
+    (change,) = changed_files(session.evidence)
     assert change.text == "a.ts: edited"
 
 
@@ -400,7 +400,7 @@ def test_arguments_of_any_form_and_scripts_without_an_end_are_read():
     session = Session("Fix it.").calls("Edit", "ok", file_path="a.ts", old_string=["a"], new_string={"b": 1})
     session.calls("Bash", "ok", command="python3 <<EOF\n\n" * 50_000)
     session.calls("apply_patch", "ok", why="tidy", input=["*** Begin Patch\n*** Update File: b.ts"])
-    assert [line.text for line in state.changed_files(session.evidence)] == ["a.ts: edited"]
+    assert [line.text for line in changed_files(session.evidence)] == ["a.ts: edited"]
 
 
 CHECKS = {
@@ -428,7 +428,7 @@ CHECKS = {
 def test_a_check_is_a_program_that_checks_where_a_program_stands(command, kinds):
     session = Session("Fix it.").calls("Bash", "3 passed", command=command)
     (call,) = session.evidence.turns["t2"].calls
-    assert state.check_kinds(call) == kinds
+    assert check_kinds(call) == kinds
 
 
 ENDS = {
@@ -468,13 +468,13 @@ ENDS = {
 @pytest.mark.parametrize(("command", "result", "flag", "line"), ENDS.values(), ids=ENDS)
 def test_a_check_is_told_in_its_own_words_or_not_at_all(command, result, flag, line):
     session = Session("Fix it.").calls("Bash", result, flag, command=command)
-    assert [one.text for one in state.check_outcomes(session.evidence)] == [line] * (line is not None)
+    assert [one.text for one in check_outcomes(session.evidence)] == [line] * (line is not None)
 
 
 @pytest.mark.parametrize("result", ["ok  app/a 0.3s [no tests to run]", "0 passed in 1s", "fine"])
 def test_a_run_that_shows_no_success_is_none(result):
     session = Session("Fix it.").calls("Bash", "FAIL app/a", True, command="go test ./...")
-    assert state.recoveries(session.calls("Bash", result, command="go test ./...").evidence) == []
+    assert recoveries(session.calls("Bash", result, command="go test ./...").evidence) == []
 
 
 SHELL = {
@@ -528,9 +528,9 @@ SHELL = {
 def test_a_shell_command_that_changes_a_file_changes_it(command, changes):
     session = Session("Fix it.").calls("Edit", "ok", file_path="/w/app/src/a.py", old_string="a", new_string="b")
     session.calls("Bash", "ok", command=command)
-    assert [line.text.replace("/w/app/", "") for line in state.changed_files(session.evidence)] == changes
+    assert [line.text.replace("/w/app/", "") for line in changed_files(session.evidence)] == changes
     failed = Session("Fix it.").calls("Bash", "Exit code 1\nno", True, command=command)
-    assert state.changed_files(failed.evidence) == []
+    assert changed_files(failed.evidence) == []
 
 
 def test_what_ran_before_the_command_that_failed_has_changed_its_file():
@@ -538,21 +538,21 @@ def test_what_ran_before_the_command_that_failed_has_changed_its_file():
     told = "Exit code 1\nSyntaxError: '(' was never closed"
     for command, changes in {made + "python /w/a.py": ["/w/a.py: written by a command"], "make && rm a.py": []}.items():
         session = Session("Fix it.").calls("Bash", told, True, command=command)
-        assert [line.text for line in state.changed_files(session.evidence)] == changes
+        assert [line.text for line in changed_files(session.evidence)] == changes
     session = Session("Fix it.").calls("Bash", "Blocked: write a test first", True, command=made + "python /w/a.py")
-    assert state.changed_files(session.evidence) == []
+    assert changed_files(session.evidence) == []
 
 
 def test_what_was_committed_no_reset_takes_back():
     session = Session("Fix it.").calls("Edit", "ok", file_path="/w/a.py", old_string="a", new_string="b")
     session.calls("Bash", "[main a1b2c3d] Fix it\n 1 file changed", command="git commit -am 'Fix it'")
     session.calls("Bash", "ok", command="rm b.py").calls("Bash", "ok", command="git reset --hard && git checkout main")
-    assert lines(state.changed_files(session.evidence)) == [
+    assert lines(changed_files(session.evidence)) == [
         ("/w/a.py: edited", ("t2",)),
         ("b.py: removed, before `git reset --hard`", ("t4", "t5")),
     ]
     session.calls("Bash", "", command="rm b.py")
-    assert lines(state.changed_files(session.evidence))[1] == ("b.py: removed", ("t4", "t5", "t6"))
+    assert lines(changed_files(session.evidence))[1] == ("b.py: removed", ("t4", "t5", "t6"))
 
 
 NAMES = st.sampled_from(["a.py", "b.py", "c.py"])
@@ -578,7 +578,7 @@ def test_a_file_that_is_gone_is_not_told_as_written(operations, joined):
     session = Session("Fix it.")
     for command in [joined.join(commands)] if joined else commands:
         session.calls("Bash", "ok", command=command)
-    said = dict(line.text.removeprefix("d/").split(": ", 1) for line in state.changed_files(session.evidence))
+    said = dict(line.text.removeprefix("d/").split(": ", 1) for line in changed_files(session.evidence))
     assert {name for name, how in said.items() if how == "written by a command"} == there
 
 

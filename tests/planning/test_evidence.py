@@ -2,10 +2,8 @@
 
 import pytest
 
-from planner.evidence import gather_evidence
-from planner.evidence.gather import call_head
-from planner.reading.history import read_history
-from planner.reading.tokens import TokenCounter
+from planner.analysis import analyze
+from planner.evidence.turns import call_head
 from tests.strategies import text
 
 SOURCE = """def parse(line):
@@ -33,7 +31,7 @@ def call(name, result, number=1, /, is_error=False, **arguments):
 def evidence_of(*messages):
     """Evidence of `messages` between a task and an end."""
     start, end = {"role": "user", "content": "Fix it."}, {"role": "assistant", "content": "So far so good."}
-    return gather_evidence(read_history([start, *messages, end]), TokenCounter.for_model(""))
+    return analyze([start, *messages, end]).evidence
 
 
 def failing(*messages):

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applier.adapters.transcripts import read_transcript
+from planner.analysis import analyze
 from planner.evidence import gather_evidence
-from planner.evidence.changes import file_changes
+from planner.programming.files import file_changes
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 from tests.transcripts.session_logs import codex_logs
@@ -185,7 +186,7 @@ def test_a_script_of_several_commands_is_one_call_of_all_of_them_that_failed_if_
         [f"make {n}" for n in range(len(codes))],
     )
     assert [f"made {n}" in part["text"] for n, part in enumerate(result["content"][1:])] == [True] * len(codes)
-    evidence = gather_evidence(read_history(read), TokenCounter.for_model(""))
+    evidence = analyze(read).evidence
     (outcome,) = [outcome for turn in evidence.turns.values() for outcome in turn.outcomes]
     assert (outcome.status == "failed") == any(codes)
 
@@ -194,7 +195,7 @@ def test_a_script_of_several_patches_is_one_patch_of_all_of_them():
     patches = [f"*** Begin Patch\n*** Add File: {name}.txt\n+x\n*** End Patch" for name in "ab"]
     script = " ".join(f"text(await tools.apply_patch({json.dumps(patch)}));" for patch in patches)
     read = read_transcript(lines(said("user", "go on"), *scripted(script, HEAD, "{}", "{}"))).messages
-    evidence = gather_evidence(read_history(read), TokenCounter.for_model(""))
+    evidence = analyze(read).evidence
     assert read[1]["content"][0]["input"] == {"input": "\n".join(patches)}
     assert [change.path for change in file_changes(evidence)] == ["a.txt", "b.txt"]
 
@@ -206,7 +207,7 @@ def test_a_script_that_types_into_a_program_is_a_call_of_that():
     read = read_transcript(lines(said("user", "go on"), *scripted(script, HEAD, printed(1, "^C")))).messages
     call = read[1]["content"][0]
     assert (call["name"], call["input"]) == ("write_stdin", {"session_id": 7, "chars": "\x03"})
-    evidence = gather_evidence(read_history(read), TokenCounter.for_model(""))
+    evidence = analyze(read).evidence
     assert [outcome.status for turn in evidence.turns.values() for outcome in turn.outcomes] != ["failed"]
 
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
 
 from planner.evidence.calls import Call
-from planner.evidence.gather import Evidence, TurnEvidence
-from planner.evidence.names import is_absolute, is_beside, plain_path
 from planner.evidence.outcomes import Outcome
-from planner.evidence.shell import WITH_WORKTREE, Command, documents, last_run, shell_changes
-from planner.reading.lines import Line, call_parts
+from planner.evidence.turns import Evidence, RecordLine
+from planner.programming.paths import is_absolute, is_beside, plain_path
+from planner.programming.shell import WITH_WORKTREE, Command, documents, last_run, shell_changes
+from planner.programming.tools import commands_in, edit_of, folder_of, writes_of
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "FileChange",
+    "changed_files",
     "changed_paths",
-    "edit_sides",
     "file_changes",
-    "unchanged_lines",
 ]
 
 _INTERPRETER = lazy_pattern(r"(?:^|[\s;&|(/])(?:python[\d.]{0,9}|node|ruby)(?: -)?\s{0,9}$")
@@ -28,8 +27,6 @@ INTERPRETER_CHARACTERS = 40
 _WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
 _NAMED_FILE = lazy_pattern(r"['\"]((?:~?/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7})['\"]")
 _UPWARD = lazy_pattern(r"\A(?:\.\./)+")
-NEW_TEXT, OLD_TEXT = ("content", "file_text", "new_string", "new_str", "new_source"), ("old_string", "old_str")
-"""Where calls that write keep what they write, and what they replace."""
 
 
 @dataclass
@@ -56,7 +53,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
         commands = commands_done(call, outcome)
         changed = _changes_by_commands(call, outcome, commands)
         _note_commands(changes, commands, changed, turn.turn.id, evidence.root)
-        done = {} if outcome.status == "failed" or turn.is_refused(call) else call.writes
+        done = {} if outcome.status == "failed" or turn.is_refused(call) else writes_of(call)
         for path, how in done.items():
             change = changes.setdefault(_known_path(path, changes), FileChange(path))
             if _takes_back(change, call, turn.turn.id):
@@ -68,7 +65,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
 
 def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
     """True if `call` puts back what an earlier edit replaced: then neither has changed the file."""
-    old, new = call.edit
+    old, new = edit_of(call)
     if not (old and new):
         return False
     taken_back = change.edits.pop((new, old), "")
@@ -81,7 +78,7 @@ def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
 
 def changed_paths(call: Call, outcome: Outcome) -> Iterator[str]:
     """The files that a call which ended so has changed."""
-    yield from call.writes if outcome.status in ("passed", "done") else ()
+    yield from writes_of(call) if outcome.status in ("passed", "done") else ()
     named = (path for path, _ in _changes_by_commands(call, outcome, commands_done(call, outcome)))
     yield from (path for path in named if path[-1] != "/" and not is_beside(path))
 
@@ -95,8 +92,8 @@ def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
     blocked = call.is_error and outcome.exit_code is None
     if blocked or outcome.refused or outcome.status in ("running", "unanswered"):
         return ()
-    failed = last_run(call.commands) if outcome.status == "failed" else ()
-    return call.commands[: call.commands.index(failed[0])] if failed else call.commands
+    failed = last_run(commands_in(call)) if outcome.status == "failed" else ()
+    return commands_in(call)[: commands_in(call).index(failed[0])] if failed else commands_in(call)
 
 
 def _taking_back(command: Command) -> str:
@@ -119,7 +116,7 @@ def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Comman
     """The files that the `commands` of `call` that were done have changed, each with how; of a script in it the only
     one that it names, if it writes."""
     for path, how in shell_changes(commands):
-        yield path if is_absolute(path) else join(call.folder, path), how
+        yield path if is_absolute(path) else join(folder_of(call), path), how
     for one in documents(call.command) if outcome.status in ("passed", "done") else ():
         before = call.command[max(0, one.start - INTERPRETER_CHARACTERS) : one.start]
         script = one.text if _INTERPRETER.search(before) else ""
@@ -154,24 +151,11 @@ def _note_commands(
             change.how, change.undone, change.committed = how, "", commits
 
 
-def edit_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
-    """For the lines of a call that edits: ``-`` for the old text, ``+`` for the new, by line number, and ``=`` for
-    what stands in both.
-
-    `lines` are all those of the call's block.
-    """
-    if call.kind != "write":
-        return {}
-    parts = [key for key, count in call_parts(call.name, call.input) for key in ("", *[key] * (count - 1))]
-    sides: dict[str, dict[int, str]] = {"-": {}, "+": {}}
-    for line, key in zip(lines, parts, strict=False):
-        if side := "-" if key in OLD_TEXT else "+" if key in NEW_TEXT else "":
-            sides[side][line.number] = line.text.strip()
-    same = {*sides["-"].values()} & {*sides["+"].values()} - {""}
-    return {number: "=" if text in same else side for side, own in sides.items() for number, text in own.items()}
+def changed_files(evidence: Evidence) -> list[RecordLine]:
+    """Return the files that were written, and how they were changed last."""
+    return [_change(evidence, change) for change in file_changes(evidence)]
 
 
-def unchanged_lines(turn: TurnEvidence) -> frozenset[int]:
-    """Numbers of the lines that edits of `turn` took over from the old text: they only say where."""
-    sides = (edit_sides(call, turn.lines_of(call.block)) for call in turn.calls)
-    return frozenset(number for own in sides for number, side in own.items() if side == "=")
+def _change(evidence: Evidence, change: FileChange) -> RecordLine:
+    state = change.how + f", before `{change.undone}`" * bool(change.undone)
+    return RecordLine(evidence.shown(f"{change.path}: {state}"), tuple(dict.fromkeys(change.turns)))

@@ -1,0 +1,246 @@
+"""Evidence of one turn and of a whole history: values that planners, fit, guards and sessions share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from planner.evidence.calls import Call
+from planner.evidence.grounding import NameIndex
+from planner.evidence.hosts import without_boilerplate
+from planner.evidence.names import without_root
+from planner.evidence.outcomes import Outcome
+from planner.evidence.user_words import Choice, typed_lines
+from planner.reading.history import Turn
+from planner.reading.lazy_property import lazy_property
+from planner.reading.lines import Line, Lines, Statement, call_parts, statements
+from planner.reading.patterns import lazy_pattern
+
+__all__ = ["Evidence", "RecordLine", "TurnEvidence", "call_head", "call_sides", "shortened"]
+
+HEAD_CHARACTERS = 60
+"""Length of a call's subject in its one-line head."""
+FAILED_HEAD_CHARACTERS = 110
+"""Length of the subject of a failed call, so that the attempt differs from the next one."""
+LINE_CHARACTERS = 300
+"""Length of one line of the record."""
+QUOTED_LINES = 48
+"""Most lines in quotation marks of an earlier summary that count as the user's words."""
+_QUOTED = lazy_pattern(r"\A\s*+(?:[-*]|\d{1,3}\.)?\s*[\"“„«「][^\"”“»」]{4,}[\"”“»」]\W*$")
+"""A whole line in quotation marks: ``- "never touch main"``; not ``the word "main" is``."""
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLine:
+    """One line of the record, with the ids of its turns."""
+
+    text: str
+    turn_ids: tuple[str, ...]
+    heading: Literal["STATE", "FACTS"] = "STATE"
+    """Where it belongs on the page: how the work is now, or what was learned."""
+
+
+def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
+    """Return `text` in one line of so many characters, with a mark where it is cut, between words if there are any."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else (text[:most].rpartition(" ")[0] or text[: most - 1]) + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEvidence:
+    """Evidence of one turn. The fields from `superseded_by` on depend on other turns."""
+
+    turn: Turn
+    lines: Lines
+    """Each with its source."""
+    calls: tuple[Call, ...]
+    outcomes: tuple[Outcome, ...]
+    """How each call ended, in the order of `calls`."""
+    tokens: int
+    """Tokens of the whole turn in the history."""
+    line_tokens: list[int]
+    """Raw tokens of each line with its line break, in their order; 0 for those that are not read."""
+    failure_lines: tuple[int, ...]
+    """Numbers of the lines that show that something failed here; empty when nothing did."""
+    decisive_lines: tuple[int, ...]
+    """Those of them that say most of each failure."""
+    boilerplate_lines: frozenset[int]
+    """Numbers of the lines that a host always writes the same way."""
+    superseded_by: str = ""
+    """The later turn that read or wrote again all that this one did, or empty."""
+    answered_at: str = ""
+    """Where the agent's words ended its work on what the user asks here, asking nothing; empty where no end shows."""
+    choice: Choice | None = None
+    """Option or question that a short reply of the user answers."""
+    _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Cached values, by the function that made them."""
+
+    def tokens_of(self, numbers: Iterable[int]) -> int:
+        """The raw tokens of some of the turn's lines."""
+        return sum(self.line_tokens[number - 1] for number in numbers)
+
+    def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
+        """Return what `make` reads of the lines and calls of this turn; it is made once for it and for its copies in
+        longer histories. It never depends on other turns; `beside` helps to make it and changes nothing.
+        """
+        if make not in self._made:
+            self._made[make] = make(self, *beside, **named)
+        own: T = self._made[make]
+        return own
+
+    @property
+    def ended_calls(self) -> Iterator[tuple[Call, Outcome]]:
+        """Each call with how it ended."""
+        return zip(self.calls, self.outcomes, strict=True)
+
+    @property
+    def failed(self) -> bool:
+        """True if this turn is a failed approach."""
+        return bool(self.failure_lines)
+
+    @property
+    def text(self) -> str:
+        """All its lines."""
+        return "\n".join(text.text for text in self.lines.texts)
+
+    @property
+    def names(self) -> NameIndex:
+        """Index of the names in the turn."""
+        return self.once(_name_index)
+
+    def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
+        """The statements that the lines with these `numbers` make, in their order."""
+        return statements(self.lines[number - 1] for number in numbers)
+
+    @property
+    def user_lines(self) -> tuple[Line, ...]:
+        """The lines that are the user's own words."""
+        return self.once(_user_lines)
+
+    @property
+    def typed_lines(self) -> tuple[Line, ...]:
+        """The lines that the user typed, and those that an earlier summary quotes whole."""
+        return self.once(_typed_lines)
+
+    def lines_of(self, block: int | None) -> Sequence[Line]:
+        """The lines of one block of the turn, by its index; none for None."""
+        return self.lines.of_block(block)
+
+    def outcome_of(self, call: Call) -> str:
+        """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
+        ends = (without_boilerplate(one.text) for one in self.statements_of(self.outcomes[call.number].lines))
+        return next((" ".join(plain.split()) for plain in ends if plain), "")
+
+    def is_refused(self, call: Call) -> bool:
+        """True if the user did not let `call` happen."""
+        return self.outcomes[call.number].refused
+
+    @property
+    def failed_calls(self) -> list[Call]:
+        """Those that the user refused did not fail: another one later is no success of theirs."""
+        return [call for call, outcome in self.ended_calls if outcome.status == "failed" and not outcome.refused]
+
+    @property
+    def idle_lines(self) -> frozenset[int]:
+        """Numbers of the lines of results without news, as of runs that passed."""
+        idle = frozenset[int]().union(*(outcome.idle for outcome in self.outcomes))
+        return idle - self.obligations if idle else idle
+
+    @property
+    def unchanged_lines(self) -> frozenset[int]:
+        """Numbers of the lines that edits took over from the old text: they only show the place."""
+        return self.once(_unchanged_lines)
+
+    def sides(self, call: Call) -> Mapping[int, str]:
+        """Return by line number ``-`` for text that `call` takes away, ``+`` for text it puts there, ``=`` for both."""
+        return call_sides(call, self.lines_of(call.block)) if call.reading.adds or call.reading.removes else {}
+
+    @property
+    def obligations(self) -> frozenset[int]:
+        """Numbers of the lines that no run hides: what decided failures, and the user's words."""
+        return frozenset((*self.decisive_lines, *(line.number for line in self.typed_lines)))
+
+
+def _name_index(turn: TurnEvidence) -> NameIndex:
+    return NameIndex([text.text for text in turn.lines.texts])
+
+
+def _unchanged_lines(turn: TurnEvidence) -> frozenset[int]:
+    sides = map(turn.sides, turn.calls)
+    return frozenset(number for own in sides for number, side in own.items() if side == "=")
+
+
+def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
+    return tuple(line for line in turn.lines.of_sources("user") if line.text.strip())
+
+
+def _typed_lines(turn: TurnEvidence) -> tuple[Line, ...]:
+    quoted = [line for line in turn.lines.of_sources("planner") if _QUOTED.match(line.text)]
+    return (*typed_lines(turn.user_lines), *quoted[:QUOTED_LINES])
+
+
+def call_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
+    """Return the side of each line with text that a call takes away or puts there; `lines` are all of its block."""
+    parts = [key for key, count in call_parts(call.name, call.input) for key in ("", *[key] * (count - 1))]
+    sides: dict[str, dict[int, str]] = {"-": {}, "+": {}}
+    for line, key in zip(lines, parts, strict=False):
+        if side := "-" if key in call.reading.removes else "+" if key in call.reading.adds else "":
+            sides[side][line.number] = line.text.strip()
+    same = {*sides["-"].values()} & {*sides["+"].values()} - {""}
+    return {number: "=" if text in same else side for side, own in sides.items() for number, text in own.items()}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence of all turns, by turn id, in order."""
+
+    turns: dict[str, TurnEvidence]
+    root: str = ""
+    """The folder that most absolute paths of the history are in, without a slash at its end; may be empty."""
+    by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
+    """Evidence of each turn alone, by the turn's digest, so that a longer history need not read it again."""
+    record_of: Callable[[Evidence], Iterable[RecordLine]] = field(default=lambda _: (), repr=False, compare=False)
+    entries: dict[str, tuple[object, str]] = field(default_factory=dict, repr=False, compare=False)
+    """Entry of each turn, by turn id, with the decision that it was last written for."""
+
+    @property
+    def record(self) -> Iterable[RecordLine]:
+        """Lines of the fields on the state of the work, the newest first under each heading."""
+        return self.record_of(self)
+
+    @lazy_property
+    def names(self) -> NameIndex:
+        """Index of the names in the whole history, parts of identifiers included."""
+        return NameIndex([text.text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
+
+    def ended_calls(self) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
+        """Every call with its turn and how it ended, in the order of the history."""
+        return ((turn, call, outcome) for turn in self.turns.values() for call, outcome in turn.ended_calls)
+
+    def shown(self, text: str) -> str:
+        """`text` as it stands in a note: paths below the root without it."""
+        return without_root(text, self.root)
+
+    @property
+    def live_tokens(self) -> int:
+        """Tokens of the live tail."""
+        return sum(turn.tokens for turn in self.turns.values() if turn.turn.live)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole history."""
+        return sum(turn.tokens for turn in self.turns.values())
+
+
+def call_head(call: Call, root: str = "", failed: bool = False) -> str:
+    """A call in a few words: the tool and its subject, without `root`; of a search what for, of one that failed what
+    was tried."""
+    subject = call.attempt.removeprefix(call.reading.lead) if failed else call.sought or call.head_subject
+    subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
+    if len(subject) > most:
+        subject = subject[: most - 1] + "…"
+    return " ".join([*call.name.split(), subject, call.part]).strip()

@@ -1,0 +1,42 @@
+"""Programming as a field: the one value by which general code reaches what is known of shells, files and git."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from planner.evidence.calls import Call, CallReading
+from planner.evidence.field import Field
+from planner.evidence.outcomes import Outcome
+from planner.evidence.turns import Evidence, RecordLine, TurnEvidence
+from planner.programming.checks import check_outcomes, recoveries
+from planner.programming.failures import read_run
+from planner.programming.files import changed_files
+from planner.programming.git import branches, commits, conflicts
+from planner.programming.paths import work_folder
+from planner.programming.tools import read_tool
+from planner.reading.lines import Statement
+
+__all__ = ["PROGRAMMING"]
+
+
+class _Programming(Field):
+    def read_call(self, name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
+        return read_tool(name, arguments, reading)
+
+    def read_result(self, call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
+        return read_run(call, result, outcome)
+
+    def record(self, evidence: Evidence) -> Iterable[RecordLine]:
+        yield from reversed(check_outcomes(evidence))
+        yield from reversed(recoveries(evidence))
+        yield from conflicts(evidence)
+        yield from reversed(changed_files(evidence))
+        yield from reversed(branches(evidence))
+        yield from reversed(commits(evidence))
+
+    def common_name(self, turns: Sequence[TurnEvidence]) -> str:
+        return work_folder(turns)
+
+
+PROGRAMMING = _Programming()

@@ -1,0 +1,123 @@
+"""Tools of programming: shells, editors and patches. Reads what a call does to which files, and its commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from planner.evidence.calls import Call, CallKind, CallReading, argument
+from planner.programming.shell import SAYING, Command, commands_of, is_looking, shell_changes
+from planner.reading.patterns import lazy_pattern
+
+__all__ = ["PATCHED", "commands_in", "edit_of", "folder_of", "is_script", "read_tool", "writes_of"]
+
+_COMMANDS = ("command", "cmd", "script", "code", "input")
+_FOLDERS = ("workdir", "cwd", "working_directory", "working_dir")
+_OLD, _NEW = ("old_string", "old_str"), ("new_string", "new_str")
+_WHOLE = ("content", "file_text")
+_SHELL = lazy_pattern(r"bash|shell|exec|run|terminal|command|python", re.I)
+_PROCESS = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command|Task)_?Output", re.I)
+"""Tools that go on with a command that runs: ``write_stdin``, ``BashOutput``."""
+_LOOKS = frozenset({"view", "read", "open", "show", "list"})
+"""Commands of editors that change nothing."""
+PATCHED = lazy_pattern(r"^\*\*\* (Add|Update|Delete) File: (\S.*)(?:\n\*\*\* Move to: (\S.*))?$", re.M)
+"""The files of a patch in Codex's form: ``*** Update File: src/a.ts``, and where it moves one."""
+_PATCHING = {"Add": "written", "Update": "edited", "Delete": "removed"}
+_LEAD = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
+"""``cd /srv/app && npm test``: where a command runs says less than the command; not ``cd /srv``."""
+LEAD_CHARACTERS = 400
+_REMARK = lazy_pattern(r"//|/?\*|#(?!include)|--|<!--|\W*$")
+"""A comment, or a line of marks alone: ``// Load it``, ``})``."""
+
+
+def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
+    """Return the reading of a call by an agent that programs; of other tools the one that general code made."""
+    command = argument(arguments, _COMMANDS)
+    commands = _commands(name, arguments, command)
+    kind = _kind(name, command, commands, reading.kind)
+    adds = tuple(key for key in (*_WHOLE, *_NEW, "new_source") if key in arguments)
+    lead = _LEAD.match(" ".join(command[:LEAD_CHARACTERS].split())) if command.startswith("cd ") else None
+    return replace(
+        reading,
+        kind=kind,
+        command=command,
+        objects=", ".join(path for _, path, _ in PATCHED.findall(command)),
+        lead=lead.group() if lead else "",
+        tried=_tried(arguments, command) if kind == "write" else "",
+        removes=tuple(key for key in _OLD if key in arguments) if kind == "write" else (),
+        adds=adds if kind == "write" else (),
+        is_whole=kind == "write" and not arguments.keys().isdisjoint(_WHOLE),
+        is_local="patch" in name.lower() or bool(command and _SHELL.search(name)),
+        starts_anew=any(map(_changes_branch, commands)),
+    )
+
+
+def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) -> CallKind:
+    if kind == "ask":
+        return kind
+    if _PROCESS.search(name):
+        return "run"
+    if commands:
+        first = next((one for one in commands if one.words[0] not in SAYING), commands[0])
+        return "read" if is_looking(first) and not shell_changes(commands) else "run"
+    if kind == "other" and _SHELL.search(name):
+        return "run"
+    return "read" if kind == "write" and command in _LOOKS else kind
+
+
+def commands_in(call: Call) -> tuple[Command, ...]:
+    """Return the commands that a call runs in a shell; none for the ``code`` of another language."""
+    return _commands(call.name, call.input, call.command)
+
+
+def _commands(name: str, arguments: Mapping[str, Any], command: str) -> tuple[Command, ...]:
+    is_shell = _SHELL.search(name) is not None and command != arguments.get("code")
+    return commands_of(command) if command and is_shell and not _is_script(name, arguments, command) else ()
+
+
+def is_script(call: Call) -> bool:
+    """Return True for a script of Codex, which calls tools that its text does not name."""
+    return _is_script(call.name, call.input, call.command)
+
+
+def _is_script(name: str, arguments: Mapping[str, Any], command: str) -> bool:
+    return name == "exec" and command == arguments.get("input")
+
+
+def folder_of(call: Call) -> str:
+    """Return the absolute folder that a call runs in; empty where its arguments name none."""
+    folder = argument(call.input, _FOLDERS)
+    return folder.rstrip("/") if folder.startswith("/") else ""
+
+
+def writes_of(call: Call) -> Mapping[str, str]:
+    """Return the files that a tool which edits changes, each with how; none for an address such as ``conflict://7``."""
+    if call.kind != "write":
+        return {}
+    if call.path and "\n" not in call.path:
+        return {} if "://" in call.path else {call.path: "written" if call.reading.is_whole else "edited"}
+    patched = [one for text in call.input.values() if isinstance(text, str) for one in PATCHED.findall(text)]
+    return {path: f"moved to {to}" if to else _PATCHING[act] for act, path, to in patched}
+
+
+def edit_of(call: Call) -> tuple[str, str]:
+    """Return the text that an edit replaces, and the new text; empty where it has neither."""
+    return argument(call.input, _OLD), argument(call.input, _NEW)
+
+
+def _tried(arguments: Mapping[str, Any], command: str) -> str:
+    """Return the first line with content that a change would have put in, or taken out if that is all it does."""
+    old, new = argument(arguments, _OLD), argument(arguments, (*_NEW, "patch", "content"))
+    new = new or "\n".join(line[1:] for line in command.splitlines() if line[:1] == "+")
+    before = {"", *map(str.strip, old.splitlines())}
+    put_in = [line for line in map(str.strip, new.splitlines()) if line not in before]
+    put_in = put_in or [old.strip().partition("\n")[0]]
+    return next((line for line in put_in if not _REMARK.match(line)), put_in[0])[:80]
+
+
+def _changes_branch(command: Command) -> bool:
+    """Return True for ``git switch main``, ``git checkout -b fix``; not for ``git checkout -- src/a.py``."""
+    forms = (("git", "checkout"), ("git", "switch"), ("gh", "pr", "checkout"))
+    return "--" not in command.words and any(command.starts(*words) for words in forms)
