@@ -93,6 +93,29 @@ def test_a_summary_and_what_is_kept_behind_it_are_the_list_that_would_be_sent(
         assert restored(store, before)
 
 
+@pytest.mark.parametrize("answered", [0, 1])
+@pytest.mark.parametrize("form", ["", "front"])
+def test_a_result_that_comes_after_the_compaction_finds_its_call(store, form, answered):
+    """A plan made ahead comes while tools run: their results arrive behind the view."""
+    names = ("toolu_one", "toolu_two")
+    calls = [{"type": "tool_use", "id": name, "name": "Bash", "input": {"command": "make"}} for name in names]
+    results = [
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": name, "content": name}]} for name in names
+    ]
+    history = [*make_session(60), {"role": "assistant", "content": [{"type": "text", "text": "Both."}, *calls]}]
+    rows = Rows([*history, *results[:answered]])
+    done = rows.compact(store, as_summary=form)
+    if form:
+        handles = [row["handle"] for row in rows.rows]
+        rows.rows = rows.rows[handles.index(done["kept"]) :]
+        rows.rows.insert(0, {"role": "user", "text": done["summary"], "handle": "summary", "toolUses": []})
+        rows.content["summary"] = [{"type": "text", "text": done["summary"]}]
+    rows.add(results[answered:])
+    assert not refusals(rows.sent)
+    assert [block["id"] for block in rows.sent[-2]["content"] if block["type"] == "tool_use"] == [*names]
+    assert [block["content"] for block in rows.sent[-1]["content"] if block["type"] == "tool_result"] == [*names]
+
+
 SMALL = [
     {"role": "user", "content": "Name the three modules, and never delete a file"},
     {"role": "assistant", "content": [{"type": "text", "text": "They are alpha, beta and gamma."}]},
@@ -216,10 +239,10 @@ def test_a_picture_in_the_compacted_part_does_not_hide_the_view(store):
         "content": [image(3, 2), {"type": "text", "text": "Never leave this window: it must stay."}],
     }
     history = make_session(80)
-    rows = Rows([pasted, {"role": "assistant", "content": "I will not."}, *history[:81]])
-    for start, end in ((81, 121), (121, 159)):
+    rows = Rows([pasted, {"role": "assistant", "content": "I will not."}, *history[:80]])
+    for end in (120, 160):
         assert "messages" in rows.compact(store, NO_ANSWER)
-        rows.add(history[start:end])
+        rows.add(history[end - 40 : end])
     assert "messages" in rows.compact(store, NO_ANSWER)
     kinds = [event["kind"] for event in store.events("a-session")]
     assert (kinds.count("post_compact"), kinds.count("history_changed")) == (3, 0)

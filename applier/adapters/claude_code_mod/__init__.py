@@ -410,7 +410,8 @@ def _broken_rule(rows: Sequence[Mapping[str, Any]], call: CompactCall) -> str:
     """Return the rule of the API that the messages of `rows` would break; empty if none."""
     known = {row.handle: row for row in call.messages}
     whole = [known[row["handle"]] if "handle" in row else Row.model_validate(row) for row in rows]
-    next_words = {"role": "user", "text": "the user's next words"}  # the transcript may end with an answer
-    broken = check_messages(read_rows([*whole, Row.model_validate(next_words)]).messages, model=call.model)
+    late = [{"tool_use_id": name} for name in read_rows(whole).open_calls]
+    following = {"role": "user", "text": "the user's next words", "toolResults": late}  # an answer may be last
+    broken = check_messages(read_rows([*whole, Row.model_validate(following)]).messages, model=call.model)
     refused = next((violation for violation in broken if violation.refused), None)
     return f"the compacted messages break a rule of the API: {refused}" if refused else ""

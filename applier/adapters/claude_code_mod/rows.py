@@ -59,13 +59,21 @@ class RowTranscript:
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Handles of rows, by their content: rows with something that only the client has, and all of an assistant's."""
     firsts: Sequence[str] = ()
-    """The handle of each message's first row."""
+    """Handle of each message's first row."""
+
+    @property
+    def open_calls(self) -> list[str]:
+        """Ids of the calls at the end whose results have not come yet."""
+        end = [block for message in self.messages[-2:] for block in message["content"]]
+        answered = {block["tool_use_id"] for block in end if block["type"] == "tool_result"}
+        return [block["id"] for block in end if block["type"] == "tool_use" and block["id"] not in answered]
 
 
 def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> RowTranscript:
     """Return the messages of `rows` with the media of `api`, the same transcript in the API's form.
 
-    Leaves out a call without its result, and a result without its call: the call was interrupted.
+    Leaves out a call that was interrupted, and a result without its call. Calls at the end whose results have not come
+    yet stay: the client adds the results behind the view.
     """
     media, handles, parts = _Media(api), dict[str, tuple[str, ...]](), list[_Part]()
     for row in rows:
@@ -118,18 +126,21 @@ def _joined(parts: Iterable[_Part]) -> list[_Part]:
 
 
 def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Yield `parts` with only those calls, and their results, that the next part answers; each once."""
+    """Yield `parts` with only the calls that the next part answers, or can still answer, and their results; each once.
+
+    A part that nothing but results follows can still be answered.
+    """
     seen: set[str] = set()
-    answered: set[str] = set()
-    for part, after in zip(parts, [*parts[1:], _Part("", [], ())], strict=False):
-        ids = answered
+    kept: set[str] = set()
+    for at, part in enumerate(parts):
         if part.role == "assistant":
+            after = [block for one in parts[at + 1 :][:1] for block in one.content]
+            is_open = at + 2 >= len(parts) and all(block["type"] == "tool_result" for block in after)
             asked = {str(block["id"]) for block in part.content if block["type"] == "tool_use"}
-            given = {block.get("tool_use_id") for block in after.content}
-            ids = answered = (asked & given) - seen
-            seen |= answered
-        left = set(ids)
-        content = []
+            answered = asked if is_open else asked & {block.get("tool_use_id") for block in after}
+            kept = answered - seen
+            seen |= kept
+        left, content = set(kept), []
         for block in part.content:
             name = block.get("id") if block["type"] == "tool_use" else block.get("tool_use_id")
             if block["type"] not in ("tool_use", "tool_result") or name in left:
