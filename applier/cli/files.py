@@ -28,7 +28,8 @@ def read_file(path: Path, part: int | None = None) -> Transcript:
         read = read_transcript(path, part=part)
     except TranscriptError:
         if _is_plan(path):
-            raise TranscriptError(f"{path}: holds a plan, expected a transcript: name PLAN before TRANSCRIPT") from None
+            cure = f"name PLAN before TRANSCRIPT, or show it with `compactor review {path}`"
+            raise TranscriptError(f"{path}: holds a plan, expected a transcript: {cure}") from None
         raise
     for warning in read.warnings:
         echo(f"compactor: note: {warning}", err=True)
@@ -48,7 +49,8 @@ def read_plan(path: Path) -> CompactionPlan:
     except PlanRejected:
         with suppress(TranscriptError):
             read_transcript(path)
-            problem = f"{path}: holds a transcript, expected a plan: name PLAN before TRANSCRIPT"
+            cure = f"name PLAN before TRANSCRIPT, or make one with `compactor plan {path} -o plan.json`"
+            problem = f"{path}: holds a transcript, expected a plan: {cure}"
             raise PlanRejected(problem, [Finding(code="invalid_plan", problem=problem)]) from None
         raise
 

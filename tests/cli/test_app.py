@@ -96,7 +96,7 @@ def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, ar
         (["review", "broken.json"], "broken.json"),
         (
             ["review", "transcript.json"],
-            "transcript.json: holds a transcript, expected a plan: name PLAN before TRANSCRIPT",
+            "holds a transcript, expected a plan: name PLAN before TRANSCRIPT, or make one with `compactor plan ",
         ),
         (["log", "--store", "."], "a folder, not a store"),
         (["review", "old-plan.json"], "version"),
@@ -191,9 +191,12 @@ def test_no_password_of_a_store_is_told(monkeypatch, address):
 def test_a_plan_and_a_transcript_in_the_wrong_order_are_named(compactor, transcript, plan_file):
     swapped = compactor("review", transcript, plan_file)
     assert swapped.code == 1
-    assert swapped.err == f"compactor: {transcript}: holds a transcript, expected a plan: name PLAN before TRANSCRIPT\n"
+    first = "name PLAN before TRANSCRIPT, or"
+    cure = f"{first} make one with `compactor plan {transcript} -o plan.json`"
+    assert swapped.err == f"compactor: {transcript}: holds a transcript, expected a plan: {cure}\n"
     planned = compactor("plan", plan_file)
-    assert planned.err == f"compactor: {plan_file}: holds a plan, expected a transcript: name PLAN before TRANSCRIPT\n"
+    cure = f"{first} show it with `compactor review {plan_file}`"
+    assert planned.err == f"compactor: {plan_file}: holds a plan, expected a transcript: {cure}\n"
 
 
 def test_an_unknown_variable_is_compared_without_its_prefix(compactor, transcript, monkeypatch):
