@@ -20,13 +20,14 @@ from applier.session.compaction import Compaction, attempt, rest, run_row, situa
 from applier.session.frame import Edits, draft
 from applier.session.persistence import session_name
 from applier.session.picture_tier import fit_pictures
-from applier.session.planning import first_words
+from applier.session.planning import TASK_CHARACTERS
 from applier.session.presets import level_after
 from applier.session.request import TooHeavy, TooLong
 from applier.session.state import State
 from applier.session.tiers import PlanTurns
 from planner.analysis import analyze_history
 from planner.errors import StoreError
+from planner.evidence.user_words import first_words
 from planner.reading.messages import blocks
 
 __all__ = ["CHAIN", "compact", "plan_ahead", "prepare", "recover", "undo"]
@@ -69,7 +70,7 @@ def begin_with_lessons(state: State) -> None:
     try:
         approved = setup.store.use(lambda store: Memory(store, project).approved)
         today = datetime.fromtimestamp(setup.clock(), UTC).date()
-        task = state.planning.task or first_words(tracker.history)
+        task = state.planning.task or first_words(tracker.history, TASK_CHARACTERS)
         lines = lines_for(task, Path(project), set(approved.values()), today)
         text, count = opening_text(lines, tracker.counter, most)
         if text:

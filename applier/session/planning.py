@@ -17,19 +17,19 @@ from applier.session.persistence import within
 from applier.settings import SessionSettings
 from planner.analysis import Analysis
 from planner.api import PlannerChoice, asks_model, name_of_planner, open_planner, plan_analysis, shares_client
+from planner.evidence.user_words import first_words
 from planner.plan import CompactionPlan, Usage
 from planner.proposal import AgentRequest
-from planner.reading.history import History
 from planner.settings import PlanSettings
 
-__all__ = ["BreakerState", "Planned", "Planning", "Worker", "first_words"]
+__all__ = ["TASK_CHARACTERS", "BreakerState", "Planned", "Planning", "Worker"]
 
 BreakerState = Literal["closed", "open", "half_open"]
 
 READY_SLACK = 1.2
 """A plan made beforehand may aim this much higher than what is wanted by now."""
 TASK_CHARACTERS = 4_000
-"""Of the user's words that stand for an untold task."""
+"""Most characters of the user's words that are the task of a session without one."""
 
 
 @dataclass
@@ -209,7 +209,7 @@ class Planning:
         try:
             plan = plan_analysis(
                 analysis,
-                self.task or first_words(analysis.history),
+                self.task or first_words(analysis.history, TASK_CHARACTERS),
                 target_tokens=target_tokens,
                 focus=focus,
                 planner=open_planner("model" if planner == "auto" else planner, model or None, self.client),
@@ -254,10 +254,3 @@ class Planning:
         if self.breaker != "closed":
             self.report("breaker_closed", "the planner works again")
         self.failures = 0
-
-
-def first_words(history: History) -> str:
-    """What the user said first and last, for sessions without a task."""
-    words = [turn for turn in history.turns if turn.kind == "user"]
-    texts = [block.get("text") for turn in words[:1] + words[-1:] for _, block in history.blocks_of(turn)]
-    return "\n".join(text for text in texts if isinstance(text, str))[:TASK_CHARACTERS]

@@ -9,15 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from applier.store.forgetting import Kin
 from applier.store.records import StoredHistory, fields, read, read_messages, way_back
 from applier.store.search import ranked
 from applier.store.store import Store
 from planner.errors import StoreDamaged
+from planner.evidence.user_words import first_words
 from planner.plan import ExtractedFact
-from planner.reading.messages import blocks
+from planner.reading.history import read_history
 
 __all__ = [
     "KnownFact",
@@ -61,16 +62,11 @@ def conversations(store: Store) -> list[StoredConversation]:
             task = ""
             with suppress(StoreDamaged):  # the others are listed all the same
                 task = json.loads(read(backend, [plan])[plan])["task"] if plan else ""
-                task = task or _first_words(read_messages(backend, way[-1:], history.key))
+                task = task or first_words(read_history(read_messages(backend, way[-1:], history.key)), TASK_CHARACTERS)
             keys = [history.key, *(one.key for node in way for one in map(kin.histories.get, (node.says,)) if one)]
             folder = next((folders[key] for key in keys if folders.get(key)), "")
             listed.append(StoredConversation(history, folder, task))
     return listed
-
-
-def _first_words(messages: list[Any]) -> str:
-    texts = (str(block.get("text", "")) for message in messages for block in blocks(message))
-    return "\n".join(filter(None, texts))[:TASK_CHARACTERS]
 
 
 MOST_FACTS, AT_ONCE = 1_000, 200

@@ -14,10 +14,11 @@ from unicodedata import category
 
 from planner.evidence.calls import Call
 from planner.evidence.hosts import attributed
-from planner.reading.lines import Line, Lines, Statement, text_width
+from planner.reading.history import History, Turn
+from planner.reading.lines import Line, Lines, Statement, join_lines, text_width, turn_lines
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Choice", "answered_offer", "binding_lines", "is_question", "own_words", "typed_lines"]
+__all__ = ["Choice", "answered_offer", "binding_lines", "first_words", "is_question", "own_words", "typed_lines"]
 
 LONG_MESSAGE = 2_000
 """Width of a message from which on its pasted parts are looked for; a shorter one counts as typed, whatever its shape.
@@ -102,6 +103,18 @@ def is_question(text: str) -> bool:
 def own_words(lines: Lines, calls: Sequence[Call] = ()) -> tuple[Line, ...]:
     """Return the lines of one turn that the user wrote."""
     return tuple(line for line in attributed(lines, calls) if line.source == "user" and line.text.strip())
+
+
+def first_words(history: History, most: int) -> str:
+    """Return the user's own words of their first and last message, at most `most` characters: the task of a
+    conversation that has none."""
+    turns = [turn for turn in history.turns if turn.kind == "user"]
+    ends = (next(filter(None, (_own_text(history, turn) for turn in way)), "") for way in (turns, reversed(turns)))
+    return "\n".join(dict.fromkeys(filter(None, ends)))[:most]
+
+
+def _own_text(history: History, turn: Turn) -> str:
+    return join_lines(own_words(turn_lines(history, turn))).strip()
 
 
 @dataclass(frozen=True, slots=True)

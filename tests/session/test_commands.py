@@ -470,3 +470,16 @@ def test_a_dropped_turn_returns_when_the_task_returns_to_it(session_of):
     session.compact(agent.messages, focus="rotate_handshake_key handshake_token src/secret_handshake.ts")
     agent.call()
     assert "rotate_handshake_key" in str(agent.sent[-1])
+
+
+@pytest.mark.parametrize("end", ["", "Now the tests, please."])
+def test_the_task_of_a_session_is_the_users_own_words(session_of, end):
+    """A host's text in front of them would fill the planner's room for the task."""
+    history = make_session(20)
+    words = history[0]["content"]
+    reminder = f"<system-reminder>\n{'Attribution for commits: none. ' * 200}\n</system-reminder>"
+    history[0] = {"role": "user", "content": [{"type": "text", "text": text} for text in (reminder, words)]}
+    if end:
+        history += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": end}]
+    done = session_of(window_tokens=60_000, task="").compact(history, dry_run=True)
+    assert done.plan.task == "\n".join(filter(None, (words, end)))
