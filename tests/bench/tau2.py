@@ -64,19 +64,19 @@ the arguments {{"id": "t12"}} prints that part whole.
 """
 
 
-def prepare(run: Path, checkout: Path, tasks: Sequence[str]) -> None:
-    """Write stories and prompts into `run`, as far as the answers they need are there."""
-    for task in tasks:
-        domain, number = task.split("-")
-        world, folder = World(checkout, domain), run / task
-        folder.mkdir(parents=True, exist_ok=True)
-        story = tell_story(world, load_tasks(checkout, domain)[number], task)
-        (folder / "story.json").write_text(json.dumps(asdict(story)), "utf-8")
-        for condition in CONDITIONS:
-            shown = _shown(folder, story, condition)
-            if shown is not None:
-                prompt = _prompt(world, run, checkout, f"{task} {condition}", condition in VIEWS, shown)
-                (folder / f"{condition}.prompt.txt").write_text(prompt, "utf-8")
+def prepare(run: Path, checkout: Path, task: str) -> dict[str, int]:
+    """Write the story of `task` and the prompts whose answers are there; return the tokens shown, by condition."""
+    domain, number = task.split("-")
+    world, folder = World(checkout, domain), run / task
+    folder.mkdir(parents=True, exist_ok=True)
+    story = tell_story(world, load_tasks(checkout, domain)[number], task)
+    (folder / "story.json").write_text(json.dumps(asdict(story)), "utf-8")
+    shown = {condition: _shown(folder, story, condition) for condition in CONDITIONS}
+    for condition, messages in shown.items():
+        if messages is not None:
+            prompt = _prompt(world, run, checkout, f"{task} {condition}", condition in VIEWS, messages)
+            (folder / f"{condition}.prompt.txt").write_text(prompt, "utf-8")
+    return {condition: message_tokens(messages) for condition, messages in shown.items() if messages is not None}
 
 
 def _shown(folder: Path, story: Story, condition: str) -> Sequence[Message] | None:
@@ -192,12 +192,10 @@ def add_command(commands: Any) -> None:
 
 
 def _prepare(console: Console, options: argparse.Namespace) -> None:
-    prepare(options.run_folder, options.checkout, options.only or TASKS)
-    table = Table("file", "tokens of the history", "questions to answer")
-    for folder in sorted(path.parent for path in options.run_folder.glob("*/story.json")):
-        prompts = sorted(folder.glob("ask-*.prompt*.txt"))
-        open_ones = [file.name for file in prompts if not Path(str(file).replace(".prompt", ".answer")).exists()]
-        table.add_row(folder.name, f"{message_tokens(_story(folder).messages):,}", ", ".join(open_ones))
+    table = Table("task", *CONDITIONS, title="Tokens shown; ask: answer the ask-CONDITION prompts, and prepare again")
+    for task in options.only or TASKS:
+        sizes = prepare(options.run_folder, options.checkout, task)
+        table.add_row(task, *(f"{sizes[name]:,}" if name in sizes else "ask" for name in CONDITIONS))
     console.print(table)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from applier.eval.texts import message_tokens
@@ -22,8 +23,10 @@ __all__ = ["Demands", "Story", "calls_of", "tell_story"]
 
 LEAST_TOKENS = 26_000
 """Size of a history at the cut."""
-QUESTIONS_BETWEEN = 3
+QUESTIONS_BETWEEN = 1
 """Questions about other things between two actions."""
+LOOK_UPS_OF_A_QUESTION = 3
+"""Look-ups that one question about other things takes."""
 
 
 @dataclass(frozen=True)
@@ -104,20 +107,20 @@ def tell_story(world: World, expected: Sequence[Call], seed: str) -> Story:
         for look_up in _look_ups(world, call):
             talk.call(look_up)
         talk.agent(f"Noted, nothing is done yet.{_prices(world, call)} I carry it out when you ask for it.")
-        _ask(talk, next(questions))
+        _ask(talk, questions)
     while message_tokens(talk.messages) < LEAST_TOKENS:
-        _ask(talk, next(questions))
+        _ask(talk, questions)
     if first_choice != expected[-1]:
         talk.customer(f"I have changed my mind about {names[-1]}. What I want now is: {wishes[-1]}.")
         talk.agent(f"I have noted that instead.{_prices(world, expected[-1])}")
     for _ in range(QUESTIONS_BETWEEN):
-        _ask(talk, next(questions))
+        _ask(talk, questions)
     for place in range(done):
         _carry_out(talk, user, expected[place], tries.get(place), names[place], wishes[place])
         if place < done - 1:
             talk.agent(f"Done: {names[place]} is confirmed.")
             for _ in range(QUESTIONS_BETWEEN):
-                _ask(talk, next(questions))
+                _ask(talk, questions)
     requests = [f"Good. Next is {name}, just as we agreed on it." for name in names[done:]]
     requests.append(
         f"Last thing: I have no mail about {names[0]}. If it is not done yet, do it now, and otherwise just say so."
@@ -250,40 +253,40 @@ def _turned(wish: str) -> str:
     return wish.replace(" my ", " your ").replace("that I am ill", "your illness")
 
 
-def _ask(talk: _Talk, question: tuple[str, Call, str]) -> None:
-    """Add a question about something else, its look-up and its answer."""
-    asked, call, answer = question
-    talk.customer(asked)
-    talk.call(call)
-    talk.agent(answer)
+def _ask(talk: _Talk, questions: Iterator[tuple[str, Call, str]]) -> None:
+    """Add a question about several other things, its look-ups and its answer."""
+    asked = list(islice(questions, LOOK_UPS_OF_A_QUESTION))
+    talk.customer(f"Another question: {', '.join(subject for subject, _, _ in asked)}?")
+    for _, call, _ in asked:
+        talk.call(call)
+    talk.agent(" ".join(answer for _, _, answer in asked))
 
 
 def _questions(world: World, dice: random.Random) -> Iterator[tuple[str, Call, str]]:
-    """Yield questions whose answers no later action needs."""
-    if world.domain == "retail":
-        products = list(world.db.products.values())
-        dice.shuffle(products)
-        yield from (_about_product(product) for product in products)
-        return
-    flights = list(world.db.flights.values())
+    """Yield parts of questions that no later action needs: what is asked, its look-up, its answer."""
+    products, flights = (
+        list(getattr(world.db, "products", {}).values()),
+        list(getattr(world.db, "flights", {}).values()),
+    )
     while True:
-        yield _about_route(dice.choice(flights), f"2024-05-{dice.randint(16, 30)}", dice.randint(2, 5))
+        dice.shuffle(products)
+        yield from map(_about_product, products)
+        if flights:
+            yield _about_route(dice.choice(flights), f"2024-05-{dice.randint(16, 30)}")
 
 
 def _about_product(product: Any) -> tuple[str, Call, str]:
-    least = min((one for one in product.variants.values()), key=lambda one: one.price)
+    least = min(product.variants.values(), key=lambda one: one.price)
     options = ", ".join(f"{name} {value}" for name, value in least.options.items())
     state = "in stock" if least.available else "sold out"
+    answer = f"The cheapest {product.name.lower()} ({options}) costs ${least.price:.2f} and is {state}."
     call = Call("get_product_details", {"product_id": product.product_id})
-    asked = f"By the way, what does your cheapest {product.name.lower()} cost?"
-    return asked, call, f"The cheapest {product.name.lower()} ({options}) costs ${least.price:.2f} and is {state}."
+    return f"what does your cheapest {product.name.lower()} cost", call, answer
 
 
-def _about_route(flight: Any, date: str, people: int) -> tuple[str, Call, str]:
-    asked = f"Another question: what goes from {flight.origin} to {flight.destination} on {date}, for {people} people?"
+def _about_route(flight: Any, date: str) -> tuple[str, Call, str]:
     day = flight.dates.get(date)
-    price = getattr(day, "prices", {}).get("economy") if day else None
-    found = f"{flight.flight_number} flies then" + (
-        f", at ${price} each in economy." if price else ", but is not on sale."
-    )
-    return asked, _search(flight.origin, flight.destination, date), found
+    price = getattr(day, "prices", {}).get("economy")
+    answer = f"{flight.flight_number} flies then" + (f", at ${price} in economy." if price else ", but is not on sale.")
+    asked = f"what goes from {flight.origin} to {flight.destination} on {date}"
+    return asked, _search(flight.origin, flight.destination, date), answer
