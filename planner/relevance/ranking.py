@@ -6,8 +6,9 @@ order follows from the history alone, never from a planner's answer.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -17,7 +18,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
 from planner.reading.lines import BlockText, Lines, Part, is_encoded
 from planner.reading.patterns import lazy_pattern
-from planner.relevance.relevance import Relevance
+from planner.relevance.relevance import Relevance, block_weight
 
 __all__ = ["MARK_TOKENS", "Pick", "Told", "one_line", "rank_lines"]
 
@@ -162,6 +163,7 @@ class _Turn:
         self.standing: set[int] = set()
         self.lines, self._weights, self._told = evidence.lines, relevance.weights, told
         self._head = HEAD_TOKENS if evidence.calls else 1
+        self._block_weights = evidence.once(_block_weights)
         self.telling_lines = evidence.once(_telling_lines)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
@@ -172,10 +174,11 @@ class _Turn:
         for number in numbers:
             if number not in standing:
                 cost += self.costs[number - 1] + MARK_TOKENS
-                gain += self.bases[number - 1]
+                own = self.bases[number - 1]
                 for name in self.names[number - 1]:
                     if name not in known:
-                        gain += weights[name]
+                        own += weights[name]
+                gain += own * self._block_weights[number - 1]
         return gain * self.weight / (cost or 1), cost
 
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
@@ -192,6 +195,12 @@ class _Turn:
             if number not in self.standing:
                 self._told.add(self.names[number - 1], self.lines.text(number))
             self.standing.add(number)
+
+
+def _block_weights(turn: TurnEvidence) -> Sequence[float]:
+    """Return the factor for each line of a turn, by the block it is in."""
+    blocks = (array("d", [block_weight(text)]) * (text.stop - text.first) for text in turn.lines.texts)
+    return array("d", chain.from_iterable(blocks))
 
 
 def _telling_lines(turn: TurnEvidence) -> list[int]:

@@ -16,10 +16,10 @@ from math import exp, log1p
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import defines, parts_of, specifics_of
 from planner.evidence.words import words_of
-from planner.reading.lines import Line, Part
+from planner.reading.lines import BlockText, Line, Part, text_width
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Relevance", "focused", "is_word", "line_relevance"]
+__all__ = ["Relevance", "block_weight", "focused", "is_word", "line_relevance"]
 
 SUPERSEDED_WEIGHT = 0.5
 """Weight of lines of a superseded turn, compared with those of the turn that superseded it."""
@@ -37,6 +37,10 @@ HOST_RELEVANCE = 0.0003
 it."""
 DEFINITION_WEIGHT = 10
 """Factor for a line of code with a definition, whose place and arguments are looked for again."""
+
+RECEIPT_WEIGHT, RECEIPT_WIDTH = 2.0, 300
+"""Weight of a result of at most this width, against a very long one: a short result is the outcome of its call, a long
+one is material. In between it falls with the width."""
 
 CHARACTERS_PER_TOKEN = 4
 TELLING_CHARACTERS = 160
@@ -129,6 +133,12 @@ def _note(turn: TurnEvidence, names: Rows, seen: Mapping[str, _Sighting], charac
                     sighting.writers = (*sighting.writers, text.part)
         characters += len(text.text)
     return characters
+
+
+def block_weight(text: BlockText) -> float:
+    """Return the factor for the relevance of the lines of a block: more than 1 for short results."""
+    share = RECEIPT_WIDTH / max(RECEIPT_WIDTH, text_width(text.text)) if text.part == "result" else 0.0
+    return 1 + (RECEIPT_WEIGHT - 1) * share
 
 
 def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> Relevance:
