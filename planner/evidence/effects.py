@@ -24,6 +24,8 @@ RECEIPT_CHARACTERS = 160
 """Length of a receipt that is shown."""
 MOST_LATER = 32
 """Later successes of its tool that a failed action is compared with."""
+KNOWN_SHARE = 2 / 3
+"""Share of known fields from which on a long record is the receipt of an action, not the answer to a question."""
 ARGUMENT_CHARACTERS, ARGUMENTS_CHARACTERS = 80, 200
 """Length of one argument that is shown, and of all of a call."""
 
@@ -43,9 +45,10 @@ def effects(evidence: Evidence) -> list[Effect]:
     named: dict[str, set[str]] = {}
     shown: set[tuple[str, str]] = set()
     done: dict[str, Effect] = {}
+    acting = _acting(evidence)
     for turn, call, outcome in evidence.ended_calls():
         fields = _fields(call.text)
-        if call.acts and outcome.status != "failed" and not outcome.refused:
+        if (turn.turn.id, call.number) in acting and outcome.status != "failed" and not outcome.refused:
             names = {*specifics_of(call.text), *figures_of(call.text), *_argument_names(call)}
             is_news = not names <= named.setdefault(call.name, set())
             named[call.name] |= names
@@ -76,9 +79,36 @@ def retried(evidence: Evidence) -> dict[str, tuple[str, int]]:
 
 
 def _acts(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
+    acting = _acting(evidence)
     for turn, call, outcome in evidence.ended_calls():
-        if call.acts or (call.may_act and outcome.status == "failed"):
+        if (turn.turn.id, call.number) in acting or (call.may_act and outcome.status == "failed"):
             yield turn, call, outcome
+
+
+def _acting(evidence: Evidence) -> frozenset[tuple[str, int]]:
+    """Return the calls that changed the world, each as its turn and its number there.
+
+    Many services answer an action with the whole record that it changed or created. Such a result is long, but most of
+    it is known: from the arguments, or from earlier results, none of which is the same.
+    """
+    shown: set[tuple[str, str]] = set()
+    texts: set[str] = set()
+    acting: set[tuple[str, int]] = set()
+    for turn, call, _ in evidence.ended_calls():
+        record = parsed_result(call.text)
+        fields = list(_leaves("", record)) if record is not None else []
+        is_new_record = isinstance(record, Mapping) and call.text not in texts
+        if call.acts or (call.may_act and is_new_record and _restates(call, fields, shown)):
+            acting.add((turn.turn.id, call.number))
+        shown.update(fields)
+        texts.add(call.text)
+    return frozenset(acting)
+
+
+def _restates(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str, str]]) -> bool:
+    """Return True if most fields of a record are arguments of `call` or were shown before."""
+    given = {value for _, value in _leaves("", call.input)}
+    return sum(1 for one in fields if one in shown or one[1] in given) >= KNOWN_SHARE * max(1, len(fields))
 
 
 def _shared_arguments(call: Call, other: Call) -> int:

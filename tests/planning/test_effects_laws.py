@@ -20,8 +20,14 @@ TOOLS = ("create_refund", "hotel_buchen", "发送邮件", "xq7")
 """Names in three languages, and one that says nothing."""
 
 
-def act(number, tool, order, *, failed):
-    receipt = {"status": 409, "error": f"clash {number}"} if failed else {"receipt": f"RC-{4000 + number}"}
+RECORD = {f"field {number}": f"value {number} of the order" for number in range(30)}
+"""Record that a look-up shows, and that some services return whole from each action."""
+
+
+def act(number, tool, order, *, failed, record=None):
+    receipt = {"status": 409, "error": f"clash {number}"}
+    if not failed:
+        receipt = {**(record or {}), "receipt": f"RC-{4000 + number}"}
     use = {"type": "tool_use", "id": f"a{number}", "name": tool, "input": {"order": order, "try": number}}
     answer = {"type": "tool_result", "tool_use_id": f"a{number}", "content": json.dumps(receipt)}
     return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
@@ -45,16 +51,25 @@ class DropsAll:
 ACTIONS = st.lists(st.tuples(st.sampled_from(TOOLS), st.integers(1, 3), st.booleans()), min_size=1, max_size=8)
 
 
-def history_of(actions):
-    messages = [{"role": "user", "content": "Look after my orders."}]
+def look_at_record():
+    use = {"type": "tool_use", "id": "r", "name": "get_order", "input": {}}
+    answer = {"type": "tool_result", "tool_use_id": "r", "content": json.dumps(RECORD)}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+
+
+def history_of(actions, record=None):
+    messages = [{"role": "user", "content": "Look after my orders."}, *look_at_record()]
     for number, (tool, order, failed) in enumerate(actions):
-        messages += [*act(number, tool, order, failed=failed), *look(number)]
+        messages += [*act(number, tool, order, failed=failed, record=record), *look(number)]
     return [*messages, {"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
 
 
-@given(ACTIONS, st.sampled_from((0.02, 0.1, 0.3)), st.sampled_from(("rules", DropsAll())))
-def test_no_view_holds_a_failed_action_without_its_later_success(actions, ratio, planner):
-    messages = history_of(actions)
+RECORDS = st.sampled_from([None, RECORD])
+
+
+@given(ACTIONS, RECORDS, st.sampled_from((0.02, 0.1, 0.3)), st.sampled_from(("rules", DropsAll())))
+def test_no_view_holds_a_failed_action_without_its_later_success(actions, record, ratio, planner):
+    messages = history_of(actions, record)
     view = json.dumps(preview(plan_compaction(messages, "", planner=planner, target_ratio=ratio, now=0.0)).messages)
     for number, (tool, order, failed) in enumerate(actions):
         later = [at for at in range(number + 1, len(actions)) if actions[at] == (tool, order, False)]
@@ -62,9 +77,9 @@ def test_no_view_holds_a_failed_action_without_its_later_success(actions, ratio,
             assert any(f"RC-{4000 + at}" in view for at in later)
 
 
-@given(ACTIONS)
-def test_each_receipt_is_listed_while_it_has_room(actions):
-    plan = plan_compaction(history_of(actions), "", planner="rules", target_ratio=0.5, now=0.0)
+@given(ACTIONS, RECORDS)
+def test_each_receipt_is_listed_while_it_has_room(actions, record):
+    plan = plan_compaction(history_of(actions, record), "", planner="rules", target_ratio=0.5, now=0.0)
     page = plan.brief.split("EFFECTS", 1)[-1]
     for number, (_, _, failed) in enumerate(actions):
         assert (f"RC-{4000 + number}" in page) == (not failed)
@@ -91,6 +106,18 @@ def test_the_guards_leave_the_record_of_effects_as_it_is(arguments, receipt):
     evidence = analyze(messages).evidence
     page = brief_text(effects_record(evidence))
     assert [finding.code for finding in check_brief(page, evidence)[1] if finding.code == "invented_in_brief"] == []
+
+
+NEWS = {f"part {number}": f"value {number} of a customer" for number in range(30)}
+
+
+@pytest.mark.parametrize("record", [NEWS, RECORD], ids=["mostly news", "the same again"])
+def test_an_answer_of_an_unknown_tool_is_no_effect(record):
+    use = {"type": "tool_use", "id": "c", "name": "crm_customer", "input": {"key": 7}}
+    answer = {"type": "tool_result", "tool_use_id": "c", "content": json.dumps(record)}
+    messages = [{"role": "user", "content": "Go on."}, *look_at_record(), {"role": "assistant", "content": [use]}]
+    messages += [{"role": "user", "content": [answer]}, {"role": "assistant", "content": "Done."}]
+    assert effects(analyze(messages).evidence) == []
 
 
 READS = [*look(0), *act(1, "crm_customer", 7, failed=False)]
