@@ -53,8 +53,6 @@ GIVE_WAY: tuple[Heading, ...] = (
     "REQUEST",
 )
 """Headings whose last statements go first when the page is too long, in this order."""
-EFFECTS_SHARE = 0.25
-"""Share of the room for the page that the record of effects may take; of more the newest stay."""
 BRIEF_FINDINGS = frozenset({"brief_citation", "brief_quote", "brief_too_long", "invented_in_brief"})
 """Codes of findings that speak of a brief: with another one in its place they speak of nothing."""
 MOST_STATEMENTS = 400
@@ -287,19 +285,26 @@ def _last_names(text: str) -> set[str]:
     return {name.rstrip("/").rpartition("/")[2].casefold() for name in specifics_of(text)}
 
 
-def with_record(brief: str, record: Sequence[Statement], counter: TokenCounter, most_raw_tokens: float) -> str:
+def with_record(
+    brief: str, records: Iterable[Sequence[Statement]], counter: TokenCounter, most_raw_tokens: float
+) -> str:
     """Return `brief` with those statements of the record of effects and open calls that it does not carry itself.
 
-    A page carries one if it cites its turn under the same heading. Beyond `EFFECTS_SHARE` of `most_raw_tokens` the
-    oldest are left out, and a line says from which turns.
+    A page carries one if it cites its turn under the same heading. `records` are the same record in ever fewer words:
+    the first that fits in `most_raw_tokens` is taken. Of the shortest the oldest statements are left out that do not
+    fit, and a line lists from which turns.
     """
     written = read_brief(brief)
     carried = {(one.heading, turn_id) for one in written for turn_id in one.turns}
-    missing = [one for one in record if not any((one.heading, turn_id) in carried for turn_id in one.turns)]
-    left = EFFECTS_SHARE * most_raw_tokens
+    for record in records:
+        missing = [one for one in record if not any((one.heading, turn_id) in carried for turn_id in one.turns)]
+        costs = [counter.raw(statement.line + "\n") for statement in missing]
+        if sum(costs) <= most_raw_tokens:
+            break
+    left = most_raw_tokens
     added: list[Statement] = []
-    for at, statement in enumerate(missing):
-        left -= counter.raw(statement.line + "\n")
+    for at, (statement, cost) in enumerate(zip(missing, costs, strict=True)):
+        left -= cost
         if left < 0:
             older = tuple(dict.fromkeys(turn_id for one in reversed(missing[at:]) for turn_id in one.turns))
             text = f"{len(missing) - at} earlier ones of {older[0]} to {older[-1]}"

@@ -143,8 +143,11 @@ def rules_brief(evidence: Evidence) -> str:
     return sound
 
 
-def effects_record(evidence: Evidence) -> list[Statement]:
-    """Return what was done to the world, the newest first, and what runs or waits for an answer."""
-    done = [Statement("EFFECTS", one.text, (one.turn_id,)) for one in reversed(effects(evidence))]
+def effects_record(evidence: Evidence, share: float = 1.0) -> list[Statement]:
+    """Return what was done to the world, the newest first, and what runs or waits for an answer.
+
+    Each action is cut to this share of its longest form.
+    """
+    done = [Statement("EFFECTS", one.text(share), (one.turn_id,)) for one in reversed(effects(evidence))]
     waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
     return [*(Statement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting), *done]

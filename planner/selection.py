@@ -49,6 +49,10 @@ cannot count its tokens. The rest is for exact lines: on six sessions a page in 
 answered more than twice its size in lines, and on two of 220,000 tokens 11,000 tokens more of lines answered .03."""
 LEAST_BRIEF_SHARE = 0.1
 """Share of the target that brief and fill have in any case, whatever failures stand."""
+RECORD_SHARE, LEAST_RECORD_SHARE = 0.25, 0.1
+"""Share of the room for brief and fill that the record of effects may take, and of the target if that is more."""
+RECORD_SHARES = (1.0, 0.5, 0.25)
+"""Lengths of the actions and receipts in the record, tried in turn until all of them fit."""
 KEPT_RAW_TOKENS = 40
 """Tokens that a kept turn in the middle costs besides itself: one note is closed and another one opened."""
 OPENING_LINES = 2
@@ -122,9 +126,10 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     window = request.settings.window_tokens / counter.scale
     live = request.evidence.live_tokens / counter.scale
     room = _room(budget, selecting.take_least(selecting.turns), live, window)
-    recorded = [one for one in effects_record(request.evidence) if not request.evidence.turns[one.turns[0]].turn.live]
-    others = [one for one in read_brief(proposal.brief) if one not in recorded]
-    brief, struck = fit_brief(with_record(brief_text(others), recorded, counter, room), counter, room)
+    records = [_settled_record(request, share) for share in RECORD_SHARES]
+    others = [one for one in read_brief(proposal.brief) if one not in records[0]]
+    most = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * budget, room))
+    brief, struck = fit_brief(with_record(brief_text(others), records, counter, most), counter, room)
     if struck:
         problem = f"the brief is longer than the {int(room * counter.scale)} tokens that the target leaves it"
         repair = f"its last {struck} statements are left out"
@@ -139,6 +144,12 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     selecting.keep_ends()
     brief = selecting.without_told(brief)
     return Selection(selecting.chosen, brief, max(0, int(filled * counter.scale)), tuple(selecting.findings))
+
+
+def _settled_record(request: PlanRequest, share: float) -> list[Statement]:
+    """Return the record of effects without those of the live tail, each cut to this share of its longest form."""
+    turns = request.evidence.turns
+    return [one for one in effects_record(request.evidence, share) if not turns[one.turns[0]].turn.live]
 
 
 @dataclass

@@ -20,14 +20,14 @@ from planner.evidence.words import figures_of
 
 __all__ = ["Effect", "effects", "open_calls", "retried", "unanswered_questions"]
 
-RECEIPT_CHARACTERS = 160
-"""Length of a receipt that is shown."""
+ACTION_CHARACTERS, RECEIPT_CHARACTERS = 240, 160
+"""Length of an action and of a receipt that are shown, at most."""
 MOST_LATER = 32
 """Later successes of its tool that a failed action is compared with."""
 KNOWN_SHARE = 2 / 3
 """Share of known fields from which on a long record is the receipt of an action, not the answer to a question."""
-ARGUMENT_CHARACTERS, ARGUMENTS_CHARACTERS = 80, 200
-"""Length of one argument that is shown, and of all of a call."""
+ARGUMENT_CHARACTERS = 80
+"""Length of one argument that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,15 @@ class Effect:
     """One action that was done."""
 
     turn_id: str
-    text: str
-    """The tool, its arguments and its receipt."""
+    action: str
+    """The tool and its arguments."""
+    receipt: str
+
+    def text(self, share: float = 1.0) -> str:
+        """Return the action with its receipt in one line, each cut to this share of its longest form."""
+        action = _cut(self.action, round(share * ACTION_CHARACTERS))
+        receipt = _cut(self.receipt, round(share * RECEIPT_CHARACTERS))
+        return f"{action} → {receipt}" if receipt else action
 
 
 def effects(evidence: Evidence) -> list[Effect]:
@@ -53,9 +60,9 @@ def effects(evidence: Evidence) -> list[Effect]:
             is_news = not names <= named.setdefault(call.name, set())
             named[call.name] |= names
             if is_news or call.use is not None:
-                text = _effect_text(call, fields, shown)
-                done.pop(text, None)
-                done[text] = Effect(turn.turn.id, text)
+                effect = Effect(turn.turn.id, _action(call), _receipt(call, fields, shown))
+                done.pop(effect.text(), None)
+                done[effect.text()] = effect
         shown.update(fields)
     return list(done.values())
 
@@ -120,18 +127,21 @@ def _argument_names(call: Call) -> set[str]:
     return {*specifics_of(text), *figures_of(text)}
 
 
-def _effect_text(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str, str]]) -> str:
-    """Return a call with its receipt in one line, without the marks of JSON."""
+def _action(call: Call) -> str:
+    """Return a call in one line, without the marks of JSON."""
     arguments = ", ".join(f"{key}: {_plain(value, ARGUMENT_CHARACTERS)}" for key, value in call.input.items())
-    head = f"{call.name} {_cut(arguments, ARGUMENTS_CHARACTERS)}".strip()
+    return f"{call.name} {arguments}".strip()
+
+
+def _receipt(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str, str]]) -> str:
+    """Return the news of a result in one line, without the marks of JSON."""
     given = {_plain(value, ARGUMENT_CHARACTERS) for value in call.input.values()}
     kept = call.use.keep_fields if call.use is not None else ()
     news = [one for one in fields if one[0] in kept or one[1] == "true" or not (one in shown or one[1] in given)]
     news = news or list(fields[:1])
     news.sort(key=lambda one: one[0] not in kept)
     text = ", ".join(f"{key}: {value}" if key else value for key, value in news) if fields else call.text
-    receipt = _cut(" ".join(text.split()), RECEIPT_CHARACTERS)
-    return f"{head} → {receipt}" if receipt else head
+    return " ".join(text.split())
 
 
 def _fields(text: str) -> list[tuple[str, str]]:

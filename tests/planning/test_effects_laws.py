@@ -147,7 +147,7 @@ def test_fields_that_must_stay_come_first_in_a_receipt():
     messages += [{"role": "user", "content": [answer]}, {"role": "assistant", "content": "Done."}]
     declared = {"bestellen": ToolUse(effect="acts", keep_fields=("lieferung",))}
     (effect,) = effects(analyze(messages, uses=declared).evidence)
-    assert effect.text.startswith("bestellen artikel: KET-17 → lieferung: 2026-12-03")
+    assert effect.text().startswith("bestellen artikel: KET-17 → lieferung: 2026-12-03")
 
 
 def test_what_runs_and_what_was_asked_is_pending():
