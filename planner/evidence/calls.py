@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from planner.reading.history import History, Turn
 from planner.reading.lines import text_width
-from planner.reading.messages import Block, result_text, to_json
+from planner.reading.messages import Block, parsed_result, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 from planner.tools import ToolUse
 
@@ -27,6 +27,8 @@ _ADDRESSES = ("file_path", "path", "filename", "file", "notebook_path", "filePat
 _QUERIES = ("pattern", "query", "regex", "url", "prompt", "description", "question", "name", "id")
 ARGUMENT_CHARACTERS = 120
 """Length of one argument that is shown of a call without address, command or query."""
+RECEIPT_LINES = 5
+"""Lines of the longest receipt in plain text; more are a table."""
 RECEIPT_WIDTH = 400
 """Width up to which a result may be the receipt of an action; what is longer, and longer than the call, is an answer.
 """
@@ -137,12 +139,21 @@ class Call:
     def acts(self) -> bool:
         """True if it changes the world outside: ``refund_order 17``.
 
-        Of a tool whose name says nothing, a result that is longer than a receipt and than the call is an answer.
+        Of a tool whose name says nothing, a result that is a list, a table or longer than a receipt is an answer.
         """
         if self.use is not None:
             return self.use.effect == "acts"
-        answers = text_width(self.text) > max(RECEIPT_WIDTH, text_width(to_json(self.input)))
-        return self.may_act and not (answers and self.kind == "other")
+        return self.may_act and not (self.kind == "other" and self._is_answer)
+
+    @property
+    def _is_answer(self) -> bool:
+        """True if the result is more than one record: a list, many lines, or more text than a receipt and the call."""
+        text = self.text
+        parsed = parsed_result(text)
+        parts = list(parsed.values()) if isinstance(parsed, dict) else [parsed]
+        is_long = text_width(text) > max(RECEIPT_WIDTH, text_width(to_json(self.input)))
+        is_list = bool(parts) and all(isinstance(part, list) for part in parts)
+        return is_long or is_list or (parsed is None and text.strip().count("\n") >= RECEIPT_LINES)
 
     @property
     def subject(self) -> str:

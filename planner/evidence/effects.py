@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from planner.evidence.calls import Call
 from planner.evidence.names import specifics_of
-from planner.evidence.outcomes import Outcome, parsed_result
+from planner.evidence.outcomes import Outcome
 from planner.evidence.turns import Evidence, TurnEvidence, call_head
 from planner.evidence.user_words import is_question
 from planner.evidence.words import figures_of
+from planner.reading.messages import parsed_result
 
 __all__ = ["Effect", "effects", "open_calls", "retried", "unanswered_questions"]
 

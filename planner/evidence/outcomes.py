@@ -5,7 +5,6 @@ A field may read the results of its own tools further. Decides which lines show 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Literal
 from planner.evidence.calls import Call
 from planner.evidence.hosts import is_running, is_wrapping
 from planner.reading.lines import Statement, numbers_of
+from planner.reading.messages import parsed_result
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "failed_outcome",
     "is_refusal",
     "listed_failures",
-    "parsed_result",
     "printed_lines",
     "read_outcome",
     "reports_error",
@@ -41,8 +40,6 @@ REPORT_LINES = 4
 """Most statements that show why one call failed; the first is decisive."""
 HEAD_LINES, TAIL_LINES = 6, 4
 """Hosts print an exit code within so many lines of the start or of the end of a result."""
-MOST_PARSED = 100_000
-"""Length of the longest result that is read as JSON."""
 
 _EXIT_CODE = lazy_pattern(
     r"^\s*+(?:[\[<]?(?:Process|Error:|(?:The )?Command|shellId:) .{0,160}?)?\[?exit(?:ed)?(?: with)?(?: code| status)"
@@ -197,14 +194,6 @@ def reports_error(call: Call) -> bool:
         return False
     result = parsed_result(call.text)
     return isinstance(result, dict) and _has_error_field(result)
-
-
-def parsed_result(text: str) -> object:
-    """Return a result that is a JSON object or list, parsed; None for another one, or a very long one."""
-    try:
-        return json.loads(text) if text.lstrip()[:1] in ("{", "[") and len(text) <= MOST_PARSED else None
-    except (ValueError, RecursionError):
-        return None
 
 
 def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "has_user_words",
     "is_compacted",
     "message_digest",
+    "parsed_result",
     "plain_message",
     "readable_text",
     "result_ids",
@@ -157,6 +158,18 @@ def result_ids(message: Message) -> list[str]:
 def result_text(block: Block) -> str:
     """Return all text in a result, including nested blocks, titles and addresses, by line."""
     return readable_text(block.get("content"))
+
+
+MOST_PARSED = 100_000
+"""Characters of the longest result that is parsed."""
+
+
+def parsed_result(text: str) -> object:
+    """Return a result that is a JSON object or list, parsed; None for another one, or a very long one."""
+    try:
+        return json.loads(text) if text.lstrip()[:1] in ("{", "[") and len(text) <= MOST_PARSED else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def readable_text(content: object) -> str:

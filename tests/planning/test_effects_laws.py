@@ -161,3 +161,38 @@ def test_what_runs_and_what_was_asked_is_pending():
     page = plan_compaction(messages, "", planner="rules", target_ratio=0.3, now=0.0).brief
     pending = page.split("PENDING\n", 1)[1]
     assert "make serve: running" in pending
+
+
+@given(st.integers(1, 30), st.integers(500, 4_000))
+def test_actions_are_shortened_before_the_oldest_are_left_out(count, target):
+    note = "bitte um Rückruf am Vormittag, sonst per Brief an die neue Anschrift in der Gartenstraße " * 2
+    messages = [{"role": "user", "content": "Look after my orders."}]
+    for number in range(count):
+        use = {"type": "tool_use", "id": f"a{number}", "name": "bestellen", "input": {"nr": number, "notiz": note}}
+        answer = {"type": "tool_result", "tool_use_id": f"a{number}", "content": json.dumps({"beleg": f"RC-{number}"})}
+        messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}, *look(number)]
+    messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    page = plan_compaction(messages, "", planner="rules", target_tokens=target, now=0.0).brief
+    listed = [line for line in page.splitlines() if "bestellen" in line]
+    if "earlier ones" in page:
+        assert all(len(line) < len(note) / 2 for line in listed)
+    else:
+        assert len(listed) == count
+
+
+@pytest.mark.parametrize(
+    ("result", "listed"),
+    [
+        ('{"beleg": "RC-7", "posten": [{"nr": 1}]}', 1),
+        ("Bestellt: RC-7", 1),
+        ('{"treffer": [{"nr": "RC-7"}]}', 0),
+        ('["RC-7", "RC-8"]', 0),
+        ("\n".join(f"RC-{number} | offen" for number in range(9)), 0),
+    ],
+)
+def test_lists_and_tables_of_an_unknown_tool_are_answers(result, listed):
+    use = {"type": "tool_use", "id": "a", "name": "xq7", "input": {"order": 1}}
+    answer = {"type": "tool_result", "tool_use_id": "a", "content": result}
+    messages = [{"role": "user", "content": "Go on."}, {"role": "assistant", "content": [use]}]
+    messages += [{"role": "user", "content": [answer]}, {"role": "assistant", "content": "Done."}]
+    assert len(effects(analyze(messages).evidence)) == listed
