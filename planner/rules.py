@@ -6,7 +6,7 @@ Its words are extracts of the turns, so they are true; the model planner's gaps 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from sys import intern
 
 from planner.brief import Heading, Statement, brief_text, check_brief
@@ -19,7 +19,7 @@ from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, ea
 from planner.reading.lines import statements, text_width
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["RulesPlanner", "decisions_in", "effects_record", "rules_brief"]
+__all__ = ["RulesPlanner", "decisions_in", "effects_records", "rules_brief"]
 
 CITED_TURNS = 3
 """A statement cites at most the last so many of its turns."""
@@ -139,15 +139,16 @@ def rules_brief(evidence: Evidence) -> str:
         for heading, listed in sections.items()
         for one in {line.text: line for line in listed}.values()
     ]
-    sound, _ = check_brief(brief_text([*page, *effects_record(evidence)]), evidence)
+    sound, _ = check_brief(brief_text([*page, *effects_records(evidence)[0]]), evidence)
     return sound
 
 
-def effects_record(evidence: Evidence, share: float = 1.0) -> list[Statement]:
-    """Return what was done to the world, the newest first, and what runs or waits for an answer.
+def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> list[list[Statement]]:
+    """Return what was done to the world, the newest first, and what runs or waits for an answer, once for each share.
 
     Each action is cut to this share of its longest form.
     """
-    done = [Statement("EFFECTS", one.text(share), (one.turn_id,)) for one in reversed(effects(evidence))]
+    done = effects(evidence)[::-1]
     waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
-    return [*(Statement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting), *done]
+    pending = [Statement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting]
+    return [[*pending, *(Statement("EFFECTS", one.text(share), (one.turn_id,)) for one in done)] for share in shares]

@@ -30,7 +30,7 @@ from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.reading.patterns import lazy_pattern
 from planner.relevance.ranking import MARK_TOKENS, Pick, Told, one_line, rank_lines
-from planner.rules import effects_record
+from planner.rules import effects_records
 
 __all__ = [
     "KEPT",
@@ -126,7 +126,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     window = request.settings.window_tokens / counter.scale
     live = request.evidence.live_tokens / counter.scale
     room = _room(budget, selecting.take_least(selecting.turns), live, window)
-    records = [_settled_record(request, share) for share in RECORD_SHARES]
+    records = _settled_records(request)
     others = [one for one in read_brief(proposal.brief) if one not in records[0]]
     most = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * budget, room))
     brief, struck = fit_brief(with_record(brief_text(others), records, counter, most), counter, room)
@@ -146,10 +146,11 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     return Selection(selecting.chosen, brief, max(0, int(filled * counter.scale)), tuple(selecting.findings))
 
 
-def _settled_record(request: PlanRequest, share: float) -> list[Statement]:
-    """Return the record of effects without those of the live tail, each cut to this share of its longest form."""
+def _settled_records(request: PlanRequest) -> list[list[Statement]]:
+    """Return the record of effects without those of the live tail, in ever shorter forms."""
     turns = request.evidence.turns
-    return [one for one in effects_record(request.evidence, share) if not turns[one.turns[0]].turn.live]
+    records = effects_records(request.evidence, RECORD_SHARES)
+    return [[one for one in record if not turns[one.turns[0]].turn.live] for record in records]
 
 
 @dataclass
