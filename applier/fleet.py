@@ -81,10 +81,14 @@ class PlanOptions:
         known = asdict(self) | {"settings": self.settings.model_dump()}
         return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
+    def task_of(self, read: Transcript) -> str:
+        """Return the task for `read`; empty if it names none."""
+        return (self.task or "").strip() or read.task
+
     def plan(self, read: Transcript) -> CompactionPlan:
         """Return the plan of one transcript."""
-        task = self.task or read.task
-        if not task:
+        task = self.task_of(read)
+        if read.messages and not task:
             raise TranscriptError("names no task: set by --task what the agent is to do now")
         return plan_compaction(
             read.messages,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -149,6 +149,14 @@ def _check_variables(source: EnvSettingsSource) -> None:
                 form = _JSON_FORMS.get(name, '["one", "another"]')
                 wanted = f"expected JSON such as {form}, found {value!r:.80}"
                 raise SettingsError(f"environment variable {variable}: {wanted}") from None
+    try:
+        SessionSettings.model_validate(source())
+    except ValidationError as error:
+        outer, *inner = map(str, error.errors(include_url=False)[0]["loc"])
+        names = ["__".join((outer, *inner)), outer]
+        name = next(name for name in names if f"{PREFIX}{name}".lower() in source.env_vars)
+        with explained(SessionSettings, f"environment variable {PREFIX}{name.upper()}: "):
+            raise
 
 
 def _project_table(folder: Path) -> dict[str, Any]:
@@ -192,7 +200,7 @@ def _check_trust(table: Mapping[str, Any], path: Path) -> None:
     if names:
         name = min(names)
         variable = PREFIX + name.upper().replace(".", "__")
-        set_elsewhere = f"set {variable}, or hand it to the session"
+        set_elsewhere = f"set {variable}, or pass it to the session"
         cure = set_elsewhere if variable in _known_variables() else f"it may set {', '.join(sorted(PROJECT_NAMES))}"
         raise SettingsError(
             f"{path}: {name!r:.80} is not read from a project's file, which may be a stranger's: {cure}"

@@ -299,4 +299,5 @@ class CompactionPlan(BaseModel):
 
 def _finding(place: str, item: Any) -> Finding:
     where = ".".join(str(part) for part in item["loc"])
-    return Finding(code="invalid_plan", problem=f"{place}: {where or 'top level'}: {item['msg']}")
+    problem = f"{place}: {where or 'top level'}: {item['msg'].removeprefix('Value error, ')}"
+    return Finding(code="invalid_plan", problem=problem)

@@ -63,7 +63,13 @@ class _Commands(click.Group):
         return cast("click.Command", getattr(module, f"{cmd_name}_command"))
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_NAMES = [click.Command(name) for name in COMMANDS]
+"""Names that click suggests for a misspelled one."""
+
+
+@click.group(
+    cls=_Commands, commands=_NAMES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="relevance-compactor", prog_name="compactor")
 def compactor() -> None:
     """Plan, review and apply restorable compactions of an agent's history."""

@@ -35,6 +35,7 @@ __all__ = [
     "as_json",
     "change_options",
     "check_cap",
+    "check_form",
     "existing_store",
     "import_extra",
     "naming_store",
@@ -80,6 +81,13 @@ SHARE = click.FloatRange(0, 1, min_open=True)
 def together(*options: Decorator) -> Decorator:
     """Return a decorator that adds all `options`, in this order in the help."""
     return lambda command: reduce(lambda own, option: option(own), reversed(options), command)
+
+
+def check_form(**chosen: bool) -> None:
+    """Refuse two of the options that choose the form of the output."""
+    names = [f"--{name.removeprefix('as_')}" for name, is_chosen in chosen.items() if is_chosen]
+    if len(names) > 1:
+        raise click.UsageError(f"{' and '.join(names)} exclude each other: use one.")
 
 
 change_options: Decorator = together(

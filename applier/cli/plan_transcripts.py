@@ -83,7 +83,7 @@ def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
     """Return the plan of `read`, a file called `name`; print on standard error why the rules planned instead of a
     model."""
     options = plan_options(**how)
-    if not (options.task or read.task):
+    if read.messages and not options.task_of(read):
         raise click.UsageError(f"{name} has no task: name it with --task.")
     plan = options.plan(read)
     if plan.provenance.planner == "rules" and asks_model(options.planner, options.model):

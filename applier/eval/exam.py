@@ -138,7 +138,9 @@ def _exam(path: Path) -> Exam:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole file"
-        raise TranscriptError(f"{path}: {place}: {first['msg'].lower()}") from error
+        raise TranscriptError(
+            f"{path}: {place}: {first['msg'].lower()}; docs/evaluation.md describes an exam"
+        ) from error
 
 
 def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamSample]:

@@ -90,11 +90,12 @@ class LearnedFiles:
         """Return the texts of the files by name."""
         texts = {}
         for name in self.names:
-            place = Path(os.path.realpath(self.project), name)
+            root = os.path.realpath(self.project)
+            place = Path(root, name)
             text = file_below(place.parent, place.name) if os.path.lexists(place) else ""
-            if text is None or Path(os.path.realpath(place)) != place:
-                where = f"no link, in {self.project} itself, of at most 2 MB"
-                raise SettingsError(f"{name}: expected a text file in UTF-8, {where}")
+            if text is None or Path(os.path.realpath(place)) != place or not place.is_relative_to(root):
+                wanted = "a text file of the project: in its folder, no link, UTF-8, at most 2 MB"
+                raise SettingsError(f"{name}: expected {wanted}")
             texts[name] = text
         return texts
 

@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -51,7 +52,7 @@ from planner.plan import CompactionPlan, ExtractedFact
 from planner.reading.messages import message_digest, to_json
 from planner.reading.secrets import MARK
 
-__all__ = ["back_up", "export_conversation", "import_records"]
+__all__ = ["Archive", "back_up", "export_conversation", "import_archive", "import_records", "open_archive"]
 
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
 """Prefixes of the states that a conversation carries: its session, its folder, its views."""
@@ -126,7 +127,7 @@ def _refuse_taken(store: Store, path: Path, overwrite: bool) -> None:
         if not path.is_file() or str(path.resolve()) == store.backend.place or Path(f"{path}-wal").exists():
             raise StoreError(f"{path}: is no file that can be replaced; give another")
         if not overwrite:
-            raise StoreError(f"{path}: is there already; say --overwrite to replace it, or give another file")
+            raise StoreError(f"{path}: exists already; replace it by --overwrite, or give another file")
 
 
 def _add_to(seal: hashlib._Hash, records: Mapping[str, bytes]) -> None:
@@ -134,8 +135,11 @@ def _add_to(seal: hashlib._Hash, records: Mapping[str, bytes]) -> None:
         seal.update(f"{len(key)} {len(body)} {key} ".encode() + body)
 
 
-class _Archive(SqliteBackend):
+class Archive(SqliteBackend):
     """Archive that is imported: only read, and no SQL in it is run."""
+
+    is_old = False
+    """True for the format before this one."""
 
     def connect(self) -> sqlite3.Connection:
         """Connect; see `SqlBackend.connect`."""
@@ -155,29 +159,19 @@ class _Archive(SqliteBackend):
         return connection
 
 
-def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup: bool = False) -> list[str]:
-    """Import the file `path` into `store`, all of it or nothing; return the keys of its histories, oldest first.
-
-    Records that `store` already has stay. In a conversation's file every digest must be right, secrets are removed if
-    this store wants none (`redact_originals`), and only needed states are imported. With `is_own_backup` everything is
-    imported, also approvals.
-    """
+@contextmanager
+def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
+    """Open the file `path` for `import_archive`, after checking its form, its sizes and every digest."""
     file = Path(path)
     if not file.is_file():
         raise StoreError(f"{path}: no such file")
-    if str(file.resolve()) == store.backend.place:  # it would wait for itself
-        raise StoreError(f"{path}: is the store that is to take it in; give another file, or by --store another store")
-    archive = _Archive(file, 0.0)
+    archive = Archive(file, 0.0)
     try:
-        is_old = check_format(archive) == OLD_FORMAT
+        archive.is_old = check_format(archive) == OLD_FORMAT
         _check_sizes(archive)
         for problem in audit(archive):
             raise StoreDamaged(f"{path}: damaged: {problem.problem}; nothing was imported")
-        with archive.transaction(), store.backend.transaction(write=True):
-            if not is_own_backup:
-                _check_seal(archive)
-            whole_names = WholeNames(archive) if is_old else None
-            return _Import(store, archive, is_own_backup, whole_names).done()
+        yield archive
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # its digests are right
         if isinstance(error, CompactorError) and not isinstance(error, ValidationError):
             raise
@@ -188,7 +182,29 @@ def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup:
         archive.close()
 
 
-def _check_sizes(archive: _Archive) -> None:
+def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = False) -> list[str]:
+    """Import `archive` into `store`, all of it or nothing; return the keys of its histories, oldest first.
+
+    Records that `store` already has stay. Of a conversation secrets are removed if this store wants none
+    (`redact_originals`), and only needed states are imported; of `is_own_backup` everything, also approvals.
+    """
+    place = archive.place
+    if place == store.backend.place:  # it would wait for itself
+        raise StoreError(f"{place}: is the store that is to take it in; give another file, or by --store another store")
+    with archive.transaction(), store.backend.transaction(write=True):
+        if not is_own_backup:
+            _check_seal(archive)
+        whole_names = WholeNames(archive) if archive.is_old else None
+        return _Import(store, archive, is_own_backup, whole_names).done()
+
+
+def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup: bool = False) -> list[str]:
+    """Import the file `path` into `store`; see `import_archive`."""
+    with open_archive(path) as archive:
+        return import_archive(store, archive, is_own_backup=is_own_backup)
+
+
+def _check_sizes(archive: Archive) -> None:
     """Refuse records that would take more memory than a store's own ever do, before one is unpacked.
 
     Messages are taken in one by one. All others may be small and many, but together no larger than text compresses.
@@ -205,7 +221,7 @@ def _check_sizes(archive: _Archive) -> None:
                     raise StoreError(f"{archive.place}: {key[:40]} is larger than what a store writes; not imported")
 
 
-def _check_seal(archive: _Archive) -> None:
+def _check_seal(archive: Archive) -> None:
     keys, seal = [key for key in archive.keys("") if key != _SEAL], hashlib.sha256()
     for some in parts(keys):
         _add_to(seal, archive.get(some))

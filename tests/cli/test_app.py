@@ -40,6 +40,11 @@ def test_version(compactor):
     ("arguments", "says"),
     [
         (["frobnicate"], "No such command 'frobnicate'"),
+        (["plna", "transcript.json"], "Did you mean 'plan'?"),
+        (["undo", "transcript.json", "-o", "transcript.json"], "is the view itself"),
+        (["eval", "transcript.json", "--json", "--csv"], "--json and --csv exclude each other"),
+        (["watch", "transcript.json", "--web", "--csv"], "--csv and --web exclude each other"),
+        (["learn", "--into", "/etc/hosts", "--yes"], "/etc/hosts: expected a text file of the project"),
         (["plan"], "Missing argument 'TRANSCRIPT...'"),
         (["plan", "nowhere.json"], "'nowhere.json' does not exist"),
         (["plan", "transcript.json", "--target-ratio", "1.5"], "1.5 is not in the range"),
@@ -105,7 +110,12 @@ def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, ar
         (["review", "digits-plan.json"], "digits-plan.json: expected a plan as JSON"),
         (["plan", "digits.json", "--task", "x"], "digits.json, line 1"),
         (["plan", "deep.json", "--task", "x"], "nested too deeply"),
-        (["apply", "plan.json", "other.json", "-o", "out.json"], "plan again"),
+        (["apply", "plan.json", "other.json", "-o", "out.json"], "other.json: the plan was made for"),
+        (["review", "plan.json", "other.json"], "or name the transcript that it was made for"),
+        (["plan", "object.json"], "object.json, messages: expected a list of messages, found dict"),
+        (["watch", "other.json"], "other.json: contains no answer of an agent"),
+        (["store", "import", "broken.json", "--store", "new.db"], "not a store of this program"),
+        (["eval", "transcript.json", "--probes", "plan.json"], "docs/evaluation.md describes an exam"),
         (["restore", "t1"], "no store there yet"),
         (["restore", "t1-t999999999", "--store", "full.db"], "t35"),
         (["facts"], "no store there yet"),
@@ -125,6 +135,7 @@ def test_wrong_usage_is_one_line_and_code_2(compactor, transcript, plan_file, ar
 def test_failed_work_is_one_line_and_code_1(compactor, transcript, plan_file, folder, arguments, says):
     (folder / "broken.json").write_text('{"messages": [')
     (folder / "number.json").write_text("17")
+    (folder / "object.json").write_text('{"messages": {"role": "user", "content": "hello"}}')
     (folder / "other.json").write_text('[{"role": "user", "content": "hello"}]')
     (folder / "old-plan.json").write_text(plan_file.read_text().replace('"version": 1', '"version": 0'))
     plan = json.loads(plan_file.read_text())
@@ -205,6 +216,25 @@ def test_an_unknown_variable_is_compared_without_its_prefix(compactor, transcrip
     monkeypatch.delenv("COMPACTOR_FOO")
     monkeypatch.setenv("COMPACTOR_WINDOW_TOKEN", "1")
     assert "did you mean COMPACTOR_WINDOW_TOKENS?" in compactor("plan", transcript).err
+
+
+@pytest.mark.parametrize(("name", "value"), [("WINDOW_TOKENS", "many"), ("PLAN__TARGET_RATIO", "7"), ("PLAN", "[]")])
+def test_a_bad_value_of_a_variable_is_an_error_with_its_name(compactor, transcript, monkeypatch, name, value):
+    monkeypatch.setenv(f"COMPACTOR_{name}", value)
+    ran = compactor("plan", transcript)
+    assert ran.code == 2
+    assert ran.err.startswith(f"compactor: environment variable COMPACTOR_{name}: setting ")
+
+
+def test_nothing_to_plan_is_a_result(compactor, folder):
+    (folder / "empty.json").write_text('{"messages": []}')
+    ran = compactor("plan", "empty.json", "--planner", "rules")
+    assert (ran.code, ran.err) == (0, "")
+    assert "No messages, so nothing to plan." in ran.out
+    (folder / "hello.json").write_text('[{"role": "user", "content": "hello"}]')
+    ran = compactor("prompts", "render", "hello.json")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "compactor: hello.json: nothing to compact, so no model would be asked\n"
 
 
 def test_a_model_without_a_key_gets_advice_that_a_command_line_can_follow(compactor, transcript):

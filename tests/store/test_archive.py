@@ -258,7 +258,7 @@ def test_what_is_to_stay_out_of_a_store_stays_out_of_what_comes_in(folder):
 def test_nothing_is_written_over_unless_it_is_told(store, folder):
     store.save_history(SOUND)
     (folder / "mine").write_text("mine")
-    with pytest.raises(StoreError, match="is there already; say --overwrite to replace it"):
+    with pytest.raises(StoreError, match="exists already; replace it by --overwrite"):
         back_up(store, folder / "mine")
     with pytest.raises(ReferenceNotFound):
         export_conversation(store, f"h{NUMBER:032}", folder / "mine", overwrite=True)

@@ -176,7 +176,7 @@ def test_a_transcript_cannot_be_changed():
         (b'"words"', "found str 'words'"),
         (b"[1, 2]", "found list '[1, 2]'"),
         (b'{"a": 1, "b": 2}', "found an object with 'a', 'b'"),
-        (b'{"messages": "none"}', "found 'messages' of type str"),
+        (b'{"messages": "none"}', "messages: expected a list of messages, found str"),
         (b'{"messages": [], "system": 5}', "'system' to be text or a list of blocks, found int"),
         (b'[{"content": "x"}]', "messages[0]: expected a 'role'"),
         (b'[{"role": "user", "content": "x"}, {"role": "robot", "content": "x"}]', "messages[1]"),

@@ -68,14 +68,15 @@ def read_transcript(
             return form.read(document, part)
     if document.damage:
         raise document.damage[0]
+    if isinstance(document.value, dict):  # then it has ``messages``
+        found = type(document.value["messages"]).__name__
+        raise TranscriptError(f"{document.name}, messages: expected a list of messages, found {found}")
     wanted = " or ".join([", ".join(form.title for form in FORMATS[:-1]), FORMATS[-1].title])
     raise TranscriptError(f"{document.name}: expected {wanted}, found {_kind(document)}")
 
 
 def _kind(document: Document) -> str:
     value = document.value[0] if len(document.lines) == 1 else document.value
-    if isinstance(value, dict) and "messages" in value:
-        return f"'messages' of type {type(value['messages']).__name__}"
     if isinstance(value, dict):
         return f"an object with {', '.join(map(repr, list(value)[:6])) or 'nothing in it'}"
     return f"{type(value).__name__} {str(value)[:40]!r}"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from applier.adapters.transcripts import transcript_files
-from applier.cli.options import SHARE, as_csv, as_json
+from applier.cli.options import SHARE, as_csv, as_json, check_form
 from applier.cli.screen import clean, echo, one_line, print_csv, print_json, print_table, progress, screen
 from applier.eval.evaluation import EvaluationRow, evaluate_files, evaluation_means
 from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
@@ -81,6 +81,7 @@ def eval_command(
     the share of names the agent wrote after the cut that the result contains. Recall in context also needs half of the
     words around them. The method never sees the part after the cut.
     """
+    check_form(as_json=as_json, as_csv=as_csv)
     paths = transcript_files(places)
     if not paths:
         raise TranscriptError(f"{places[0]}: contains no transcripts (.json, .jsonl)")
@@ -105,7 +106,7 @@ def eval_command(
         for row in rows if lost else ():
             _print_losses(row)
         table = [{title: getattr(mean, name) for title, name in COLUMNS.items()} for mean in means]
-        _print_rows(table, "no cut of these transcripts is long enough, or its prompt has no answer yet")
+        _print_rows(table, "nothing measured: the transcripts are too short to cut, or recorded answers are missing")
     if problems:
         raise TranscriptError(f"not measured: {'; '.join(problems)}")
 

@@ -56,7 +56,9 @@ def render(
     reader = PromptReader(folder)
     plan_compaction(read.messages, task or read.task, planner=reader, target_ratio=target_ratio)
     text = "\n\n".join(reader.texts)
-    if output:
+    if not text:
+        echo(f"compactor: {transcript}: nothing to compact, so no model would be asked", err=True)
+    elif output:
         write_whole(output, text)
     else:
         echo(text)

@@ -9,7 +9,8 @@ import importlib.resources
 import json
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -179,7 +180,7 @@ def review_command(
         output, brief = (output, brief) if edited is None else (place, edited)
     read = read_file(transcript, part)
     look_in(store)
-    with working("checking…"):
+    with working("checking…"), _naming(transcript):
         review = reviewed(plan, read.messages, edits, brief=brief)
     if web:
         planning = {"task": plan.task, "model": plan.provenance.model or None, "target_model": plan.target_model}
@@ -195,6 +196,15 @@ def _check_output(output: Path | None, **inputs: Path | None) -> None:
     for name, path in inputs.items():
         if output and path and output.exists() and output.samefile(path):
             raise click.UsageError(f"-o {output}: is the {name} itself and would be lost: name another file.")
+
+
+@contextmanager
+def _naming(transcript: Path) -> Iterator[None]:
+    """Name the file in the error for a plan that was made for another transcript."""
+    try:
+        yield
+    except StalePlan as error:
+        raise StalePlan(f"{transcript}: {error}, or name the transcript that it was made for") from None
 
 
 def _show(review: PlanReview, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
@@ -278,7 +288,7 @@ def apply_command(
     _check_output(output, plan=plan_file, transcript=transcript)
     read = read_file(transcript, part)
     look_in(store)
-    with working("applying…"):
+    with working("applying…"), _naming(transcript):
         plan = read_plan(plan_file)
         review = reviewed(plan, read.messages, edits)
         if output and not dry_run:
@@ -316,13 +326,14 @@ def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> 
     VIEW is a transcript that `compactor apply` wrote; the agent may have continued it. FILE gets the originals,
     followed by the messages that were added to VIEW.
     """
+    _check_output(output, view=view)
     read = read_file(view)
     if not holds_view(read.messages):
         raise ReferenceNotFound(f"{view}: contains no compacted part, so there is nothing to undo")
     with options.existing_store(store) as opened:
         earlier = originals_behind(opened, read.messages)
         if earlier is None:
-            cause = "the compacted part was edited, or its originals are in another store"
+            cause = "the compacted part was edited, or its originals are in another store or were forgotten"
             raise StalePlan(f"{view}: {cause}: name the store with --store, or use `compactor restore`")
         key, originals = earlier.key, len(opened.load_history(earlier.key).messages)
         write_whole(output, write_transcript(earlier.messages, read))

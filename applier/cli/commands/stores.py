@@ -13,7 +13,7 @@ import click
 
 from applier.cli import options
 from applier.cli.screen import day, echo, print_data, print_json, print_table, screen
-from applier.store.archive import back_up, export_conversation, import_records
+from applier.store.archive import back_up, export_conversation, import_archive, open_archive
 from applier.store.listing import StoredConversation, conversations, facts_about, is_within, known_facts, stored_facts
 from applier.store.opening import open_store
 from applier.store.retention import collect_garbage
@@ -253,8 +253,8 @@ def export(history: str, output: Path, overwrite: bool, store: Store) -> None:
 @options.as_json
 def import_(file: Path, is_backup: bool, store: str | None, as_json: bool) -> None:
     """Import the conversation in FILE into the store, all of it or nothing; make the store if need be."""
-    with open_store(store) as opened:
-        keys = import_records(opened, file, is_own_backup=is_backup)
+    with open_archive(file) as archive, open_store(store) as opened:
+        keys = import_archive(opened, archive, is_own_backup=is_backup)
         ends = [one.history.key for one in conversations(opened) if one.history.key in keys]
     if as_json:
         print_json({"histories": keys})

@@ -11,13 +11,14 @@ from typing import Any
 import click
 
 from applier.cli.files import read_file
-from applier.cli.options import as_csv, as_json, import_extra, part, transcript
+from applier.cli.options import as_csv, as_json, check_form, import_extra, part, transcript
 from applier.cli.screen import echo, print_csv, print_json, print_table, progress, screen, show_page
 from applier.eval.replay import Replay, replay
 from applier.session.events import Event
 from applier.session.presets import PRESETS, preset_named
 from applier.settings import load_settings
 from applier.store.opening import open_store
+from planner.errors import TranscriptError
 from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES, cached_prompt, dollars, money, switch_money
 
 __all__ = ["curve_lines", "watch_command"]
@@ -69,7 +70,10 @@ def watch_command(
 
     Shows the size of each prompt and each compaction. No agent model is called, and nothing is stored.
     """
+    check_form(as_json=as_json, as_csv=as_csv, web=web)
     read = read_file(transcript, part)
+    if not any(message["role"] == "assistant" for message in read.messages[1:]):
+        raise TranscriptError(f"{transcript}: contains no answer of an agent, so there is no call to replay")
     task = task or read.task
     settings = load_settings(background=False, window_tokens=window)
     names = tuple(PRESETS) if "all" in presets else presets or (preset_named(settings.preset).name,)
