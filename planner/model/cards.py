@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from typing import TypeVar
 
 from planner.evidence import TurnEvidence
@@ -24,10 +24,8 @@ from planner.reading.lines import Line
 
 __all__ = ["Card", "history_index", "turn_cards", "turn_heads", "turn_index"]
 
-HEADERS_SHARE = 0.4
-"""The most of the budget that may go to headers."""
-HEAD_CHARACTERS = (240, 60, 0)
-"""Longest heads of turns: the first length at which all headers fit is used."""
+HEAD_CHARACTERS = 160
+"""Length of the calls in a header."""
 TURN_HEAD_CHARACTERS = 100
 """And of a turn that is named for orientation."""
 INDEX_CHARACTERS, CHOSEN_CHARACTERS = (100, 60, 30, 12), (80, 40, 0)
@@ -60,24 +58,19 @@ class Card:
 def turn_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], budget_tokens: int, *, mark_kept: bool = True
 ) -> tuple[Card, ...]:
-    """Return a card for every one of `turns`, in order, together within `budget_tokens`; always the same. With
-    `mark_kept`, lines that stay anyway are marked."""
-    counter = request.counter
-    budget = int(budget_tokens / counter.scale)
-
-    def header_tokens(headers: Mapping[str, Sequence[TurnEvidence]]) -> int:
-        return sum(counter.raw(header) + 1 for header in headers)
-
-    headers = _first(_header_choices(request, turns), lambda some: header_tokens(some) <= budget * HEADERS_SHARE)
-    alone = [group[0] for group in headers.values() if len(group) == 1]
-    heads = {group[0].turn.id: header for header, group in headers.items() if len(group) == 1}
-    shown = lines_of_cards(request, alone, heads, max(0, budget - header_tokens(headers)))
+    """Return the cards of `turns`, in order, together within `budget_tokens`; always the same. With `mark_kept`, lines
+    that stay anyway are marked."""
     settings = request.settings
-    stands = None
+    shown = lines_of_cards(
+        request, turns, lambda turn: _header(request, turn, len(turn.lines)), budget_tokens / request.counter.scale
+    )
+    kept = None
     if mark_kept:
-        stands = pinned(request.analysis, settings.window_tokens, request.target_tokens, settings.target_model, None)
+        kept = pinned(request.analysis, settings.window_tokens, request.target_tokens, settings.target_model, None)
+    runs = groupby(turns, key=lambda turn: turn.turn.id if turn.turn.id in shown else "")
     return tuple(
-        _card(request, stands, group, header, shown.get(group[0].turn.id, ())) for header, group in headers.items()
+        _card(request, kept, next(run), shown[turn_id]) if turn_id else _fold(request, list(run))
+        for turn_id, run in runs
     )
 
 
@@ -89,18 +82,26 @@ def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
     return choice
 
 
-def _card(
-    request: PlanRequest, stands: Pinned | None, group: Sequence[TurnEvidence], header: str, lines: Sequence[Line]
-) -> Card:
-    marks = _marks(group[0]) if lines else {}
-    kept = frozenset() if stands is None or group[0].turn.live else stands.lines(group[0])
+def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence, numbers: frozenset[int]) -> Card:
+    lines = [turn.lines[number - 1] for number in sorted(numbers)]
+    filled = sum(1 for line in turn.lines if line.text.strip())
+    header = _header(request, turn, 0 if filled == len(lines) else len(turn.lines))
+    marks = _marks(turn) if lines else {}
+    kept = frozenset() if pinned_lines is None or turn.turn.live else pinned_lines.lines(turn)
     shown = (
         f"{line.number}{marks[line.number]}{KEPT_MARK * (line.number in kept)} "
-        f"{safe_text(card_text(group[0], line, request.evidence))}"
+        f"{safe_text(card_text(request, turn, line))}"
         for line in lines
     )
     text = "\n".join([header, *shown])
-    return Card(group, header, tuple(lines), text, request.counter.text(text))
+    return Card([turn], header, tuple(lines), text, request.counter.text(text))
+
+
+def _fold(request: PlanRequest, run: Sequence[TurnEvidence]) -> Card:
+    """Return one card for neighbours without a card of their own."""
+    ids = spans(turn.turn.number for turn in run)
+    header = f"## {ids} · {sum(turn.tokens for turn in run)} · {len(run)} turns"
+    return Card(run, header, (), header, request.counter.text(header))
 
 
 def _marks(turn: TurnEvidence) -> Mapping[int, str]:
@@ -117,34 +118,10 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
 # Headers.
 
 
-def _header_choices(
-    request: PlanRequest, turns: Sequence[TurnEvidence]
-) -> Iterator[Mapping[str, Sequence[TurnEvidence]]]:
-    """Yield headers of all turns with the turns under each: first with shorter heads, then with small neighbours on one
-    card, twice as many each time."""
-    runs = (2**doubled for doubled in range(1, 1 + len(turns).bit_length()))
-    for characters, most in chain(((characters, 1) for characters in HEAD_CHARACTERS), ((0, run) for run in runs)):
-        yield {_header(request, group, characters): group for group in _groups(turns, most)}
-
-
-def _groups(turns: Sequence[TurnEvidence], most: int) -> Iterator[Sequence[TurnEvidence]]:
-    """Yield runs of at most `most` neighbours; a turn that must be seen is alone."""
-    placed = groupby(enumerate(turns), lambda one: (_must_be_seen(one[1]), one[1].turn.number - one[0]))
-    for (alone, _), run in placed:
-        members, size = [turn for _, turn in run], 1 if alone else most
-        yield from (members[at : at + size] for at in range(0, len(members), size))
-
-
-def _must_be_seen(turn: TurnEvidence) -> bool:
-    return turn.failed or bool(turn.typed_lines) or turn.turn.live
-
-
-def _header(request: PlanRequest, group: Sequence[TurnEvidence], characters: int) -> str:
-    size = f"{sum(turn.tokens for turn in group)}/{sum(len(turn.lines) for turn in group)}"
-    if len(group) > 1:
-        return f"## {group[0].turn.id}-{group[-1].turn.id} · {size} · {len(group)} turns"
-    (turn,) = group
-    return " · ".join(filter(None, (f"## {turn.turn.id}", size, _head(request, turn, characters), *_hints(turn))))
+def _header(request: PlanRequest, turn: TurnEvidence, all_lines: int) -> str:
+    """Return the header of a card of `turn`, with the number of `all_lines` if not all of them are shown."""
+    size = f"{turn.tokens}/{all_lines}" if all_lines else f"{turn.tokens}"
+    return " · ".join(filter(None, (f"## {turn.turn.id}", size, _head(request, turn, HEAD_CHARACTERS), *_hints(turn))))
 
 
 def _head(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
@@ -152,7 +129,6 @@ def _head(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
     if not characters:
         return ""
     shown = request.evidence.shown
-    subjects = {call.number: _clipped(shown(call.head_subject), characters // 2) for call in turn.calls}
     subjects = {call.number: _clipped(shown(call.head_subject), characters // 2) for call in turn.calls}
     heads = Counter(" ".join(filter(None, (call.name, subjects[call.number], *_flags(call)))) for call in turn.calls)
     head = "; ".join(f"{head} ×{n}" if n > 1 else head for head, n in heads.items())
@@ -176,8 +152,6 @@ def _hints(turn: TurnEvidence) -> list[str]:
     hints = ["hint: refused by the user"] if refused else ["hint: failed?"] if turn.failed else []
     if not turn.failed and any(outcome.status == "passed" for outcome in turn.outcomes):
         hints.append("hint: passed")
-    if turn.superseded_by:
-        hints.append(f"hint: done again at {turn.superseded_by}")
     if empty := _empty_results(turn):
         hints.append("empty result" if len(turn.calls) == 1 else f"empty result of call {', '.join(map(str, empty))}")
     if turn.turn.live:

@@ -30,7 +30,6 @@ PROMPTS: Mapping[str, frozenset[str]] = {
     "plan": frozenset(
         {"latest", "task", "focus", "user_words", "outcomes", "sizes", "brief", "before", "cards", "after"}
     ),
-    "update_system": frozenset(),
     "update": frozenset({"latest", "task", "focus", "sizes", "brief", "before", "outcomes", "cards"}),
     "learn_system": frozenset(),
     "learn": frozenset({"cards"}),

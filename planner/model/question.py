@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Literal
 
 from planner.brief import Statement, brief_text, read_brief
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.hosts import is_host_text, without_boilerplate
 from planner.model.answer import Scope
+from planner.model.card_lines import is_sentence
 from planner.model.cards import Card, turn_cards, turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
@@ -42,8 +43,6 @@ WORDS_NEED, SENTENCES_NEED, LINES_NEED = 0.16, 0.1, 0.035
 """Shares of the brief for speech, for documents that were read, and for other lines: together 4 to 6 % of agent
 sessions. With three quarters of that, views of a tenth answered no more questions than those of half that size: their
 pages were no longer."""
-SENTENCE_WORDS = 8
-"""Words of a line, without marks of code, from which it counts as a document's."""
 ENTRIES_RATIO = 0.004
 """The share of its turns' tokens that the rest of an answer may take: with the brief, a few words too many in it, and
 the marks of JSON 3 %."""
@@ -51,15 +50,14 @@ BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 1_500, 300
 """Least tokens of an answer for a small history, as far as the target leaves room."""
 BRIEF_OUTPUT_SHARE = 0.6
 """Share of the output limit."""
-TOKENS_A_WORD = 4.3
-"""Of dense notes with paths and names, in the counter's tokens (a good upper bound of the provider's), headings and
-turns paid by the words of statements: recorded answers have 4.2 to 4.4, and models keep to the words they are told
-within 7 %."""
-UNSPACED_CHARACTERS, SAMPLE_CHARACTERS = 10, 20_000
-"""Average length between blanks from which the prose of a conversation is in a script without blanks (Chinese 17.5,
-eleven other sessions 4.6 to 8.7), where a page is limited in characters; and how much of the prose is measured."""
-PAGE_MARKS = 1.25
-"""Tokens of such a page, with its headings and ids of turns, for each token of its text."""
+LINE_TOKENS = 105
+"""Tokens of a line of the page: 160 characters in English, 70 in Chinese. A model can count lines, and keep to a length
+that it sees; it cannot count words."""
+NOTE_TOKENS, DENSE_PROSE = 0.66, 1.25
+"""Tokens of a character of dense notes with paths and names (recorded answers have 4.2 to 4.4 a word); and of a
+character of such notes for each token of one of the conversation's prose, where that is more."""
+SAMPLE_LINES = 400
+"""Lines of prose that are measured."""
 TOKENS_AN_ENTRY = 22
 """Tokens of an entry or a fact in those answers."""
 CHOICE_SHARE = 0.5
@@ -84,7 +82,6 @@ question is due after four or five times."""
 CARD_TRIES = 3
 """Cards that come out over their budget, for what they must show, are made again within a smaller one."""
 
-_CODE_MARKS = frozenset("{};=|<>")
 _TELLS_OF_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re.IGNORECASE)
 """``Committed and pushed``, ``commit `a1b2c3d` ``; not ``commit this when it passes``."""
 
@@ -120,17 +117,14 @@ class Situation:
         return safe_text(self.request.focus).strip() or "(nothing in particular)"
 
     @lazy_property
-    def page_unit(self) -> tuple[Literal["words", "characters"], float]:
-        """The unit in which the limit of a page is written, and the tokens of one."""
-        lines = (
+    def line_characters(self) -> int:
+        """Characters of a line of the page with `LINE_TOKENS` in the language of the conversation."""
+        spoken = (
             line.text for turn in self.turns for part in ("user", "assistant") for line in turn.lines.of_part(part)
         )
-        prose = "".join(islice(chain.from_iterable(f"{text} " for text in lines), SAMPLE_CHARACTERS))
-        words = prose.split()
-        characters = sum(map(len, words))
-        if characters < UNSPACED_CHARACTERS * len(words) or not words:
-            return "words", TOKENS_A_WORD
-        return "characters", PAGE_MARKS * self.request.counter.text(prose) / characters
+        prose = "".join(islice(spoken, SAMPLE_LINES))
+        dense = DENSE_PROSE * self.request.counter.text(prose) / max(1, len(prose))
+        return round(LINE_TOKENS / max(NOTE_TOKENS, dense) / 10) * 10
 
     @lazy_property
     def record(self) -> Sequence[Statement]:
@@ -159,7 +153,8 @@ class Question:
 
     def system(self, prompts: Prompts) -> str:
         """Return the system prompt."""
-        return prompts.render("system" if self.name == "plan" else f"{self.name}_system", self.entries)
+        name = "system" if self.name in ("plan", "update") else f"{self.name}_system"
+        return prompts.render(name, self.entries)
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
         """The user message; `notes` are the briefs of the turns before, where others were asked for them."""
@@ -252,14 +247,12 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
 
 def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: Sequence[Card] | None = None) -> Question:
     """Return the question about `turns`; after an earlier plan it is short, since the brief has the rest. Without
-    `cards` it is the text around them, if they show all of the user's words."""
+    `cards` it is the text around them."""
     request, earlier, everyone = situation.request, situation.earlier, situation.turns
     scope = Scope(turns, situation.read)
     start, stop = turns[0].turn.number - 1, turns[-1].turn.number
     last = stop == len(everyone)
     entries = choice_tokens(situation, everyone if last else turns) > 0
-    lines = [(turn, turn.lines) for turn in turns] if cards is None else [(card.turns[0], card.lines) for card in cards]
-    shown = {(turn.turn.id, line.number) for turn, some in lines for line in some}
     latest, task = _latest_request(everyone), _task(request)
     brief = safe_text(brief_text(written_brief(earlier))) if earlier is not None and last else ""
     values = {
@@ -275,7 +268,7 @@ def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: Sequen
         chosen = turn_index(request, earlier, CHOSEN_TOKENS) or "(none)"
         return Question(scope, {**values, "before": chosen}, "update", entries)
     around = {
-        "user_words": _words(everyone, shown) or "(none)",
+        "user_words": _words([*everyone[:start], *everyone[stop:]]) or "(none)",
         "before": turn_heads(request, everyone[max(0, start - NEIGHBOURS) : start]) or "(none)",
         "after": turn_heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
     }
@@ -291,10 +284,8 @@ def _piece_sizes(situation: Situation, scope: Scope, brief: str, *, last: bool) 
         text += f"\nThe cards below are {scope.name}, {here} tokens of it; {part}."
     if evidence.root:
         text += f"\nRelative paths on the cards are in {safe_text(evidence.root)}."
-    unit, _ = situation.page_unit
-    words = [word for statement in read_brief(brief) for word in statement.text.split()]
-    size = len(words) if unit == "words" else sum(map(len, words))
-    return f"{text}\nThe brief below has {size} {unit} now." if brief else text
+    written = len(read_brief(brief))
+    return f"{text}\nThe page below has {written} lines now." if brief else text
 
 
 def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
@@ -302,13 +293,12 @@ def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
     that a model can count."""
     request, least, brief = situation.request, situation.least_tokens, brief_tokens(situation, turns)
     whole = request.evidence.tokens
-    stay = min(whole, request.target_tokens)
-    unit, tokens = situation.page_unit
+    stay, lines = min(whole, request.target_tokens), max(1, brief // LINE_TOKENS)
     over = ", more than that: nothing but the brief can be added" if least > stay else ""
     text = (
         f"The conversation has {len(situation.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
-        f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most {int(brief / tokens)} "
-        f"{unit} (headings, bullets and ids of turns do not count; what is over is cut off)"
+        f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most {lines} lines of "
+        f"at most {situation.line_characters} characters, headings not counted"
     )
     choice = choice_tokens(situation, turns)
     if not choice:
@@ -350,8 +340,7 @@ def _need(turn: TurnEvidence) -> float:
 def _need_share(line: Line) -> float:
     if line.part in ("user", "assistant"):
         return WORDS_NEED
-    is_sentence = len(line.text.split()) >= SENTENCE_WORDS and _CODE_MARKS.isdisjoint(line.text)
-    return SENTENCES_NEED if is_sentence else LINES_NEED
+    return SENTENCES_NEED if is_sentence(line.text) else LINES_NEED
 
 
 def _most_brief(request: PlanRequest) -> int:
@@ -394,26 +383,21 @@ def _task(request: PlanRequest) -> str:
     return one_line(task, REQUEST_CHARACTERS) or "(not stated)"
 
 
-def _words(turns: Sequence[TurnEvidence], shown: Collection[tuple[str, int]]) -> str:
-    """Return the user's typed words beside the `shown` lines, the newest turns first, as far as they fit, in the order
-    of the turns; and the turns with the rest.
-
-    Of a long message binding words come first, and one message takes at most a quarter.
-    """
-    chosen: dict[tuple[int, int], str] = {}
-    on_cards = [turn.turn.id for turn in turns if any((turn.turn.id, line.number) in shown for line in turn.user_lines)]
+def _words(turns: Sequence[TurnEvidence]) -> str:
+    """Return the user's typed words in `turns` as far as they fit, the newest first, in the order of the turns; one
+    message takes at most a quarter."""
+    lines: list[str] = []
+    room = WORDS_CHARACTERS
     for turn in reversed(turns):
-        room = min(WORDS_CHARACTERS - sum(map(len, chosen.values())), WORDS_CHARACTERS // 4)
+        left = min(room, WORDS_CHARACTERS // 4)
         for words in statements(turn.typed_lines):
-            place = turn.turn.number, words.numbers[0]
-            text = f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}\n"
-            if all((turn.turn.id, number) in shown for number in words.numbers):
-                continue
-            if place not in chosen and words.text.strip() and len(text) <= room:
-                room -= len(text)
-                chosen[place] = text
-    rest = f"(on their cards: {', '.join(on_cards)})" if on_cards else ""
-    return "".join([*(chosen[place] for place in sorted(chosen)), rest]).rstrip()
+            text = f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}"
+            if len(text) < left:
+                left -= len(text) + 1
+                room -= len(text) + 1
+                lines.append(text)
+    number = {turn.turn.id: turn.turn.number for turn in turns}
+    return "\n".join(sorted(lines, key=lambda text: number[text.partition(":")[0]]))
 
 
 def _outcomes(record: Sequence[Statement], scope: Scope, characters: int) -> str:
