@@ -21,13 +21,14 @@ from planner.proposal import PlanRequest
 from planner.reading.lines import BlockText, Line, is_encoded, text_width, without_escapes
 from planner.relevance.ranking import rank_lines
 
-__all__ = ["card_text", "is_sentence", "lines_of_cards"]
+__all__ = ["card_text", "is_in_header", "is_sentence", "lines_of_cards"]
 
 SHORT_TOKENS = 100
 """Raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, what people type. With 30
 the cards of a game held 12 of 16 answers, with 60 13, with 100 all."""
-END_TOKENS = 50
-"""Raw tokens of either end of a longer message."""
+RECENT_TURNS = 4
+"""A call or result of the newest turn may be this many times longer, and of earlier ones less and less, since the work
+goes on there; of so many turns the ends of longer results are shown."""
 SHARES = (0.7, 0.1, 0.2)
 """Shares of the budget while lines are left: short texts, ends and typed words; what the agent wrote; the most needed
 lines of all. With half for the first the cards of a group chat held 9 of 16 answers, with .7 and .9 15."""
@@ -128,14 +129,17 @@ def _by_share(queues: Iterable[tuple[Iterator[Piece], float]]) -> Iterator[Piece
 
 
 def _written(turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
-    """Yield the agent's answers, the sentences of what it wrote by calls (letters, documents, questions with options),
-    and an earlier compaction's text: the newest first, each from its end."""
+    """Yield an earlier compaction's text; then the agent's answers, its questions with their options, and the sentences
+    of letters and documents that it wrote by calls: the newest first, each from its end."""
     for turn in reversed(turns):
-        for text in reversed(turn.lines.texts):
-            is_answer = text.source == "planner" or (text.part == "assistant" and not turn.calls)
-            if is_answer or text.part == "call":
-                lines = (turn.lines[number - 1] for number in reversed(_filled(turn, text)))
-                yield from ((turn, [line.number]) for line in lines if is_answer or is_sentence(line.text))
+        yield from ((turn, [line.number]) for line in reversed([*turn.lines.of_sources("planner")]))
+    texts = [(turn, text) for turn in reversed(turns) for text in reversed(turn.lines.texts)]
+    for turn, text in texts:
+        asked = any(call.kind == "ask" and text.block in (call.block, call.result_block) for call in turn.calls)
+        is_answer = asked or (text.part == "assistant" and not turn.calls)
+        if is_answer or text.part == "call":
+            lines = (turn.lines[number - 1] for number in reversed(_filled(turn, text)))
+            yield from ((turn, [line.number]) for line in lines if is_answer or is_sentence(line.text))
 
 
 def is_sentence(text: str) -> bool:
@@ -148,7 +152,8 @@ def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
     typed, the shortest message first; then what the agent says beside its calls, if it is short."""
     newest = [*turns[:1], *reversed(turns[1:])]
     for turn in newest:
-        yield from ((turn, numbers) for text in turn.lines.texts if (numbers := _short_or_ends(turn, text)))
+        age = turns[-1].turn.number - turn.turn.number
+        yield from ((turn, numbers) for text in turn.lines.texts if (numbers := _short_or_ends(turn, text, age)))
         if turn.decisive_lines:
             yield turn, turn.decisive_lines
     for turn in sorted(turns, key=lambda turn: turn.tokens_of(line.number for line in turn.typed_lines)):
@@ -158,23 +163,25 @@ def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
         yield from ((turn, numbers) for numbers in beside if turn.tokens_of(numbers) <= SHORT_TOKENS)
 
 
-def _short_or_ends(turn: TurnEvidence, text: BlockText) -> Sequence[int]:
-    """Return the lines of a short text; of a long one the ends of what was typed, and what shows how a call ended.
+def _short_or_ends(turn: TurnEvidence, text: BlockText, age: int) -> Sequence[int]:
+    """Return the lines of a short text; of a longer one the ends of what was typed, and what shows how a call ended,
+    with the ends of a result if it is new. `age` is the number of turns since.
 
     What the agent says beside its calls is no part of it: mostly it only announces them.
     """
     numbers = _filled(turn, text)
-    if text.part == "assistant" and turn.calls:
-        return ()
-    if turn.tokens_of(numbers) <= SHORT_TOKENS:
-        return numbers
-    if text.part == "user":
+    tokens, most = turn.tokens_of(numbers), SHORT_TOKENS * (1 + RECENT_TURNS / (1 + age))
+    if text.part in ("user", "assistant") and tokens > SHORT_TOKENS:
         typed = frozenset(line.number for line in turn.typed_lines)
-        return _ends(turn, [number for number in numbers if number in typed])
+        return _ends(turn, [number for number in numbers if number in typed], SHORT_TOKENS / 2)
+    if tokens <= most:
+        return () if text.part == "assistant" and turn.calls else numbers
     if text.part == "call":
         return numbers[:1]
-    shown = (outcome.lines for call, outcome in turn.ended_calls if call.result_block == text.block)
-    return sorted({*chain.from_iterable(shown)})
+    if age < RECENT_TURNS:
+        return _ends(turn, numbers, most / 2)
+    ends = (outcome.lines for call, outcome in turn.ended_calls if call.result_block == text.block)
+    return sorted(frozenset().union(*ends))
 
 
 def _filled(turn: TurnEvidence, text: BlockText) -> list[int]:
@@ -182,14 +189,14 @@ def _filled(turn: TurnEvidence, text: BlockText) -> list[int]:
     return [index + 1 for index in text.read if not _is_hidden(turn, index + 1)]
 
 
-def _ends(turn: TurnEvidence, numbers: Sequence[int]) -> Sequence[int]:
-    """Return the first and the last of some lines, each within `END_TOKENS`, at least one of each."""
+def _ends(turn: TurnEvidence, numbers: Sequence[int], most_tokens: float) -> Sequence[int]:
+    """Return the first and the last of some lines, at either end within `most_tokens`, at least one."""
     ends: set[int] = set()
     for some in (numbers, numbers[::-1]):
         spent = 0
         for number in some:
             spent += turn.line_tokens[number - 1]
-            if spent > END_TOKENS and number != some[0]:
+            if spent > most_tokens and number != some[0]:
                 break
             ends.add(number)
     return sorted(ends)
@@ -262,7 +269,7 @@ class _Cards:
             return (turn.turn.id, plain) in self._texts
         if line.number in turn.obligations:
             return False
-        if line.part == "call" and not _words(_KEYS.sub(" ", text)) - _words(self._header(turn)):
+        if line.part == "call" and is_in_header(text, self._header(turn)):
             return True
         return len(plain) >= REPEAT_CHARACTERS and (line.part, plain) in self._texts
 
@@ -273,6 +280,11 @@ def _between(turn: TurnEvidence, numbers: Set[int]) -> Iterator[int]:
     for before, after in pairwise(in_order):
         if 1 < after - before <= 1 + GAP_LINES and turn.lines.text_at(before - 1).stop >= after:
             yield from range(before + 1, after)
+
+
+def is_in_header(text: str, header: str) -> bool:
+    """Return True if the header of a card has all words of a call's line."""
+    return not _words(_KEYS.sub(" ", text)) - _words(header)
 
 
 def _words(text: str) -> set[str]:

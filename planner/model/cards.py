@@ -15,7 +15,7 @@ from typing import TypeVar
 from planner.evidence import TurnEvidence
 from planner.evidence.calls import Call
 from planner.model.answer import BEST_SCORE, spans
-from planner.model.card_lines import card_text, lines_of_cards
+from planner.model.card_lines import card_text, is_in_header, lines_of_cards
 from planner.model.prompts import one_line, safe_text
 from planner.pinned import Pinned, pinned
 from planner.plan import CompactionPlan
@@ -83,9 +83,10 @@ def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
 
 
 def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence, numbers: frozenset[int]) -> Card:
-    lines = [turn.lines[number - 1] for number in sorted(numbers)]
-    filled = sum(1 for line in turn.lines if line.text.strip())
-    header = _header(request, turn, 0 if filled == len(lines) else len(turn.lines))
+    lines, header = [turn.lines[number - 1] for number in sorted(numbers)], _header(request, turn, 0)
+    others = (line for line in turn.lines if line.number not in numbers and line.text.strip())
+    if not all(line.part == "call" and is_in_header(card_text(request, turn, line), header) for line in others):
+        header = _header(request, turn, len(turn.lines))
     marks = _marks(turn) if lines else {}
     kept = frozenset() if pinned_lines is None or turn.turn.live else pinned_lines.lines(turn)
     shown = (

@@ -76,9 +76,9 @@ LATER_CARDS_TOKENS = 2_000
 """Least tokens for cards of a later plan."""
 LEAST_CARDS_SHARE = 0.1
 """A later question that could show less of the new turns waits: half of what a first plan's cards show."""
-LEAST_NEW_RATIO = 4.0
+LEAST_NEW_RATIO = 3.0
 """Least ratio of new content to the rest of a question, which each question costs again. With the share above a
-question is due after four or five times."""
+question is due after three or four times."""
 CARD_TRIES = 3
 """Cards that come out over their budget, for what they must show, are made again within a smaller one."""
 

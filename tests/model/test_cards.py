@@ -36,6 +36,43 @@ def test_every_turn_stands_on_one_card_in_order_and_the_cards_fit_their_budget(m
     assert request.counter.text("\n".join(card.text for card in cards)) <= 500 * 1.05 + 50
 
 
+def shown_lines(request, budget):
+    cards = turn_cards(request, list(request.evidence.turns.values()), budget)
+    return {(card.turns[0].turn.id, line.number) for card in cards for line in card.lines}
+
+
+@settings(max_examples=20)
+@given(histories(max_turns=10), st.lists(st.integers(50, 6_000), min_size=2, max_size=2).map(sorted))
+def test_a_larger_budget_never_shows_less(messages, budgets):
+    request = plan_request(messages)
+    smaller, larger = (shown_lines(request, budget) for budget in budgets)
+    assert smaller <= larger
+
+
+@settings(max_examples=20)
+@given(histories(max_turns=10), st.integers(300, 6_000))
+def test_each_line_that_the_user_typed_is_on_a_card_or_its_turn_is_marked_as_cut(messages, budget):
+    request = plan_request(messages)
+    for card in turn_cards(request, list(request.evidence.turns.values()), budget):
+        for turn in card.turns:
+            typed = {line.number for line in turn.typed_lines}
+            cut = re.match(r"## t\d+ · \d+/\d+ · ", card.header) or re.search(r" · \d+ turns$", card.header)
+            assert cut or typed <= {line.number for line in card.lines}
+
+
+def test_a_short_turn_is_shown_whole_beside_long_results():
+    noise = "\n".join(f"record {n} at /srv/data/part-{n:06d}.bin" for n in range(3_000))
+    replies = [
+        call(n, "send_command", {"command": f"go {n}"}, f"Room {n}\nA lamp with {n} marks hangs here.")
+        for n in range(20, 40)
+    ]
+    request = plan_request([SAMPLE[0], *call(1, "dump", {"table": "x"}, noise), *chain(*replies), *SAMPLE[-2:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), 3_000)
+    for n in range(20, 40):
+        assert f"A lamp with {n} marks hangs here." in text_of(cards, f"t{n - 17}")
+        assert re.match(rf"## t{n - 17} · \d+ · send_command go {n}\n", text_of(cards, f"t{n - 17}"))
+
+
 @pytest.mark.real
 @settings(max_examples=20)
 @given(histories(max_turns=10))
@@ -171,7 +208,7 @@ def test_a_card_hints_at_what_failed_and_what_was_done_again():
     headers = {card.turns[0].turn.id: card.header for card in cards}
     assert "hint: failed?" in headers["t5"]
     assert headers["t9"].endswith("LIVE")
-    assert re.match(r"## t2 · \d+/61 · Read app/queue\.py", headers["t2"])
+    assert re.match(r"## t2 · \d+ · Read app/queue\.py", headers["t2"])
 
 
 def test_a_card_marks_the_lines_that_stay_in_any_case():
@@ -195,22 +232,6 @@ def patched(number, path, text):
     lines = "".join(f"+{line}\n" for line in text.split("\n"))
     patch = f"*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n+x = 2\n*** Add File: {path}\n{lines}*** End Patch"
     return call(number, "apply_patch", {"input": patch}, "ok")
-
-
-@pytest.mark.parametrize("write", [written, patched])
-def test_of_a_document_that_the_session_wrote_every_section_is_shown_in_its_newest_text(write):
-    def design(word):
-        idle = "Some words that say nothing much about anything at all here.\n" * 12
-        sections = [
-            f"## Part {n}\n\n{idle}\nThe {word} limit of part {n} is {n}50 ms, in `part_{n}.py`.\n" for n in range(20)
-        ]
-        return "---\ntitle: x\n---\n" + "\n".join(sections)
-
-    done = [*write(7, "docs/design.md", design("old")), *write(8, "docs/design.md", design("new"))]
-    request = plan_request([*SAMPLE[:3], *done, *SAMPLE[3:]])
-    cards = turn_cards(request, list(request.evidence.turns.values()), 2_600)
-    text = "\n".join(card.text for card in cards)
-    assert all(f"The new limit of part {n} is {n}50 ms" in text for n in range(20))
 
 
 def test_what_came_instead_of_what_a_test_expected_is_shown_and_what_a_patch_put_in():
@@ -269,39 +290,6 @@ def test_the_number_that_a_row_of_data_begins_with_is_no_lines_number(row):
     assert all(f"| {line}\n" in shown for line in row.split("\n"))
 
 
-def test_both_sides_of_a_merge_conflict_come_before_other_lines_of_the_file():
-    lines = [f"    row_{n} = load_row({n})  # of the table" for n in range(400)]
-    lines[200:200] = ["<<<<<<< HEAD", "    ours of the table", "", "=======", "    theirs of the table", ">>>>>>> main"]
-    source = "\n".join(f"{n:6}→{line}" for n, line in enumerate(lines, 1))
-    request = plan_request([SAMPLE[0], *call(7, "Read", {"file_path": "app/table.py"}, source), *SAMPLE[1:]])
-    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 2_000), "t2")
-    assert "|     ours of the table" in shown
-    assert "|     theirs of the table" in shown
-    assert shown.count("load_row") < 100
-
-
-def test_conflicts_of_the_same_branches_are_shown_to_their_ends_in_every_file():
-    marks = [
-        "<<<<<<< HEAD",
-        "    ours = 1",
-        "=======",
-        "    theirs = load_the_same_way_everywhere(1)",
-        ">>>>>>> origin/a/long-branch-name",
-    ]
-    calls = [
-        call(
-            n,
-            "Read",
-            {"file_path": f"app/part_{n}.py"},
-            "\n".join([*(f"row_{n}_{m} = {m}" for m in range(300)), *marks]),
-        )
-        for n in range(20, 24)
-    ]
-    request = plan_request([SAMPLE[0], *[one for each in calls for one in each], *SAMPLE[1:]])
-    cards = turn_cards(request, list(request.evidence.turns.values()), 2_500)
-    assert all(f"| {mark}\n" in text_of(cards, f"t{n}") + "\n" for mark in marks for n in range(2, 6))
-
-
 def test_the_part_of_a_file_that_was_read_last_is_shown_though_other_lines_name_more():
     part = "\n".join(f"    if not ready:  # {n}" for n in range(80))
     read = call(7, "Read", {"file_path": "app/steps.py", "offset": 700, "limit": 80}, part)
@@ -338,20 +326,6 @@ def test_every_edit_says_what_it_put_in_however_little_room_there_is():
     assert "new_string=drain_later()" in text_of(cards, "t8")
 
 
-def test_a_report_of_another_agent_shows_what_it_found_and_not_its_headings_alone():
-    reports = [
-        "\n".join(f"## Part {n}.{part}\n\nLooked at part {part} of module {n} and its callers.\n" for part in range(30))
-        + f"\n## Verdict\n\nMEDIUM: copy_tree_{n}() follows links out of its folder.\n\nagent: {n}"
-        for n in range(6)
-    ]
-    asked = [call(20 + n, "Task", {"prompt": f"Review part {n}"}, report) for n, report in enumerate(reports)]
-    request = plan_request([SAMPLE[0], *[one for ask in asked for one in ask], *SAMPLE[1:]])
-    cards = turn_cards(request, list(request.evidence.turns.values()), 2_500)
-    shown = [text_of(cards, f"t{n + 2}") for n in range(6)]
-    assert all(f"MEDIUM: copy_tree_{n}()" in text for n, text in enumerate(shown))
-    assert sum(text.count("Looked at") for text in shown) > sum(text.count("## Part") for text in shown)
-
-
 def test_what_an_earlier_compaction_wrote_is_shown_from_its_end_before_newer_prose():
     recap = "\n".join(f"{n}. Found that part_{n} calls load_{n}()." for n in range(40))
     opening = "This session is being continued from a previous conversation."
@@ -365,21 +339,6 @@ def test_what_an_earlier_compaction_wrote_is_shown_from_its_end_before_newer_pro
     shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 2_500), "t1")
     assert ": Pending: merge #37, then #51." in shown
     assert ": 39. Found that part_39 calls load_39()." in shown
-
-
-def test_a_list_of_tasks_that_a_later_one_replaced_and_what_a_card_says_above_are_not_shown():
-    lists = [
-        call(n, "TodoWrite", {"todos": [{"content": "Drain it", "status": state}]}, "Todos have been modified")
-        for n, state in ((20, "in_progress"), (21, "completed"))
-    ]
-    edit = {"file_path": "app/main.py", "old_string": "pass", "new_string": "drain_later()"}
-    update = call(22, "TaskUpdate", {"taskId": "4", "status": "in_progress"}, "Updated task #4 status")
-    edited = call(23, "Edit", edit, "The file app/main.py has been updated successfully.")
-    request = plan_request([*SAMPLE[:1], *lists[0], *update, *edited, *lists[1], *SAMPLE[1:]])
-    cards = turn_cards(request, list(request.evidence.turns.values()), BUDGET)
-    assert [text_of(cards, turn_id).count("\n") for turn_id in ("t2", "t3")] == [0, 0]
-    assert "completed" in text_of(cards, "t5")
-    assert "updated successfully" not in text_of(cards, "t4")
 
 
 def test_what_a_command_printed_behind_its_call_is_no_report_and_leaves_the_edits_their_room():
@@ -431,21 +390,6 @@ def test_what_a_user_pasted_again_and_again_stands_once_on_its_card():
     assert len(cards[0].lines) == 2 + len(frames)
 
 
-def test_lines_that_later_turns_use_come_before_others_of_the_same_file():
-    lines = [f"    value_{n} = load_part_{n}()  # part of the table" for n in range(400)]
-    lines[217] = "    value_217 = seldom_named_loader()  # part of the table"
-    messages = [
-        SAMPLE[0],
-        *call(7, "Read", {"file_path": "app/table.py"}, "\n".join(lines)),
-        {"role": "assistant", "content": "I will call seldom_named_loader from the drain."},
-        *[message for n in range(12) for message in call(20 + n, "Bash", {"command": f"true {n}"}, "ok")],
-        *SAMPLE[1:],
-    ]
-    request = plan_request(messages)
-    cards = turn_cards(request, list(request.evidence.turns.values()), 3_000)
-    assert "219|     value_217 = seldom_named_loader()" in text_of(cards, "t2")
-
-
 PROSE = "\n".join(f"Point {n}: the drain must wait for worker {n}, and say so in the report." for n in range(120))
 DIALOG = {
     "questions": [
@@ -473,7 +417,7 @@ def test_the_options_and_the_answer_of_a_question_dialog_are_shown():
     )
     looks = [call(20 + n, "Bash", {"command": f"show part {n}"}, f"the part {n} of the table") for n in range(30)]
     request = plan_request(crowded(asked, *looks))
-    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 3_500), "t4")
+    shown = text_of(turn_cards(request, list(request.evidence.turns.values()), 7_000), "t4")
     assert all(f"place_{n}_{m}" in shown for n in range(4) for m in range(4))
 
 

@@ -148,7 +148,7 @@ def test_a_later_question_shows_the_page_what_was_chosen_and_cards_of_what_came_
     with Loopback([answer("t30 keep 9", "t3 drop 0", brief=("STATE", "- all is well (t2)"))]) as server:
         proposal = ModelPlanner(client=server.client()).propose(later_request(40, first))
     body, prompt = server.requests[0].body, server.requests[0].prompt
-    assert body["system"][0]["text"] == load_prompts().render("update_system")
+    assert body["system"][0]["text"] == load_prompts().render("system")
     page, chosen = (prompt.split(f"<{tag}>")[1].split(f"</{tag}>")[0].strip() for tag in ("brief", "before"))
     assert page == PAGE
     assert f"The brief below has {sum(len(one.text.split()) for one in read_brief(PAGE))} words now." in prompt

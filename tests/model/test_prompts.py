@@ -12,7 +12,7 @@ from planner.brief import HEADINGS
 from planner.errors import SettingsError
 from planner.model.prefix import prefix_question
 from planner.model.prompts import PROMPTS, load_prompts, packaged_folder
-from planner.model.question import Situation, brief_tokens, plan_questions
+from planner.model.question import LINE_TOKENS, Situation, brief_tokens, plan_questions
 from planner.selection import brief_limit
 from tests.model.sample import SAMPLE, call, plan_request
 from tests.strategies import histories
@@ -143,28 +143,24 @@ def sizes_of(words):
     return plan_questions(situation, load_prompts())[0][-1].values["sizes"]
 
 
-def test_the_limit_of_a_page_is_in_characters_where_a_script_has_no_blanks():
-    assert re.search(r"at most \d+ words \(", sizes_of("Please return the bookshelf. " * 400))
-    assert re.search(r"at most \d+ words \(", sizes_of("Верните деньги за полку на карту. " * 400))
-    for words in (
-        "请帮我退掉书架，退款到尾号三二〇一的卡上。",
-        "本棚を返品して、カードに返金してください。",
-        "กรุณาคืนเงินค่าชั้นหนังสือเข้าบัตร",
-    ):
-        assert re.search(r"at most \d+ characters \(", sizes_of(words * 400))
-
-
-def test_a_page_in_characters_has_as_many_tokens_as_its_limit():
-    words = "请帮我退掉书架，退款到尾号三二〇一的卡上。" * 400
-    request = plan_request([{"role": "user", "content": words}, *SAMPLE])
-    situation = Situation.of(request)
-    most = int(re.search(r"at most (\d+) characters", sizes_of(words))[1])
-    limit = brief_tokens(situation, situation.turns)
-    assert 0.6 * limit < request.counter.text(words[:most]) <= limit
+@pytest.mark.parametrize(
+    ("words", "characters"),
+    [
+        ("Please return the bookshelf. ", range(150, 170)),
+        ("Верните деньги за полку на карту. ", range(110, 170)),
+        ("请帮我退掉书架，退款到尾号三二〇一的卡上。", range(50, 90)),
+        ("本棚を返品して、カードに返金してください。", range(50, 110)),
+        ("กรุณาคืนเงินค่าชั้นหนังสือเข้าบัตร", range(60, 140)),
+    ],
+)
+def test_a_line_of_the_page_is_as_long_as_its_tokens_are_in_the_language_of_the_conversation(words, characters):
+    limit = re.search(r"a brief of at most (\d+) lines of at most (\d+) characters", sizes_of(words * 400))
+    assert int(limit[2]) in characters
+    line = (words * 40)[: int(limit[2])]
+    assert plan_request().counter.text(line) <= 1.1 * LINE_TOKENS
 
 
 def test_the_prompts_explain_every_heading_that_a_planner_writes():
     prompts = load_prompts()
-    for name in ("brief", "update_system"):
-        explained = [heading for heading in HEADINGS if f"{heading}:" in prompts.texts[name]]
-        assert explained == [heading for heading in HEADINGS if heading != "NOTES"]
+    explained = {heading for heading in HEADINGS if f"- {heading}:" in prompts.texts["brief"]}
+    assert explained == set(HEADINGS) - {"NOTES"}
