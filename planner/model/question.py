@@ -74,8 +74,8 @@ CHOSEN_TOKENS = 400
 """Tokens for lines of turns that earlier answers chose."""
 LATER_CARDS_TOKENS = 2_000
 """Least tokens for cards of a later plan."""
-LEAST_CARDS_SHARE = 0.1
-"""A later question that could show less of the new turns waits: half of what a first plan's cards show."""
+LEAST_CARDS_SHARE = 0.08
+"""A later question that could show less of the new turns waits: a third of what a first plan's cards show."""
 LEAST_NEW_RATIO = 3.0
 """Least ratio of new content to the rest of a question, which each question costs again. With the share above a
 question is due after three or four times."""

@@ -151,7 +151,7 @@ def test_a_later_question_shows_the_page_what_was_chosen_and_cards_of_what_came_
     assert body["system"][0]["text"] == load_prompts().render("system")
     page, chosen = (prompt.split(f"<{tag}>")[1].split(f"</{tag}>")[0].strip() for tag in ("brief", "before"))
     assert page == PAGE
-    assert f"The brief below has {sum(len(one.text.split()) for one in read_brief(PAGE))} words now." in prompt
+    assert f"The page below has {len(read_brief(PAGE))} lines now." in prompt
     assert [line.split(" · ")[0] for line in chosen.split("\n")] == ["t3", "t5-t7", "t9"]
     assert "\n## t20 · " not in prompt
     assert "\n## t21 · " in prompt, "the last turn of the first plan was not complete"
