@@ -123,7 +123,19 @@ def compacted_start(messages: Sequence[object]) -> int:
 
     One with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK).
     """
-    return next((at for at in reversed(range(len(messages))) if is_compacted(messages[at])), 0)
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        content = message.get("content") if type(message) is dict else field_of(message, "content")
+        # exact types first: the whole list is looked through at every call of a session
+        if type(content) is str or not content or (type(content) is list and _is_other_block(content[0])):
+            continue
+        if is_compacted(message):
+            return at
+    return 0
+
+
+def _is_other_block(block: object) -> bool:
+    return type(block) is dict and block.get("type") != "compaction"
 
 
 def is_compacted(message: object) -> bool:
