@@ -15,6 +15,7 @@ from planner.programming import PROGRAMMING
 from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
 from planner.reading.tokens import TokenCounter
+from planner.relevance.occurrences import Occurrences
 from planner.relevance.relevance import Relevance, line_relevance
 from planner.tools import ToolUse
 from planner.validity import check_messages
@@ -35,6 +36,8 @@ class Analysis:
     counter: TokenCounter
     uses: Mapping[str, ToolUse] = field(default_factory=dict, compare=False)
     """Declarations of tools by name."""
+    counted: Occurrences = field(default_factory=Occurrences, repr=False, compare=False)
+    """Names of a prefix of the history, counted for an earlier plan."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, make: Callable[Concatenate[Analysis, P], T], *beside: P.args, **named: P.kwargs) -> T:
@@ -52,7 +55,18 @@ class Analysis:
     @lazy_property
     def relevance(self) -> Relevance:
         """Likely worth of each line to the steps that follow."""
-        return line_relevance(self.evidence)
+        return line_relevance(self.evidence, self.occurrences)
+
+    @lazy_property
+    def occurrences(self) -> Occurrences:
+        """Occurrences of all names."""
+        return self.counted.extended(self.evidence)
+
+    @property
+    def newest_counted(self) -> Occurrences:
+        """Names that were counted so far, of this history or of a prefix."""
+        newest: Occurrences = vars(self).get("occurrences", self.counted)
+        return newest
 
     @lazy_property
     def broken(self) -> Mapping[str, str]:
@@ -97,6 +111,8 @@ def analyze_history(
 ) -> Analysis:
     """`analyze` for messages that were read before."""
     declared = uses if uses is not None else known.uses if known is not None else {}
-    by_digest = known.evidence.by_digest if known is not None and known.uses == declared else None
+    earlier = known if known is not None and known.uses == declared else None
+    by_digest = earlier.evidence.by_digest if earlier is not None else None
+    counted = earlier.newest_counted if earlier is not None else Occurrences()
     fields = Fields((PROGRAMMING, *registered_fields()))
-    return Analysis(history, gather_evidence(history, counter, by_digest, declared, fields), counter, declared)
+    return Analysis(history, gather_evidence(history, counter, by_digest, declared, fields), counter, declared, counted)

@@ -34,8 +34,15 @@ _FILE = r"\b\w[\w-]*+(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """``package.json``, ``a.test.ts``; not ``3.14``."""
 _WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"
 """``user_id``, ``pkg::mod``, ``10.0.0.1``, ``a1b2c3d``."""
-_RUN = lazy_pattern(rf"(?P<url>{_URL})|[\w.@+%$#/\\:~*-]{{1,{NAME_CHARACTERS}}}")
-"""Characters that names are made of, as far as they go."""
+_OF_NAMES = r"\w.@+%$#/\\:~*-"
+"""Characters that names are made of."""
+_PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++|[0-9]{{1,2}}+)[.:-]*+|[.:*%+-]++)(?![{_OF_NAMES}])"
+"""A word of a language, a small number or a mark by itself, none of which is a name: ``Hello:``, ``12``, ``PASSED``."""
+_RUN = lazy_pattern(
+    rf"(?>[^{_OF_NAMES}]++|{_PLAIN})*+"
+    rf"(?:(?P<url>{_URL})|(?P<run>[{_OF_NAMES}]{{1,{NAME_CHARACTERS}}})|\Z)"
+)
+"""Characters that names are made of, as far as they go, behind what holds no name."""
 _TOKEN = lazy_pattern(rf"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
 _JOINED_OR_TELLING = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
@@ -67,14 +74,18 @@ PATH_MARKS = r"[\w.:/~)\]}*>$%-]"
 def specifics_of(text: str) -> list[str]:
     """The distinct specifics of `text`, in order of first appearance."""
     names: dict[str, None] = {}
-    for run in _RUN.finditer(text):
-        if run["url"]:
-            names[run["url"].rstrip(_TRAILING)] = None
-            continue
-        for match in _TOKEN.finditer(text, run.start(), run.end()):
-            name = match.group().rstrip(_TRAILING)
-            if name not in names and _is_specific(match.lastgroup, name):
-                names[name] = None
+    for found in _RUN.finditer(text):
+        url, run = found.groups()
+        if url:
+            names[url.rstrip(_TRAILING)] = None
+        elif run and run.isidentifier() and run.isascii():  # one word, as most are
+            if run not in names and _is_identifier(run):
+                names[run] = None
+        elif run:
+            for match in _TOKEN.finditer(text, *found.span("run")):
+                name = match.group().rstrip(_TRAILING)
+                if name not in names and _is_specific(match.lastgroup, name):
+                    names[name] = None
     return list(names)
 
 

@@ -7,17 +7,17 @@ recently and how often it appeared, and whether the agent wrote it itself.
 from __future__ import annotations
 
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log1p
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.names import defines, parts_of, specifics_of
-from planner.evidence.words import words_of
+from planner.evidence.names import defines
 from planner.reading.lines import BlockText, Line, Part, text_width
 from planner.reading.patterns import lazy_pattern
+from planner.relevance.occurrences import WRITERS, Occurrences, Rows, names_of
 
 __all__ = ["Relevance", "block_weight", "focused", "is_word", "line_relevance"]
 
@@ -53,9 +53,6 @@ NUMBER_SCORE = -1.91
 
 _TURN_ID = lazy_pattern(r"\bt\d{1,7}\b")
 
-Rows = Sequence[tuple[str, ...]]
-"""Names in each line of a turn, each once."""
-
 
 @dataclass(frozen=True)
 class Relevance:
@@ -76,63 +73,15 @@ class Relevance:
         return (sum(self.bases[turn_id]) + named) * self.turn_weights.get(turn_id, 1.0)
 
 
-@dataclass(slots=True)
-class _Sighting:
-    """Occurrences of a name."""
-
-    lines: int = 0
-    """Number of lines with it."""
-    turns: int = 0
-    last_turn: int = 0
-    last_written: int = 0
-    """The last turn in which the agent wrote it, or 0."""
-    last_offset: int = 0
-    """Characters of the history up to the end of the last line with it."""
-    writers: tuple[Part, ...] = ()
-    """Parts, among those of `WRITER_SCORES`, that contain it."""
-
-
-def line_relevance(evidence: Evidence) -> Relevance:
-    """Return the relevance of every line of `evidence`."""
-    turns = evidence.turns
-    same: dict[str, str] = {}
-    names = _with_parts({turn_id: turn.once(_line_names, same) for turn_id, turn in turns.items()})
+def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
+    """Return the relevance of every line of `evidence`, whose names `occurrences` counts."""
     bases: dict[str, Sequence[float]] = {}
-    seen: defaultdict[str, _Sighting] = defaultdict(_Sighting)
-    characters = 0
-    for turn_id, turn in turns.items():
-        recency = 0.5 + 1 / (1 + log1p(len(turns) - turn.turn.number))
+    for turn_id, turn in evidence.turns.items():
+        recency = 0.5 + 1 / (1 + log1p(len(evidence.turns) - turn.turn.number))
         bases[turn_id] = array("d", [base * recency for base in turn.once(_bases)])
-        characters = _note(turn, names[turn_id], seen, characters)
-    weights: dict[str, float] = {}
-    lines = sum(len(turn.lines) for turn in turns.values())
-    while seen:  # what is seen of all names takes twice the room of the history: it goes as its weight comes
-        name, sighting = seen.popitem()
-        weights[name] = _likelihood(name, sighting, characters, len(turns))
-        if is_word(name):  # what many lines say is no news
-            weights[name] *= 1 - log1p(sighting.lines) / log1p(lines + 1)
-    return Relevance(weights, names, bases, dict(_turn_weights(evidence)))
-
-
-def _note(turn: TurnEvidence, names: Rows, seen: Mapping[str, _Sighting], characters: int) -> int:
-    """Note the names of `turn`, which begins after `characters` of the history; return the characters after it."""
-    number = turn.turn.number
-    for text in turn.lines.texts:
-        written, scored = text.part in ("assistant", "call"), text.part in WRITER_SCORES
-        for row, end in zip(names[text.first : text.stop], text.bounds[1:], strict=True):
-            for name in row:
-                sighting = seen[name]
-                sighting.lines += 1
-                sighting.last_offset = characters + end
-                if sighting.last_turn != number:
-                    sighting.turns += 1
-                    sighting.last_turn = number
-                if written:
-                    sighting.last_written = number
-                if scored and text.part not in sighting.writers:
-                    sighting.writers = (*sighting.writers, text.part)
-        characters += len(text.text)
-    return characters
+    lines = sum(len(turn.lines) for turn in evidence.turns.values())
+    weights = dict(zip(occurrences.places, _likelihoods(occurrences, lines), strict=True))
+    return Relevance(weights, occurrences.rows, bases, dict(_turn_weights(evidence)))
 
 
 def block_weight(text: BlockText) -> float:
@@ -157,7 +106,7 @@ def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> 
 
 def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
     """Return the share of the words and names of `text` that each turn holds, rare ones weighted, by turn id."""
-    wanted = {name for line in text.splitlines() for name in _names_of(line)}
+    wanted = {name for line in text.splitlines() for name in names_of(line)}
     held = {turn_id: wanted.intersection(chain.from_iterable(rows)) for turn_id, rows in relevance.names.items()}
     times = Counter(chain.from_iterable(held.values()))
     rarity = {name: log1p(len(held) / times[name]) for name in wanted if times[name]}
@@ -173,36 +122,9 @@ def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
             yield turn_id, ANSWER_WEIGHT
 
 
-def _line_names(turn: TurnEvidence, same: dict[str, str]) -> Rows:
-    """Return the names in each line of `turn`, equal names as the `same` object; none in the middle of long blocks."""
-    rows: list[tuple[str, ...]] = [()] * len(turn.lines)
-    for line in turn.lines.to_read():
-        rows[line.number - 1] = tuple([same.setdefault(name, name) for name in _names_of(line.text)])
-    return rows
-
-
-def _names_of(text: str) -> list[str]:
-    """Return the specifics of a line and its words in any script, each once."""
-    return list(dict.fromkeys([*specifics_of(text), *words_of(text)]))
-
-
 def is_word(name: str) -> bool:
     """Return True for a name that is a plain word: ``refund``, ``频率``; not ``toJson`` or ``4711``."""
     return name.isalpha() and name == name.casefold()
-
-
-def _with_parts(rows: Mapping[str, Rows]) -> dict[str, Rows]:
-    """Return `rows` of all turns; each name is followed by those of its parts that the history names by themselves."""
-    known = {name for own in rows.values() for names in own for name in names}
-    joined = {name: [part for part in parts_of(name) if part in known] for name in known if not name.isidentifier()}
-    parts = {name: own for name, own in joined.items() if len(own) > 1}
-    return {turn_id: [_expanded(names, parts) for names in own] for turn_id, own in rows.items()}
-
-
-def _expanded(names: tuple[str, ...], parts: Mapping[str, list[str]]) -> tuple[str, ...]:
-    if parts.keys().isdisjoint(names):
-        return names
-    return tuple(dict.fromkeys(chain.from_iterable(parts.get(name, (name,)) for name in names)))
 
 
 def _bases(turn: TurnEvidence) -> Sequence[float]:
@@ -223,24 +145,30 @@ def _base(line: Line, failures: Collection[int]) -> float:
     return relevance * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN)
 
 
-def _likelihood(name: str, seen: _Sighting, characters: int, turns: int) -> float:
-    """Return the likelihood that the agent names it again, from its occurrences in a history of this size.
+def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
+    """Yield for each name the likelihood that the agent names it again, from its occurrences in the history.
 
     The coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public
     agent sessions; boosted trees over 26 features, cross-validated by session, ranked no better.
     """
-    distance = characters - seen.last_offset
-    unwritten = turns - seen.last_written if seen.last_written else 2 * turns
-    score = (
-        -1.45
-        + 0.7 * log1p(seen.lines)
-        - 0.68 * log1p(seen.turns)
-        - 0.61 * log1p(turns - seen.last_turn)
-        + 1.66 * distance / max(1, characters)
-        - 0.35 * log1p(distance / 2000)
-        - 0.4 * log1p(unwritten)
-        + sum(map(WRITER_SCORES.__getitem__, seen.writers))
-        - 1.28 * (seen.last_turn == turns)
-        + NUMBER_SCORE * name.isdigit()
-    )
-    return 1 / (1 + exp(-score))
+    characters, all_turns = names.characters, len(names.digests)
+    logs = [log1p(number) for number in range(2 * all_turns + 1)]
+    written_by = [sum(WRITER_SCORES[part] for at, part in enumerate(WRITERS) if bits >> at & 1) for bits in range(8)]
+    rows = zip(names.places, *names.columns, strict=True)
+    for name, lines, turns, last_turn, last_written, offset, writers in rows:
+        distance = characters - offset
+        score = (
+            -1.45
+            + 0.7 * log1p(lines)
+            - 0.68 * logs[turns]
+            - 0.61 * logs[all_turns - last_turn]
+            + 1.66 * distance / max(1, characters)
+            - 0.35 * log1p(distance / 2000)
+            - 0.4 * logs[all_turns - last_written if last_written else 2 * all_turns]
+            + written_by[writers]
+            - 1.28 * (last_turn == all_turns)
+            + NUMBER_SCORE * name.isdigit()
+        )
+        likelihood = 1 / (1 + exp(-score))
+        # what many lines have is no news
+        yield likelihood * (1 - log1p(lines) / log1p(all_lines + 1)) if is_word(name) else likelihood
