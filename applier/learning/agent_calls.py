@@ -146,7 +146,7 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
     ran: dict[str, None] = {}
     for turn, call, outcome in evidence.ended_calls():
         if first <= turn.turn.number <= last and outcome.status not in ("failed", "unanswered"):
-            if any(changed_paths(call, outcome)):
+            if any(changed_paths(turn, call, outcome)):
                 return ""
             ran |= {
                 f"`{' '.join(one.words)}`": None for one in commands_in(call) if _PROVIDES.intersection(one.words[:3])

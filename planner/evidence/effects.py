@@ -57,7 +57,7 @@ def effects(evidence: Evidence) -> list[Effect]:
     for turn, call, outcome in evidence.ended_calls():
         fields = _fields(call.text)
         if (turn.turn.id, call.number) in acting and outcome.status != "failed" and not outcome.refused:
-            names = {*specifics_of(call.text), *figures_of(call.text), *_argument_names(call)}
+            names = turn.once(_names_of_acts)[call.number]
             is_news = not names <= named.setdefault(call.name, set())
             named[call.name] |= names
             if is_news or call.use is not None:
@@ -66,6 +66,20 @@ def effects(evidence: Evidence) -> list[Effect]:
                 done[effect.text()] = effect
         shown.update(fields)
     return list(done.values())
+
+
+def _names_of_acts(turn: TurnEvidence) -> dict[int, frozenset[str]]:
+    """Return the names and figures in each call that may have acted, by the number of the call."""
+    may_act = (call for call in turn.calls if call.acts or call.may_act)
+    return {
+        call.number: frozenset((*specifics_of(call.text), *figures_of(call.text), *_argument_names(call)))
+        for call in may_act
+    }
+
+
+def _calls_that_act(turn: TurnEvidence) -> frozenset[int]:
+    """Return the numbers of the calls that act by themselves, whatever other turns show."""
+    return frozenset(call.number for call in turn.calls if call.acts)
 
 
 def retried(evidence: Evidence) -> dict[str, tuple[str, int]]:
@@ -105,8 +119,8 @@ def _acting(evidence: Evidence) -> frozenset[tuple[str, int]]:
     for turn, call, _ in evidence.ended_calls():
         record = parsed_result(call.text)
         fields = list(_leaves("", record)) if record is not None else []
-        is_new_record = isinstance(record, Mapping) and call.text not in texts
-        if call.acts or (call.may_act and is_new_record and _restates(call, fields, shown)):
+        is_new_record = call.may_act and isinstance(record, Mapping) and call.text not in texts
+        if call.number in turn.once(_calls_that_act) or (is_new_record and _restates(call, fields, shown)):
             acting.add((turn.turn.id, call.number))
         shown.update(fields)
         texts.add(call.text)

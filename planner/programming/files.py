@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
 
 from planner.evidence.calls import Call
 from planner.evidence.outcomes import Outcome
-from planner.evidence.turns import Evidence, RecordLine
+from planner.evidence.turns import Evidence, RecordLine, TurnEvidence
 from planner.programming.paths import is_absolute, is_beside, plain_path
 from planner.programming.shell import WITH_WORKTREE, Command, documents, last_run, shell_changes
 from planner.programming.tools import commands_in, edit_of, folder_of, writes_of
@@ -48,19 +48,51 @@ class FileChange:
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
     """The files that were written, in the order of their first change; none whose edits took each other back."""
-    changes: dict[str, FileChange] = {}  # by `plain_path`
+    changes = _Changes()
     for turn, call, outcome in evidence.ended_calls():
-        commands = commands_done(call, outcome)
-        changed = _changes_by_commands(call, outcome, commands)
+        commands, changed = turn.once(_done_by_commands)[call.number]
         _note_commands(changes, commands, changed, turn.turn.id, evidence.root)
         done = {} if outcome.status == "failed" or turn.is_refused(call) else writes_of(call)
         for path, how in done.items():
-            change = changes.setdefault(_known_path(path, changes), FileChange(path))
+            change = changes.change_of(changes.known_path(path), path)
             if _takes_back(change, call, turn.turn.id):
                 continue
             change.turns.append(turn.turn.id)
             change.how, change.undone, change.committed = how, "", False
-    return [change for change in changes.values() if change.turns]
+    return [change for change in changes.by_path.values() if change.turns]
+
+
+def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], list[tuple[str, str]]]]:
+    """Return the commands of each call that were done, and the files that they have changed, each with how."""
+    done = ((call, outcome, commands_done(call, outcome)) for call, outcome in turn.ended_calls)
+    return [(commands, list(_changes_by_commands(call, outcome, commands))) for call, outcome, commands in done]
+
+
+@dataclass
+class _Changes:
+    """Changes of all files so far."""
+
+    by_path: dict[str, FileChange] = field(default_factory=dict)
+    """By `plain_path`."""
+    by_name: dict[str, list[str]] = field(default_factory=dict)
+    """Paths by the file's name."""
+
+    def known_path(self, path: str) -> str:
+        """Return the path, of those known, that `path` is, or of which the one ends the other; else it, plain."""
+        path = plain_path(path, self.by_path).replace("\\", "/")
+        ending, known = f"/{path.removeprefix('./')}", self.by_name.get(path.rpartition("/")[2], ())
+        if is_absolute(path):
+            same = (one for one in known if one == path or (not is_absolute(one) and path.endswith(f"/{one}")))
+        else:
+            same = (one for one in known if one == path or one.endswith(ending))
+        return next(same, path)
+
+    def change_of(self, plain: str, path: str) -> FileChange:
+        """Return the change of a file, a new one under the name `path`."""
+        if plain not in self.by_path:
+            self.by_path[plain] = FileChange(path)
+            self.by_name.setdefault(plain.rpartition("/")[2], []).append(plain)
+        return self.by_path[plain]
 
 
 def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
@@ -76,10 +108,10 @@ def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
     return bool(taken_back)
 
 
-def changed_paths(call: Call, outcome: Outcome) -> Iterator[str]:
-    """The files that a call which ended so has changed."""
+def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[str]:
+    """Yield the files that a call of `turn`, which ended so, has changed."""
     yield from writes_of(call) if outcome.status in ("passed", "done") else ()
-    named = (path for path, _ in _changes_by_commands(call, outcome, commands_done(call, outcome)))
+    named = (path for path, _ in turn.once(_done_by_commands)[call.number][1])
     yield from (path for path in named if path[-1] != "/" and not is_beside(path))
 
 
@@ -103,15 +135,6 @@ def _taking_back(command: Command) -> str:
     return " ".join(words) if takes or words == ["git", "reset", "--hard"] else ""
 
 
-def _known_path(path: str, known: Collection[str]) -> str:
-    """The one of `known`, all plain, that `path` is, or of which the one ends the other; else it, plain."""
-    path = plain_path(path, known).replace("\\", "/")
-    ending = f"/{path.removeprefix('./')}"
-    if is_absolute(path):
-        return next((one for one in known if one == path or (not is_absolute(one) and path.endswith(f"/{one}"))), path)
-    return next((one for one in known if one == path or one.endswith(ending)), path)
-
-
 def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[tuple[str, str]]:
     """The files that the `commands` of `call` that were done have changed, each with how; of a script in it the only
     one that it names, if it writes."""
@@ -125,7 +148,7 @@ def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Comman
 
 
 def _note_commands(
-    changes: dict[str, FileChange],
+    changes: _Changes,
     commands: Sequence[Command],
     changed: Iterable[tuple[str, str]],
     turn_id: str,
@@ -134,19 +157,19 @@ def _note_commands(
     """Note what `commands` do to all files of the repository, and the files that they have `changed`, each with how."""
     taken_back = next(filter(None, map(_taking_back, commands)), "")
     commits = any(one.starts("git", "commit") for one in commands)
-    for plain, change in changes.items():
+    for plain, change in changes.by_path.items() if commits or taken_back else ():
         change.committed = change.committed or commits
         if taken_back and not (is_beside(plain) or change.committed or change.how == WITH_WORKTREE):
             change.undone = taken_back
             change.turns.append(turn_id)
     for path, how in changed:
-        folders = plain_path(path, changes), join(root, path)
+        folders = plain_path(path, changes.by_path), join(root, path)
         is_telling = path.count("/") > 1 and not is_absolute(path)  # then the end of a folder's path names it as well
         end = _UPWARD.sub("", path)
-        within = [one for one in changes if f"{one}/".startswith(folders) or (is_telling and f"/{end}" in one)]
-        named = within if path[-1] == "/" else [_known_path(end, changes)]
-        for one in (one for one in named if one in changes or not is_beside(one)):
-            change = changes.setdefault(one, FileChange(path))
+        within = [one for one in changes.by_path if f"{one}/".startswith(folders) or (is_telling and f"/{end}" in one)]
+        named = within if path[-1] == "/" else [changes.known_path(end)]
+        for one in (one for one in named if one in changes.by_path or not is_beside(one)):
+            change = changes.change_of(one, path)
             change.turns.append(turn_id)
             change.how, change.undone, change.committed = how, "", commits
 

@@ -118,7 +118,7 @@ def conflicts(evidence: Evidence) -> list[RecordLine]:
     """The files that a merge left in conflict, that were not changed since and that no commit settled."""
     standing: dict[str, str] = {}
     for turn, call, outcome in evidence.ended_calls():
-        written = tuple(changed_paths(call, outcome))
+        written = tuple(changed_paths(turn, call, outcome))
         standing = {path: at for path, at in standing.items() if not any(one.endswith(path) for one in written)}
         asked = [] if _is_elsewhere(call, evidence.root) else _git_commands(call)
         if not asked:

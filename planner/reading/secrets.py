@@ -179,12 +179,12 @@ _CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]++{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\
 
 def _without_others(text: str) -> str:
     """Return `text` without the secrets that are in one line, and the passwords of netrc."""
-    text = "\n".join(map(_without_line, _without_known(text).split("\n")))
+    return _clean_text_often(text) if len(text) <= _OFTEN else _clean_text(text)
+
+
+def _clean_text(text: str) -> str:
+    text = "\n".join(map(_clean_line, _without_known(text).split("\n")))
     return _NETRC.sub(_hidden, text) if "login" in text and "password" in text else text
-
-
-def _without_line(line: str) -> str:
-    return _clean_line_often(line) if len(line) <= _OFTEN else _clean_line(line)
 
 
 def _clean_line(line: str) -> str:
@@ -221,7 +221,7 @@ def _is_random(part: str) -> bool:
 
 
 _OFTEN = 1_000
-"""Most characters of a line that is remembered: facts are in a plan, by themselves, and in a session's next plan."""
+"""Most characters of a text that is remembered: facts are in a plan, by themselves, and in a session's next plan."""
 
 
 def redact(value: Any) -> Any:
@@ -246,7 +246,7 @@ def _replaced(value: Any, name: str, texts: Iterator[str]) -> Any:
     return _without_others(text)
 
 
-_clean_line_often = lru_cache(2**14)(_clean_line)
+_clean_text_often = lru_cache(2**14)(_clean_text)
 
 
 def _hidden(match: re.Match[str]) -> str:
