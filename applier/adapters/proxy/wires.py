@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, to_openai
-from applier.adapters.transcripts.responses import OUTPUTS, ReadItems, read_items, to_items
+from applier.adapters.transcripts.response_items import OUTPUTS
+from applier.adapters.transcripts.responses import ReadItems, read_items, to_items
 from applier.session.request import WINDOW_EXCEEDED, fields_of_body
 from planner.reading.messages import field_of, to_json
 

@@ -19,7 +19,7 @@ from applier.adapters.transcripts.entries import (
 )
 from applier.adapters.transcripts.message_lists import Conversations, Data
 from applier.adapters.transcripts.openai_chat import arguments_as_object
-from applier.adapters.transcripts.responses import CALLS, OUTPUTS, Item, spoken
+from applier.adapters.transcripts.response_items import CALLS, OUTPUTS, Item, spoken
 from planner.reading.messages import Block
 
 __all__ = ["DUMPS"]
