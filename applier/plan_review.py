@@ -14,6 +14,7 @@ from applier.view import Preview, preview
 from planner.brief import BRIEF_FINDINGS
 from planner.errors import SettingsError
 from planner.plan import CompactionPlan, Strategy
+from planner.prices import money
 from planner.review_text import SET_BY_HAND, PlanNotes, plan_notes
 
 __all__ = ["Edit", "PlanReview", "review_plan", "reviewed"]
@@ -50,6 +51,24 @@ class PlanReview:
         names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "payback_calls")
         cost = {name: getattr(self.preview, name) for name in (*names, "thinking", "dollars")}
         return cost | ({"payback_calls": None} if cost["payback_calls"] == math.inf else {})
+
+    @property
+    def cost_text(self) -> str:
+        """Sentence about the cost and savings of switching to the view; empty without the transcript."""
+        shown = self.preview
+        if shown is None:
+            return ""
+        if shown.first_changed_message is None:
+            return "Nothing changes; the prompt cache stays as it is."
+        calls, switch, fewer = shown.payback_calls or 0.0, shown.dollars, shown.tokens_before - shown.tokens_after
+        pays = "never pays back in cache terms" if math.isinf(calls) else f"pays back after {calls:.1f} calls"
+        written = f"{max(0, shown.invalidated_tokens - fewer):,} tokens are written to the cache once"
+        saved = f"each later call reads {fewer:,} fewer"
+        planning = f" Planning: {money(switch['planning'])}." if switch.get("planning") else ""
+        return (
+            f"Changes from message {shown.first_changed_message} on: {money(switch.get('rebilled'), written)}; "
+            f"{money(switch.get('saved'), saved)}; {pays}. Thinking: {shown.thinking}.{planning}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the whole plan, the text left in place of each turn, and the cost, as JSON data."""

@@ -36,6 +36,7 @@ __all__ = [
     "change_options",
     "check_cap",
     "check_form",
+    "check_output",
     "existing_store",
     "import_extra",
     "naming_store",
@@ -112,6 +113,13 @@ def check_cap(what: str, model: str, estimated_cost: float, cap: float) -> None:
     if estimated_cost > cap:
         price = f"{money(estimated_cost)} with {model}, more than --cap {cap:g}"
         raise SettingsError(f"{what} may cost {price}: raise --cap, or use --planner rules")
+
+
+def check_output(output: Path | None, **inputs: Path | None) -> None:
+    """Refuse an `output` that is one of the `inputs`."""
+    for name, path in inputs.items():
+        if output and path and output.exists() and output.samefile(path):
+            raise click.UsageError(f"-o {output}: is the {name} itself and would be lost: name another file.")
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:

@@ -26,6 +26,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.status import Status
 
+    from planner.review_text import Section
+
 __all__ = [
     "FULL_WIDTH",
     "clean",
@@ -35,6 +37,7 @@ __all__ = [
     "print_csv",
     "print_data",
     "print_json",
+    "print_sections",
     "print_table",
     "printable",
     "progress",
@@ -50,6 +53,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u
 return, a right-to-left override; not a tab or a line feed."""
 _LAST_SECOND = 253_402_300_799
 """Last second of the year 9999; later times have no date."""
+_INDENT = 2
 FULL_WIDTH = 100_000
 """Columns of a pipe, more than any line has."""
 
@@ -107,6 +111,22 @@ def print_table(
     for cells in rows:
         table.add_row(*cells)
     screen(stderr=err).print(table if table.row_count or not empty else empty)
+
+
+def print_sections(console: Console, sections: Iterable[Section], *, whole: bool) -> None:
+    """Print the sections of a review; lines that are no prose are cut to the width unless `whole`."""
+    for number, section in enumerate(sections):
+        if number:
+            console.print("")
+        if section.title:
+            console.print(Text(section.title, style="bold"))
+        for line in section.lines:
+            text, indent = clean(line, "" if number else "bold"), _INDENT if section.title else 0
+            if not (section.is_prose or whole):
+                text.truncate(console.width - indent, overflow="ellipsis")
+            for part in text.wrap(console, console.width - indent) or [text]:
+                part.rstrip()
+                console.print(Text(" " * indent) + part)
 
 
 def printable(text: str) -> str:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from applier.cli.print_review import print_review
+from applier.cli.commands.plans import print_review
 from applier.cli.screen import FULL_WIDTH
 from applier.plan_review import PlanReview, review_plan, reviewed
 from applier.view import Preview

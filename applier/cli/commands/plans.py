@@ -1,4 +1,4 @@
-"""`compactor plan`, `review`, `apply`, `undo`, `demo`: make a plan, show it, change it by hand, apply it, undo it.
+"""`compactor plan`, `review`, `apply`, `demo`: make a plan, show it, change it by hand, apply it.
 
 Writes only the files that the user named, and the originals to the store before a transcript without them.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.resources
 import json
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,28 +16,27 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import click
+from rich.console import Console
 
-from applier.adapters.transcripts import Transcript, read_transcript, write_transcript
+from applier.adapters.transcripts import Transcript, read_transcript
 from applier.cli import options
 from applier.cli.files import digest_of, read_file, read_plan, read_text, write_unchanged, write_whole
 from applier.cli.plan_transcripts import plan_files, plan_options, planned, planning_options, write_view
-from applier.cli.print_review import print_review
-from applier.cli.screen import echo, print_json, screen, show_page, working
+from applier.cli.screen import echo, print_json, print_sections, screen, show_page, working
 from applier.plan_review import Edit, PlanReview, review_plan, reviewed
 from applier.processes import all_cores
 from applier.store.opening import open_store
-from applier.store.views import holds_view, originals_behind
 from applier.view import apply, look_in
 from planner.api import plan_compaction
-from planner.errors import ReferenceNotFound, StalePlan, StoreDamaged
+from planner.errors import StalePlan, StoreDamaged
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Strategy
 from planner.reading.history import read_history
 from planner.reading.messages import Message
-from planner.review_text import finding_line
+from planner.review_text import finding_line, review_sections
 from planner.validity import check_messages
 
-__all__ = ["apply_command", "demo_command", "plan_command", "review_command", "undo_command"]
+__all__ = ["apply_command", "demo_command", "plan_command", "print_review", "review_command"]
 
 _PLACE = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -119,7 +117,7 @@ def plan_command(
         return
     if plans or workers:
         raise click.UsageError("--plans and --workers need several transcripts or a folder.")
-    _check_output(output, transcript=transcript)
+    options.check_output(output, transcript=transcript)
     place = output or transcript.with_name(f"{transcript.stem}.plan.json")
     seen, read = digest_of(place), read_file(transcript, part)
     look_in(store)
@@ -165,7 +163,7 @@ def review_command(
     the plan again, and the review shows the text that replaces removed turns. With --web the review opens in a
     browser: saving writes PLAN (or -o), applying writes the view beside TRANSCRIPT after storing the originals.
     """
-    _check_output(output, transcript=transcript)
+    options.check_output(output, transcript=transcript)
     place = output or plan_file
     seen, plan = digest_of(place), read_plan(plan_file)
     if transcript is None:
@@ -191,13 +189,6 @@ def review_command(
         echo(f"saved: {output}", err=True)
 
 
-def _check_output(output: Path | None, **inputs: Path | None) -> None:
-    """Refuse an `output` that is one of the `inputs`."""
-    for name, path in inputs.items():
-        if output and path and output.exists() and output.samefile(path):
-            raise click.UsageError(f"-o {output}: is the {name} itself and would be lost: name another file.")
-
-
 @contextmanager
 def _naming(transcript: Path) -> Iterator[None]:
     """Name the file in the error for a plan that was made for another transcript."""
@@ -205,6 +196,12 @@ def _naming(transcript: Path) -> Iterator[None]:
         yield
     except StalePlan as error:
         raise StalePlan(f"{transcript}: {error}, or name the transcript that it was made for") from None
+
+
+def print_review(console: Console, review: PlanReview, *, whole: bool = False, **limits: Any) -> None:
+    """Print `review`; with `whole` each turn, its replacement and all facts. `limits` as of `review_sections`."""
+    cost = review.cost_text
+    print_sections(console, review_sections(review.plan, review.notes, whole=whole, cost=cost, **limits), whole=whole)
 
 
 def _show(review: PlanReview, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
@@ -285,7 +282,7 @@ def apply_command(
     """
     if output is None and not dry_run:
         raise click.UsageError("name the new transcript with -o FILE, or use --dry-run.")
-    _check_output(output, plan=plan_file, transcript=transcript)
+    options.check_output(output, plan=plan_file, transcript=transcript)
     read = read_file(transcript, part)
     look_in(store)
     with working("applying…"), _naming(transcript):
@@ -313,36 +310,6 @@ def _outcome(review: PlanReview, *, dry_run: bool = False) -> str:
     removed = next(own.turn_id for own in plan.turns if own.strategy != "keep")
     originals = f"compactor restore {history_key(plan.history.digest)}:{removed}"
     return f"{before:,} tokens became {after:,}. Originals: {originals}"
-
-
-@click.command
-@click.argument("view", type=options.EXISTING_FILE)
-@options.output_option(required=True)
-@options.store_option
-@options.as_json
-def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> None:
-    """Write the whole history of a view again.
-
-    VIEW is a transcript that `compactor apply` wrote; the agent may have continued it. FILE gets the originals,
-    followed by the messages that were added to VIEW.
-    """
-    _check_output(output, view=view)
-    read = read_file(view)
-    if not holds_view(read.messages):
-        raise ReferenceNotFound(f"{view}: contains no compacted part, so there is nothing to undo")
-    with options.existing_store(store) as opened:
-        earlier = originals_behind(opened, read.messages)
-        if earlier is None:
-            cause = "the compacted part was edited, or its originals are in another store or were forgotten"
-            raise StalePlan(f"{view}: {cause}: name the store with --store, or use `compactor restore`")
-        key, originals = earlier.key, len(opened.load_history(earlier.key).messages)
-        write_whole(output, write_transcript(earlier.messages, read))
-        opened.record_event({"time": time.time(), "kind": "undo", "history": key, "message": f"{key} to {output}"})
-    added = len(earlier.messages) - originals
-    if as_json:
-        print_json({"history": key, "originals": originals, "added": added, "output": str(output)})
-    else:
-        echo(f"Wrote {originals} original messages and {added} added later to {output}")
 
 
 @click.command

@@ -1,9 +1,8 @@
-"""`compactor restore`, `facts`, `log` and `store`: read, check, back up and forget the content of the store."""
+"""`compactor facts`, `log` and `store`: list, check, back up and forget the content of the store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, get_args
 import click
 
 from applier.cli import options
-from applier.cli.screen import day, echo, print_data, print_json, print_table, screen
+from applier.cli.screen import day, echo, print_json, print_table, screen
 from applier.store.archive import back_up, export_conversation, import_archive, open_archive
 from applier.store.listing import StoredConversation, conversations, facts_about, is_within, known_facts, stored_facts
 from applier.store.opening import open_store
@@ -22,60 +21,12 @@ from planner.errors import StoreError
 from planner.plan import FactType, Finding
 from planner.prices import switch_money
 
-__all__ = ["facts_command", "log_command", "restore_command", "store_command"]
+__all__ = ["facts_command", "log_command", "store_command"]
 
 _FEW = 4
 """Number of conversations from which they are counted instead of listed."""
 _TASK_SHOWN = 60
 """Longest task in the list, in characters."""
-
-
-def _line_range(text: str) -> tuple[int, int]:
-    first, _, last = text.partition("-")
-    with suppress(ValueError):
-        if 1 <= int(first) <= int(last or first):
-            return int(first), int(last or first)
-    raise click.BadParameter(f"{text[:40]!r}: expected lines like 3-9 or 3, counted from 1.")
-
-
-@click.command
-@click.argument("references", metavar="REF", callback=lambda *given: _references(given[-1]))
-@click.option("--lines", type=_line_range, metavar="FIRST-LAST", help="Only these lines, first and last included.")
-@click.option(
-    "--search", metavar="TEXT", help="Only lines that contain TEXT, match it as a pattern, or contain its words."
-)
-@options.with_store
-@options.as_json
-def restore_command(
-    references: Iterator[str], lines: tuple[int, int] | None, search: str | None, store: Store, as_json: bool
-) -> None:
-    """Print the exact original of a reference.
-
-    REF is KEY:t12, or t12 if the store has one conversation; t12-t14,t20 are several turns, each after its reference.
-    Lines are counted as in a plan's excerpts and in a search.
-    """
-    each = [store.restore(one, lines=lines, search=search) for one in references]
-    if as_json:
-        fields = ("reference", "messages", "text", "lines", "total_lines")
-        values = [{name: getattr(restored, name) for name in fields} for restored in each]
-        print_json(values if len(values) > 1 else values[0])
-        return
-    media = [block["type"] for restored in each for block in restored.blocks if block["type"] != "text"]
-    if media:
-        echo(f"compactor: note: not text, only with --json: {', '.join(media)}", err=True)
-    text = "".join(f"{one.reference}\n{one.text}\n" if len(each) > 1 else f"{one.text}\n" for one in each)
-    if screen().is_terminal:
-        echo(text, nl=False)
-    else:
-        print_data(text)
-
-
-def _references(text: str) -> Iterator[str]:
-    """Yield each turn that `text` lists, with its history, or `text` itself if it is no list of turns."""
-    history, colon, turns = text.rpartition(":")
-    ranges = options.turn_ranges(turns)
-    numbers = (number for first, last in ranges for number in range(first, last + 1))
-    return (f"{history}{colon}t{number}" for number in numbers) if ranges else iter([text])
 
 
 @click.command
