@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from planner.evidence import Evidence, gather_evidence
+from planner.evidence import Evidence, TurnEvidence, gather_evidence
 from planner.evidence.field import Fields, registered_fields
 from planner.programming import PROGRAMMING
 from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
+from planner.reading.messages import Message
+from planner.reading.secrets import Secrets, secrets_in
 from planner.reading.tokens import TokenCounter
 from planner.relevance.occurrences import Occurrences
 from planner.relevance.relevance import Relevance, line_relevance
@@ -69,6 +72,14 @@ class Analysis:
         return newest
 
     @lazy_property
+    def secrets(self) -> Secrets:
+        """Secrets in the history, for what is cut from it and kept for reading."""
+        turns = self.evidence.turns.values()
+        return Secrets(
+            chain.from_iterable(turn.once(_turn_secrets, self.history.messages_of(turn.turn)) for turn in turns)
+        )
+
+    @lazy_property
     def broken(self) -> Mapping[str, str]:
         """Reasons why the API would refuse the calls of a turn, by turn id; the live tail may wait for results.
 
@@ -82,6 +93,10 @@ class Analysis:
             if violation.refused and turn is not self.history.turns[-1]:
                 problems.setdefault(turn.id, f"{violation.place}: {violation.problem}")
         return problems
+
+
+def _turn_secrets(_turn: TurnEvidence, messages: Sequence[Message]) -> tuple[str, ...]:
+    return secrets_in(messages)
 
 
 def analyze(

@@ -15,6 +15,7 @@ from planner.analysis import Analysis
 from planner.errors import PlanRejected
 from planner.reading.history import History
 from planner.reading.patterns import lazy_pattern
+from planner.reading.secrets import NO_SECRETS, Secrets
 from planner.review_text import review_text
 from planner.settings import OptionalToolName
 from planner.tools import ToolUse
@@ -254,6 +255,11 @@ class CompactionPlan(BaseModel):
     def bound_analysis(self) -> Analysis | None:
         """Analysis that the plan was made from, while it is in memory; a plan from disk has none."""
         return self._bound.analysis if self._bound is not None else None
+
+    @property
+    def secrets(self) -> Secrets:
+        """Secrets of the history that the plan was made from, while that is in memory."""
+        return self._bound.analysis.secrets if self._bound is not None else NO_SECRETS
 
     def bind(self, analysis: Analysis, layout: Layout) -> CompactionPlan:
         """This plan, holding what was read and how it is laid out, so that ``apply(plan)`` does neither again."""

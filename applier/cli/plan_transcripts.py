@@ -113,7 +113,7 @@ def _recorded(review: PlanReview, read: Transcript, store: Store, output: str, s
     view = apply(plan, read.messages, store=store)
     store.note_origin(key, read.working_folder, now)
     plan_id = store.save_plan(plan)
-    store.save_facts(plan.extracted_facts, key)
+    store.save_facts(plan.extracted_facts, key, plan.secrets)
     sizes = {"tokens_before": plan.history.tokens, "tokens_after": plan.estimated_tokens}
     event = {"time": now, "kind": "apply", "history": key, "plan": plan_id, **sizes}
     event |= {"message": f"{key} to {output}", "dollars": review.cost["dollars"]}

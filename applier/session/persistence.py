@@ -169,7 +169,7 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
         before = replace(before, key=key, messages=len(tracker))
     if plan is not None and is_new:
         frame = replace(frame, plan_id=store.use(lambda opened: opened.save_plan(plan)))
-        store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key))
+        store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key, plan.secrets))
     return replace(before, frame=frame)
 
 

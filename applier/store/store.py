@@ -35,7 +35,7 @@ from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
 from planner.reading.messages import Message, message_digest, to_json
-from planner.reading.secrets import redact
+from planner.reading.secrets import NO_SECRETS, Secrets, redact
 
 __all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory", "event_place"]
 
@@ -155,8 +155,8 @@ class Store:
             return tuple(read_histories(self.backend))
 
     def save_plan(self, plan: CompactionPlan) -> str:
-        """Store `plan`, secrets redacted; its id."""
-        content = encode(redact(plan.model_dump(mode="json")), "plan")
+        """Store `plan` without secrets, and return its id."""
+        content = encode(redact(plan.model_dump(mode="json"), plan.secrets), "plan")
         digest, says = records.digest_of(content), parse_key(plan.history.digest).ljust(64, "0")
         with self.backend.transaction(write=True):
             if not self.backend.keys(f"plan/{digest}/"):
@@ -192,9 +192,12 @@ class Store:
         ordered = sorted((order, digest) for digest, says, order in made if says in prefixes)
         return tuple(_plan_id(digest) for _, digest in ordered)
 
-    def save_facts(self, facts: Sequence[ExtractedFact], history_key: str) -> None:
-        """Store `facts` of a saved history, secrets redacted; a fact that is there already counts once."""
-        contents = [encode(fact, "fact") for fact in redact([fact.model_dump(mode="json") for fact in facts])]
+    def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
+        """Store `facts` of a saved history, without what looks like a secret and without pieces of its `secrets`; a
+        fact that is there already counts once.
+        """
+        plain = redact([fact.model_dump(mode="json") for fact in facts], secrets)
+        contents = [encode(fact, "fact") for fact in plain]
         with self.backend.transaction(write=True):
             history = find_history(self.backend, history_key)
             place = f"fact/{history.groups[-1]}/{history.says}/"

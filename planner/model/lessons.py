@@ -138,7 +138,7 @@ def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
     cards = "\n".join(
         card.text for card in turn_cards(_request(analysis, settings), turns, CARDS_TOKENS, mark_kept=False)
     )
-    return Question(Scope(turns, ()), {"cards": cards, "brief": ""}, "learn", entries=False)
+    return Question(Scope(turns, ()), {"cards": cards, "brief": ""}, "learn", entries=False, secrets=analysis.secrets)
 
 
 def review_question(candidates: str) -> Question:

@@ -27,7 +27,7 @@ from planner.programming.tools import commands_in
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line, join_lines, statements
-from planner.reading.secrets import redact
+from planner.reading.secrets import NO_SECRETS, Secrets, redact
 from planner.reading.tokens import TokenCounter
 from planner.rules import rules_brief
 from planner.selection import brief_limit, least_tokens
@@ -150,6 +150,8 @@ class Question:
     """Name of that prompt."""
     entries: bool = True
     """True if it asks for more than the brief."""
+    secrets: Secrets = NO_SECRETS
+    """Secrets of the history: cards show parts of it, and pieces of a secret go, too."""
 
     def system(self, prompts: Prompts) -> str:
         """Return the system prompt."""
@@ -158,13 +160,13 @@ class Question:
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
         """The user message; `notes` are the briefs of the turns before, where others were asked for them."""
-        brief = "\n".join(part for part in (self.shown["brief"], redact(safe_text(notes))) if part)
+        brief = "\n".join(part for part in (self.shown["brief"], redact(safe_text(notes), self.secrets)) if part)
         return prompts.render(self.name, self.entries, **{**self.shown, "brief": brief or "(none yet)"})
 
     @lazy_property
     def shown(self) -> Mapping[str, str]:
         """The values without secrets: the planner's provider may be another than the agent's."""
-        shown: Mapping[str, str] = redact(self.values)
+        shown: Mapping[str, str] = redact(self.values, self.secrets)
         return shown
 
     def tokens(self, prompts: Prompts, counter: TokenCounter, notes: str = "") -> int:
@@ -253,7 +255,7 @@ def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: Sequen
     start, stop = turns[0].turn.number - 1, turns[-1].turn.number
     last = stop == len(everyone)
     entries = choice_tokens(situation, everyone if last else turns) > 0
-    latest, task = _latest_request(everyone), _task(request)
+    latest, task, secrets = _latest_request(everyone), _task(request), request.analysis.secrets
     brief = safe_text(brief_text(written_brief(earlier))) if earlier is not None and last else ""
     values = {
         "latest": latest,
@@ -266,13 +268,13 @@ def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: Sequen
     }
     if earlier is not None:
         chosen = turn_index(request, earlier, CHOSEN_TOKENS) or "(none)"
-        return Question(scope, {**values, "before": chosen}, "update", entries)
+        return Question(scope, {**values, "before": chosen}, "update", entries, secrets)
     around = {
         "user_words": _words([*everyone[:start], *everyone[stop:]]) or "(none)",
         "before": turn_heads(request, everyone[max(0, start - NEIGHBOURS) : start]) or "(none)",
         "after": turn_heads(request, everyone[stop : stop + NEIGHBOURS]) or "(none)",
     }
-    return Question(scope, values | around, entries=entries)
+    return Question(scope, values | around, entries=entries, secrets=secrets)
 
 
 def _piece_sizes(situation: Situation, scope: Scope, brief: str, *, last: bool) -> str:

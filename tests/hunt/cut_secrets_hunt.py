@@ -1,8 +1,9 @@
-"""Hunts for a credential that is readable in what the store keeps to be read, where its value stands in pieces.
+"""Hunts for a credential whose value is in pieces and readable in what is kept to be read, or sent to a planner.
 
 Lines of a key behind what viewers, diffs and mails put before them, escaped in JSON, over blocks of one result or over
-a call's arguments. Only forms are drawn that the redaction knows when they stand by themselves: what is hunted is the
-splitting. What `tests.credentials` made is read back by any eight characters in a row.
+a call's arguments; and values behind and before so many words that a card, a brief or a fact cuts them anywhere. Only
+forms are drawn that the redaction knows when they are alone: the hunt is for the splitting. What `tests.credentials`
+made is read back by any eight characters in a row.
 """
 
 import json
@@ -15,9 +16,12 @@ from applier import apply
 from applier.session import Session
 from applier.store import open_store
 from planner import plan_compaction
+from planner.model.prompts import load_prompts
+from planner.model.question import Situation, plan_questions
 from planner.reading.secrets import redact
 from tests.credentials import FORMS, made
 from tests.hunt.planning_hunt import memory
+from tests.model.sample import plan_request
 from tests.strategies import text
 
 READABLE_CHARACTERS = 8
@@ -27,7 +31,14 @@ def numbered(secret, chance):
     return "\n".join(f"{number:6}→{line}" for number, line in enumerate(secret.split("\n"), chance.randint(1, 900)))
 
 
+def among_words(secret, chance):
+    before, behind = (" ".join(chance.choices(WORDS, k=chance.randrange(160))) for _ in range(2))
+    return f"{before} {secret} {behind}"
+
+
+WORDS = ["deploy", "the", "service", "with", "this", "value", "and", "then", "wait", "for", "a", "result"]
 WRAPPED = {
+    "among words": among_words,
     "alone": lambda secret, _: secret,
     "indented": lambda secret, _: "\n".join(f"    {line}" for line in secret.split("\n")),
     "numbered": numbered,
@@ -44,8 +55,8 @@ WRAPPED = {
 }
 """Ways in which a value of several lines stands in texts of agents."""
 PLACES = ("user", "assistant", "input", "inputs", "result", "blocks", "error")
-LINES = [form for form in FORMS if "\n" in form]
-"""Forms of several lines, which splitting hurts most: every second one drawn."""
+LINES = [form for form in FORMS if "PRIVATE KEY" in form]
+"""Forms of several lines, each of which is secret and may be alone: every second one drawn."""
 
 
 def rounds(seed):
@@ -67,17 +78,24 @@ def check_one(seed, ways=tuple(WRAPPED), places=PLACES):
     secret, parts = made(form, chance.randrange(10**6))
     if readable(parts, redact(secret)):
         return Counter({"forms not known": 1})
-    for redacts in (False, True):
-        shown = kept(conversation(WRAPPED[way](secret, chance), place, chance), redacts)
-        leaked = readable(parts, shown)
-        assert not leaked, f"cut_secrets_hunt.check_one({seed!r}): {form.splitlines()[0]} {way}, {place}, {redacts=}"
+    messages = conversation(WRAPPED[way](secret, chance), place, chance)
+    shown = {"a planner": sent(messages), "a store": kept(messages, False), "a store without": kept(messages, True)}
+    leaks = [where for where, text in shown.items() if readable(parts, text)]
+    assert not leaks, f"cut_secrets_hunt.check_one({seed!r}): {form.splitlines()[0]} {way}, {place}, {leaks}"
     return Counter({"conversations": 1, way: 1})
+
+
+def sent(messages):
+    """All that a planner model is sent about `messages`."""
+    prompts = load_prompts()
+    questions, _ = plan_questions(Situation.of(plan_request(messages)), prompts)
+    return "\n".join(question.text(prompts) for question in questions)
 
 
 def conversation(secret, place, chance):
     """An agent at work in whose list the text stands at one place, with enough behind it that it is compacted."""
     lines = secret.split("\n")
-    cut = chance.randint(1, len(lines) - 1) if len(lines) > 1 else 0
+    cut = chance.randint(1, len(lines) - 1) if "PRIVATE KEY" in secret and len(lines) > 1 else 0
     inputs = {"one": "\n".join(lines[:cut]), "two": {"deep": ["\n".join(lines[cut:])]}}
     call_input = {"input": {"content": secret}, "inputs": inputs}.get(place, {"command": "cat config"})
     content = {

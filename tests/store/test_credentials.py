@@ -14,7 +14,7 @@ from planner import plan_compaction
 from planner.model.prompts import load_prompts
 from planner.model.question import Situation, plan_questions
 from planner.reading.history import read_history
-from planner.reading.secrets import redact
+from planner.reading.secrets import MARK, Secrets, redact, secrets_in
 from tests.credentials import FORMS, made
 from tests.hunt.cut_secrets_hunt import LINES, WRAPPED, readable
 from tests.model.sample import plan_request
@@ -73,6 +73,28 @@ def test_what_stands_beside_a_key_that_was_cut_off_stays(form, seed, cut):
     shown = redact(f"before that word\n{ended}\nthen srcFoo9 goes on\n{begun}\nand this, barBaz7, stays")
     for kept in ("before that word\n", "\nthen srcFoo9 goes on\n", "\nand this, barBaz7, stays"):
         assert kept in shown
+
+
+@given(st.sampled_from(FORMS), st.integers(0, 99), st.integers(0, 400), st.integers(0, 400))
+def test_no_piece_of_a_secret_is_readable_however_a_text_with_it_is_cut(form, seed, start, stop):
+    secret, parts = made(form, seed)
+    whole = f"take this and go on: {secret} and go on with this"
+    known = Secrets(secrets_in([{"role": "user", "content": whole}]))
+    for cut in (whole[start:], whole[:stop], whole[start : start + stop], "\n7| ".join((whole[:stop], whole[stop:]))):
+        assert not readable(parts, redact(cut, known))
+
+
+def test_words_and_numbers_of_a_secret_stay_elsewhere():
+    known = Secrets(["mycompany-production-20260101-q9Xw8Ev7Rb6T", "open sesame"])
+    text = "mycompany moved production on 20260101; open the door"
+    assert redact(text, known) == text
+    assert redact("production-20260101-q9Xw8E… and open sesame", known) == f"{MARK}… and {MARK}"
+
+
+def test_pictures_and_sealed_fields_hold_no_secrets():
+    source = {"type": "base64", "media_type": "image/png", "data": "ghp_" + "aB3dE5gH7jK9" * 3}
+    thinking = {"type": "thinking", "thinking": "", "signature": "ghp_" + "aB3dE5gH7jK9" * 3}
+    assert not secrets_in([{"role": "user", "content": [{"type": "image", "source": source}, thinking]}])
 
 
 def batched(items, size):

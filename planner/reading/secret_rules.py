@@ -1,0 +1,190 @@
+"""Rules of secrets in one line: forms of vendors, and values that a name, an option, a header or a program announces.
+
+Each rule names words that its lines contain, so that most lines are never read by a pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from planner.reading.patterns import lazy_pattern
+
+__all__ = ["CODE", "HEX_FORM", "KEY_LINE", "NETRC", "RULES", "RULES_BY_WORD", "SECRET_NAME", "SecretRule"]
+
+_ESCAPED = r"(?<=\\[nrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9]m)"
+"""Behind ``\\n`` or ``\\u2192`` of JSON, or ``\\x1b[32m`` of a terminal."""
+_START = rf"(?:\b|{_ESCAPED})"
+_QUOTE = r"(?:\\{0,15}[\"'])"
+"""A quote in a text, in JSON, and in JSON in JSON, four deep."""
+_FORM_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (r"eyJ[\w-]{8,8000}\.[\w-]{8,}(?:\.[\w-]+)*", ("eyj",)),  # a JSON Web Token
+    (r"(?:AKIA|ASIA)[A-Z0-9]{16}\b", ("akia", "asia")),  # Amazon
+    (r"1//0[\w-]{20,}", ("1//0",)),  # Google
+    (r"EAA[A-Za-z0-9]{90,600}", ("eaa",)),  # Meta
+    (r"xprv[A-Za-z0-9]{100,120}|AKID[A-Za-z0-9]{32}\b", ("xprv", "akid")),  # wallets, Tencent
+    (r"oy2[a-z0-9]{43}\b|re_[A-Za-z0-9]{8}_[A-Za-z0-9]{24}\b", ("oy2", "re_")),  # NuGet, Resend
+    (r"[0-9a-f]{32}-us[0-9]{1,2}\b", ("-us",)),  # Mailchimp
+    (r"access_token\$[a-z]{4,12}\$\w{16}\$[0-9a-f]{32}", ("token$",)),  # Braintree
+    (r"https://hooks\.slack\.com/[a-z]{1,20}/[\w/-]{20,}", ("hooks.slack",)),
+    (r"(?<=/webhooks/)\d{5,30}/[\w-]{40,}", ("/webhooks/",)),  # Discord
+)
+_HEX_FORMS = (
+    r"(?:AC|SK)[0-9a-f]{32}\b",  # Twilio
+    r"[0-9]{8,10}:[\w-]{35}(?![\w-])",  # Telegram
+    r"[01]/[0-9]{16}:[0-9a-f]{32}\b",  # Asana
+    r"(?:[sp]k|key|token|secret|api)[_-](?:[a-z]{2,4}[_-])?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",  # a UUID
+)
+"""Forms without a prefix, which kingfisher knows in fewer places; each vendor's own documentation shows them."""
+HEX_FORM = lazy_pattern(rf"{_START}(?:{'|'.join(_HEX_FORMS)})")
+_HASH = lazy_pattern(r"(?<!\w)\$(?:[1-9]|[1-9a-z]{2,10})\$(?:[\w=,./-]{1,40}\$){0,3}[./A-Za-z0-9]{20,}")
+"""A password's hash: ``$2b$12$…``."""
+_PLACEHOLDER = r"(?![$<{%\[*]|(?i:xxx|your[_-]|example|changeme|redacted|process\.|os\.|env[.:(\[]|(?:bearer|basic)\b))"
+"""Beginning that no secret has: a variable, a blank to fill in, or code that looks it up."""
+_URL = lazy_pattern(
+    rf"({_START}[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://[^\s/:@'\"]{{0,100}}:){_PLACEHOLDER}[^\s/@'\"]{{1,200}}(?=@)"
+)
+"""``postgres://bob:s3@db``; not ``http://localhost:3000/a@b``."""
+_HEADER = lazy_pattern(
+    rf"((?i:authorization|x-api-key){_QUOTE}?\s?[:=]\s?{_QUOTE}?(?i:(?:bearer|basic|token|apikey)\s{{1,9}})?"
+    rf"|{_START}[Bb]earer\s{{1,9}}(?=[\w.~+/-]{{0,99}}[0-9]))({_PLACEHOLDER}[\w.~+/=-]{{6,}})"
+)
+"""``Authorization: Bearer abcdefgh``, ``Bearer a1b2c3…``; not ``bearer of news``."""
+_PASS = r"pass(?:word|wd|phrase|code)|pwd|storepass|requirepass|psk"
+_NAME = (
+    rf"(?i:{_PASS}|secret|token|credential|api[_-]?key|(?:access|account|auth|private|secret|signing|encryption|master"
+    r"|client|shared|license|service)[_-]?(?:access[_-]?)?key(?:[_-]data)?)"
+)
+_VALUE = rf"{_PLACEHOLDER}[^\s\"'`,;\x1b&()\[\]{{}}<>|\\]{{6,}}+"
+_QUOTED = rf"({_NAME}{_QUOTE}?\s?(?:[:=]\s?|[ ])({_QUOTE})){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)"
+"""``"client_secret": "p8~xyzzy"``, ``PASSWORD 'q1w2e3r4'``; not ``token = "…"`` with blanks in it."""
+_BARE = rf"({_NAME}(?i:_base|_value)?(?:=|:[ ])){_VALUE}(?![(\[])"
+"""``DB_PASSWORD=hunter22``; not ``token=get_token()``. What it finds in code is let go by `CODE`."""
+_ASSIGNED = rf"({_NAME}[ ]{{1,9}}[=:][ ]{{1,9}})(?=[A-Za-z+/]{{0,99}}[0-9])[A-Za-z0-9+/]{{16,}}+={{0,2}}(?![\w.(\[])"
+"""``aws_secret_access_key = wJalr/K7…``; not ``token = first_token2``."""
+_MIXED = r"(?=[^\s\"']{0,99}(?:[0-9]|[a-z][A-Z]|[A-Z]{2}[a-z]))"
+_SHORT_NAME = (
+    rf"((?:[_.-](?i:pass|auth|key|pat)|\b(?:pass|auth)){_QUOTE}?\s?[=:]\s?{_QUOTE}?"
+    rf"|(?i:auth|credentials?){_QUOTE}?\s?[=:]\s?[(\[]\s?{_QUOTE}?[^\s,\"']{{1,60}}{_QUOTE}?,\s{{0,3}}{_QUOTE}?){_MIXED}{_VALUE}"
+)
+"""``SMTP_PASS=q1w2e3r4``, ``auth=("bob", "q1w2e3r4")``; not ``PASS: TestX``, ``cache_key=rows``: no word is meant."""
+_ELEMENT = (
+    rf"(<(?:[\w.-]{{0,40}}[.:-])?{_NAME}>\s?|{_NAME}\"\s{{1,9}}value=\")"
+    rf"{_PLACEHOLDER}[^\s<\"]{{4,}}(?=\s?[<\"])"
+)
+"""``<password>q1w2e3r4</password>``, ``<add key="Password" value="q1w2e3r4"/>``."""
+_SPOKEN = (
+    rf"((?i:{_PASS}|api key|secret|token)[ ](?:is|was)[ ][\"'`]?"
+    rf"|(?i:{_PASS})[ ](?:(?=\S{{0,40}}[0-9])(?=\S{{0,40}}[A-Z])|(?=(?:\S{{0,20}}[a-z][A-Z]){{2}}))){_VALUE}"
+)
+"""``The password is q1w2e3r4``, ``password Q1w2e3r4``, ``password qWertYuiop``; not ``the password is wrong``."""
+_OPTION = rf"(--?[\w.-]{{0,40}}{_NAME}(?:[ ]{{1,9}}|=)[\"']?){_VALUE}"
+"""``--password q1w2e3r4``; not ``--token-file path/to``."""
+_GAP = r"(?:[^A-Za-z\\]|\\{1,15}(?:[nrt]|u[0-9a-f]{4})|(?<=[0-9])m|[\w./-]{1,99}:[0-9]{1,7}:){1,24}"
+"""White space, and what viewers, diffs, terminals and JSON put around a line break."""
+NETRC = lazy_pattern(rf"(\blogin\s{{1,9}}\S{{1,99}}{_GAP}password\s{{1,9}}){_VALUE}")
+"""A password of netrc, in one line or several."""
+_USER = rf"((?<!\S)(?:-[uU]|--user|--proxy-user)[ =]?[\"']?(?:[\w.@+-]{{1,99}}|\[secret\])[:%]){_VALUE}"
+"""``curl -u admin:q1w2e3r4``; not ``docker run -u 1000:1000``."""
+_PROGRAM = (
+    rf"({_START}(?:(?:mysql|mysqldump|mariadb|mysqladmin)\b[^\n|;&]{{0,99}}?\s-p|sshpass\s{{1,9}}-p\s?[\"']?"
+    rf"|login\b[^\n|;&]{{0,99}}?\s-p\s{{1,9}}[\"']?|IDENTIFIED\s(?:WITH\s\w{{1,40}}\s)?BY\s(?:PASSWORD\s)?[\"']"
+    rf"|htpasswd\s-\w{{0,5}}b\w{{0,5}}\s\S{{1,99}}\s\S{{1,99}}\s|vault\slogin\s)"
+    rf"|(?<!\S)-pass(?:in|out)?\spass:|AUTH\s(?=\S{{0,99}}[0-9])"
+    rf"|echo\s[\"']?(?=\S{{6,200}}\s?\|[^\n]{{0,60}}--password-stdin)){_VALUE}"
+)
+"""``mysql -u root -pq1w2e3r4``, ``docker login -u bob -p q1w2e3r4``, ``IDENTIFIED BY 'q1w2e3r4'``."""
+_WORD = lazy_pattern(
+    rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`]|$)"
+)
+"""A plain word or number, where no code has it: ``password=correcthorse``; not ``f(token=given)``, which goes on with
+a bracket or comma."""
+_COOKIE = lazy_pattern(
+    rf"((?i:cookie){_QUOTE}?\s?[:=]\s?{_QUOTE}?)(?=[\w.-]{{1,60}}=|[^\n\"'\\]{{0,400}};\s?[\w.-]{{1,60}}=)[^\n\"'\\]{{8,}}"
+)
+"""``Cookie: theme=dark; session=…`` to its end; not ``cookie: string``."""
+_SIGNED = lazy_pattern(
+    r"((?:[?&;](?i:sig|code|client_assertion)|\b(?i:(?:x-amz-)?signature|x-amz-security-token))=)"
+    r"(?=[\w%+/=.-]{0,99}[0-9])[\w%+/=.-]{20,}"
+)
+"""``…&sig=…`` of a signed address."""
+_SCHEME = lazy_pattern(
+    rf"((?i:authorization){_QUOTE}?\s?[:=]\s?{_QUOTE}?(?i:aws4-hmac-sha256|digest|hawk|oauth|signature)\s)[^\n'\\]{{8,}}"
+)
+"""``Authorization: Digest username="…", response="…"`` to its end."""
+_LOGIN = lazy_pattern(
+    rf"({_START}[a-z][\w.-]{{0,40}}:){_PLACEHOLDER}(?=[^\s@]{{0,99}}[0-9])[^\s@/:\"']{{8,99}}(?=@(?!sha\d)[a-z])"
+)
+"""``bob:q1w2e3r4@host``; not ``image:tag@sha256:…``."""
+_USERINFO = lazy_pattern(rf"({_START}[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://)(?=[\w.~%-]{{0,99}}[0-9])[\w.~%-]{{16,}}(?=@)")
+"""``https://TOKEN@host``; not ``https://user@host``."""
+_JWK = lazy_pattern(rf"((?<!\\){_QUOTE}(?:d|k|p|q|dp|dq|qi){_QUOTE}\s?:\s?{_QUOTE})[\w-]{{30,}}(?={_QUOTE})")
+"""The private parts of a JSON Web Key."""
+KEY_LINE = lazy_pattern(
+    r"((?:^|(?<=\\[nr]))(?:[\w./-]{1,99}[:-]\d{1,7}[:-])?"
+    rf"(?:[^A-Za-z\n\\\x1b]|(?:\x1b|\\+u001b)\[[\d;]{{0,9}}m|\\+(?:u[0-9a-f]{{4}}|t)){{0,40}}(?:(?<![A-Za-z0-9/=])|{_ESCAPED}))"
+    r"(?=(?:[a-z0-9+/]{0,40}[A-Z]){4})(?=(?:[A-Z0-9+/]{0,40}[a-z]){4})(?=[A-Za-z+/]{0,99}[0-9])"
+    r"(?:[A-Za-z0-9+/]{40,100}={0,2}|[A-Za-z0-9+/]{20,98}={1,2})(?=[^\w\n\\\x1b]{0,40}(?:[\\\x1b]|$))",
+    re.M,
+)
+"""A line of a key that was split into its lines, behind its number, a mark of a diff, a bar or ``key.pem:12:``, in
+quotes or in JSON: base64 and no word; not ``sha512-…`` behind a name, nor a digest, which has letters of one case."""
+SECRET_NAME = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization|cookie))", re.DOTALL)
+_WORDS = r"(?:[A-Z]+|[A-Z]{0,3}[a-z]+(?:[A-Z]{1,3}[a-z]{2,})*)"
+CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]++{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?", re.DOTALL)
+"""A bare value of this form is a name in code, a number, a path or an ellipsis, rather than a secret."""
+
+
+_NAME_WORDS = (
+    "passw", "passphrase", "passcode", "storepass", "requirepass", "pwd", "psk", "secret", "token", "credential", "key",
+)  # fmt: skip
+"""Words one of which every `_NAME` contains, in lower case."""
+
+
+class SecretRule(NamedTuple):
+    """Pattern of a value in one line; its first group stays."""
+
+    pattern: re.Pattern[str]
+    words: tuple[str, ...]
+    """Words one of which the line contains, in lower case."""
+    also: tuple[str, ...] = ("",)
+    """Further ones, likewise."""
+    is_form: bool = False
+    """True if the value has a form of its own; such rules come before the search for random tokens."""
+    spares_code: bool = False
+    """True if a value that may be a name in code, a number or a path stays."""
+
+
+_FORMS = (
+    *(SecretRule(lazy_pattern(rf"{_START}(?:{form})"), words, is_form=True) for form, words in _FORM_WORDS),
+    SecretRule(_HASH, ("$",), is_form=True),
+)
+_NAMED = (
+    SecretRule(_URL, ("://",), ("@",)),
+    SecretRule(_USERINFO, ("://",), ("@",)),
+    SecretRule(_LOGIN, ("@",), (":",)),
+    SecretRule(_SCHEME, ("authorization",)),
+    SecretRule(_HEADER, ("authorization", "x-api-key", "bearer")),
+    SecretRule(_COOKIE, ("cookie",)),
+    SecretRule(_SIGNED, ("sig=", "code=", "assertion=", "signature=", "token=")),
+    SecretRule(_JWK, ('"d', '"k', '"p', '"q', "'d", "'k", "'p", "'q")),
+    SecretRule(_WORD, _NAME_WORDS, ("=",)),
+    SecretRule(lazy_pattern(_QUOTED), _NAME_WORDS, ('"', "'"), spares_code=True),
+    SecretRule(lazy_pattern(_BARE), _NAME_WORDS, ("=", ": "), spares_code=True),
+    SecretRule(lazy_pattern(_ASSIGNED), _NAME_WORDS, ("= ", ": "), spares_code=True),
+    SecretRule(lazy_pattern(_SHORT_NAME), ("pass", "auth", "key", "pat", "credential"), ("=", ":"), spares_code=True),
+    SecretRule(lazy_pattern(_ELEMENT), _NAME_WORDS, ("<", "value="), spares_code=True),
+    SecretRule(lazy_pattern(_SPOKEN), _NAME_WORDS, (" ",), spares_code=True),
+    SecretRule(lazy_pattern(_OPTION), _NAME_WORDS, ("-",), spares_code=True),
+    SecretRule(lazy_pattern(_USER), ("-u", "proxy-user"), spares_code=True),
+    SecretRule(
+        lazy_pattern(_PROGRAM),
+        ("mysql", "mariadb", "sshpass", "login", "identified", "htpasswd", "pass:", "auth", "password-stdin"),
+        spares_code=True,
+    ),
+)
+RULES = (*_FORMS, *_NAMED)
+RULES_BY_WORD = {
+    word: [at for at, rule in enumerate(RULES) if word in rule.words] for rule in RULES for word in rule.words
+}
+"""Indices of the rules that may match in a line with a word."""
