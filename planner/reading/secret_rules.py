@@ -21,7 +21,7 @@ _FORM_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"eyJ[\w-]{8,8000}\.[\w-]{8,}(?:\.[\w-]+)*", ("eyj",)),  # a JSON Web Token
     (r"(?:AKIA|ASIA)[A-Z0-9]{16}\b", ("akia", "asia")),  # Amazon
     (r"1//0[\w-]{20,}", ("1//0",)),  # Google
-    (r"EAA[A-Za-z0-9]{90,600}", ("eaa",)),  # Meta
+    (r"EAA[A-Za-z0-9]{90,}", ("eaa",)),  # Meta
     (r"xprv[A-Za-z0-9]{100,120}|AKID[A-Za-z0-9]{32}\b", ("xprv", "akid")),  # wallets, Tencent
     (r"oy2[a-z0-9]{43}\b|re_[A-Za-z0-9]{8}_[A-Za-z0-9]{24}\b", ("oy2", "re_")),  # NuGet, Resend
     (r"[0-9a-f]{32}-us[0-9]{1,2}\b", ("-us",)),  # Mailchimp
@@ -80,7 +80,7 @@ _SPOKEN = (
 """``The password is q1w2e3r4``, ``password Q1w2e3r4``, ``password qWertYuiop``; not ``the password is wrong``."""
 _OPTION = rf"(--?[\w.-]{{0,40}}{_NAME}(?:[ ]{{1,9}}|=)[\"']?){_VALUE}"
 """``--password q1w2e3r4``; not ``--token-file path/to``."""
-_GAP = r"(?:[^A-Za-z\\]|\\{1,15}(?:[nrt]|u[0-9a-f]{4})|(?<=[0-9])m|[\w./-]{1,99}:[0-9]{1,7}:){1,24}"
+_GAP = r"(?:[^A-Za-z\\]|\\{1,15}(?:[nrt]|u[0-9a-f]{4})|(?<=[0-9])m){1,24}"
 """White space, and what viewers, diffs, terminals and JSON put around a line break."""
 NETRC = lazy_pattern(rf"(\blogin\s{{1,9}}\S{{1,99}}{_GAP}password\s{{1,9}}){_VALUE}")
 """A password of netrc, in one line or several."""

@@ -75,6 +75,18 @@ def test_a_text_of_too_many_lines_is_not_decoded(line_break):
         assert (bodies.decode(zstandard.ZstdCompressor().compress(plain), "zstd") is not None) == is_read
 
 
+@pytest.mark.parametrize("line_break", ["\n", "\u2028"])
+def test_a_body_of_too_many_lines_is_not_read(line_break):
+    for count, is_read in ((bodies.MAX_LINES, True), (bodies.MAX_LINES + 1, False)):
+        assert (bodies.parse(json.dumps({"messages": ["a", line_break * count]}).encode()) is not None) == is_read
+
+
+def test_media_leave_room_for_text_that_is_bounded():
+    picture, words = "iVBORw0KGgo/" * 2**21, "a word " * (bodies.MAX_TEXT_CHARACTERS // 7)
+    assert bodies.parse(json.dumps({"messages": [picture, f"data:image/png;base64,{picture}", words]}).encode())
+    assert bodies.parse(json.dumps({"messages": [picture, words, "one more word"]}).encode()) is None
+
+
 def test_a_body_over_a_limit_passes_as_it_came(proxied):
     body = b'{"model": "claude-opus-5-5", "max_tokens": 9, "x": [%s0], "messages": [' % (b"0," * bodies.MAX_VALUES)
     body += (

@@ -6,12 +6,14 @@ A body over a limit is no error: it passes as it came, and nothing in it is comp
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import zstandard
 
 from applier.store.records import count_values
+from planner.reading.messages import strings_in
 
 __all__ = ["LARGE_BYTES", "MAX_BODY_BYTES", "MAX_DECODED_BYTES", "Body", "collect", "decode", "join", "parse", "write"]
 
@@ -20,6 +22,11 @@ MAX_BODY_BYTES = 64 * 2**20
 MAX_DECODED_BYTES, MAX_DECODED_LINES = 6 * 2**20, 150_000
 """Size and lines of text that a compressed body may have. A million tokens of code have 5 MB and 120,000 lines. With a
 session's work on it a body takes up to 20 bytes of memory for each byte, and 700 for each line."""
+MAX_TEXT_CHARACTERS, MAX_LINES = 16 * 2**20, 400_000
+"""Characters of text, without media, and lines that any body may have: four million tokens. They take the same memory
+as those of a compressed one, 300 MB at most, but whoever sends them has to send them all."""
+_MEDIUM = re.compile(r"(?:data:[\w./+;=-]{1,100},)?[A-Za-z0-9+/=_-]{500,}")
+"""Base64, with or without its address: media take little memory beside their own."""
 LARGE_BYTES = 4 * 2**20
 """Size from which bodies are worked on few at a time."""
 MAX_VALUES = 250_000
@@ -73,12 +80,17 @@ def decode(raw: bytes, encoding: str) -> bytes | None:
     except zstandard.ZstdError:
         return None
     is_whole = decoder.eof and not decoder.unused_data
-    return bytes(plain) if is_whole and sum(map(plain.count, _LINE_BREAKS)) <= MAX_DECODED_LINES else None
+    return bytes(plain) if is_whole and _count_lines(plain) <= MAX_DECODED_LINES else None
+
+
+def _count_lines(raw: bytes | bytearray) -> int:
+    return sum(map(raw.count, _LINE_BREAKS))
 
 
 def parse(raw: bytes) -> dict[str, Any] | None:
-    """Return the JSON object `raw`; None if it is none, or has more values, depth or messages than one body may."""
-    if count_values(raw, MAX_VALUES) > MAX_VALUES:
+    """Return the JSON object `raw`; None if it is none, or has more values, lines, depth, messages or text than one
+    body may."""
+    if count_values(raw, MAX_VALUES) > MAX_VALUES or _count_lines(raw) > MAX_LINES:
         return None
     try:
         body = json.loads(raw.decode("utf-8-sig", "surrogatepass"))
@@ -86,7 +98,12 @@ def parse(raw: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(body, dict) or any(isinstance(one, list) and len(one) > MAX_MESSAGES for one in body.values()):
         return None
-    return body
+    return body if len(raw) <= MAX_TEXT_CHARACTERS or _count_text(body) <= MAX_TEXT_CHARACTERS else None
+
+
+def _count_text(body: dict[str, Any]) -> int:
+    """Return the characters in `body` that are no media."""
+    return sum(len(text) for text in strings_in(body) if not _MEDIUM.fullmatch(text))
 
 
 def write(body: dict[str, Any]) -> bytes:
