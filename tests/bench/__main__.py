@@ -41,6 +41,7 @@ from tests.bench import (
     twice,
 )
 from tests.bench.growth import INPUTS, measure_growth
+from tests.bench.peer_costs import PEER_AGENTS
 from tests.bench.preset_costs import PresetRun, measure_presets, preset_totals
 from tests.bench.readings import SUMMARY, print_exams, print_labels
 from tests.bench.rounds import AnsweredRounds, CompactionRounds, compact_in_rounds
@@ -67,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     presets = commands.add_parser("presets", help="replay transcripts through every preset and window")
     presets.add_argument("folder", type=Path)
-    presets.add_argument("--preset", action="append", choices=sorted(PRESETS))
+    presets.add_argument("--preset", action="append", choices=sorted([*PRESETS, *PEER_AGENTS]))
+    presets.add_argument("--longest", type=int, default=0, help="of the transcripts; all by default")
     presets.add_argument("--window", action="append", type=int)
     presets.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     presets.add_argument("--replace", action="store_true", help="agents replace their lists by what they got")
@@ -129,7 +131,7 @@ def _transcripts(folder: Path) -> list[Path]:
 
 def _presets(console: Console, options: argparse.Namespace) -> None:
     names, windows = options.preset or list(PRESETS), options.window or [32_000, 200_000]
-    paths = _transcripts(options.folder)
+    paths = _transcripts(options.folder)[-options.longest :]
     rows = measure_presets(paths, names, windows, replace=options.replace, processes=options.processes)
     count = len(paths) * len(names) * len(windows)
     console.print(_preset_table(track(rows, "replaying", count, console=console, transient=True)))
@@ -142,7 +144,7 @@ def _preset_table(rows: Iterable[PresetRun]) -> Table:
         "too long: transcripts with a prompt over the window",
     )
     table.add_column("window")
-    table.add_column("preset")
+    table.add_column("preset", no_wrap=True)
     prices = [f"cost at {price:g}" for price in CACHE_READ_PRICES]
     for name in ("calls", "compactions", "sent", "invalidated", *prices, "names", "too long", "invalid", "lost"):
         table.add_column(name, justify="right")

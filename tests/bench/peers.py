@@ -14,7 +14,7 @@ from applier.eval.texts import message_tokens, text_tokens
 from planner.errors import SettingsError
 from planner.reading.messages import Message, blocks, result_text
 
-__all__ = ["PEERS", "clear_tool_uses", "headroom", "trim_messages"]
+__all__ = ["PEERS", "clear_tool_uses", "headroom", "original_messages", "to_langchain", "trim_messages"]
 
 Peer = Callable[[Sequence[Message], str, int], list[Message]]
 HEADROOM_MODEL = "claude-sonnet-4-5"
@@ -32,19 +32,19 @@ def _package(name: str) -> Any:
 def trim_messages(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
     """langchain-core's `trim_messages`: the newest messages that fit, no result without its call."""
     kept = _package("langchain_core.messages").trim_messages(
-        _to_langchain(messages),
+        to_langchain(messages),
         max_tokens=target_tokens,
-        token_counter=lambda listed: message_tokens(_originals(listed, messages)),
+        token_counter=lambda listed: message_tokens(original_messages(listed, messages)),
         strategy="last",
         start_on=("human", "ai"),
     )
-    return _originals(kept, messages)
+    return original_messages(kept, messages)
 
 
 def clear_tool_uses(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
     """langchain's `ClearToolUsesEdit`: results older than the last three, cleared until enough is free."""
     editing = _package("langchain.agents.middleware.context_editing")
-    listed = _to_langchain(messages)
+    listed = to_langchain(messages)
 
     def count(several: Sequence[Any]) -> int:
         return sum(text_tokens(str(message.content)) for message in several) + calls
@@ -78,8 +78,8 @@ def headroom(messages: Sequence[Message], _task: str, target_tokens: int) -> lis
     return list(done.messages)
 
 
-def _to_langchain(messages: Sequence[Message]) -> list[Any]:
-    """One langchain message per message, or per tool result; each carries the index it came from as its id."""
+def to_langchain(messages: Sequence[Message]) -> list[Any]:
+    """Return a message of langchain for each message, or for each result; its id is the index of the message."""
     kinds = _package("langchain_core.messages")
     listed: list[Any] = []
     for index, message in enumerate(messages):
@@ -102,7 +102,8 @@ def _to_langchain(messages: Sequence[Message]) -> list[Any]:
     return listed
 
 
-def _originals(listed: Sequence[Any], messages: Sequence[Message]) -> list[Message]:
+def original_messages(listed: Sequence[Any], messages: Sequence[Message]) -> list[Message]:
+    """Return the messages from which `listed` messages of langchain came."""
     kept = {int(message.id) for message in listed}
     return [message for index, message in enumerate(messages) if index in kept]
 

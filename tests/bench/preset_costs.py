@@ -1,4 +1,4 @@
-"""Every preset on every transcript and window: requests, cost and problems.
+"""Every preset, and agents of other packages, on every transcript and window: requests, cost and problems.
 
 Simulates; calls no model. Counts are the conservative ones of an uncalibrated session. The cheapest context is an empty
 one, so it also counts how many of the names that the agent's next message takes from the past were in its prompt.
@@ -20,6 +20,7 @@ from applier.session.presets import RELEVANCE
 from applier.store import open_store
 from planner.prices import CACHE_READ_PRICES
 from planner.reading.messages import plain_message
+from tests.bench.peer_costs import PEER_AGENTS, replay_peer
 
 __all__ = ["PresetJob", "PresetRun", "PresetTotal", "count_needs", "measure_presets", "preset_totals", "run_preset"]
 
@@ -89,6 +90,9 @@ def run_preset(job: PresetJob) -> PresetRun:
     """Return one row; ``relevance`` depends on prices and runs once for each, and the run with the fewest names
     counts."""
     transcript = read_transcript(job.path)
+    if job.preset in PEER_AGENTS:
+        done = replay_peer(transcript.messages, job.preset, job.window_tokens, transcript.system)
+        return _row(job, done, *count_needs(done.calls, transcript.messages), tuple(map(done.cost, CACHE_READ_PRICES)))
     models = PRICED_MODELS if job.preset == RELEVANCE.name else PRICED_MODELS[:1]
     runs = [_replayed(job, transcript, model) for model in models]
     runs += runs[:1] * (len(PRICED_MODELS) - len(runs))
