@@ -108,7 +108,7 @@ def attempt(
     dry_run: bool = False,
 ) -> Compaction:
     """Ask one tier, and do what it says if that is worth it; no hook may veto what the window has `forced`."""
-    name, numbers, missing = _name_of(tier), dict[str, Any](), 0
+    name, numbers, missing, started = _name_of(tier), dict[str, Any](), 0, state.setup.clock()
     kind: EventKind = "tier_failed"
     with state.setup.log.telemetry.span("tier", session=state.setup.session_id, tier=name, trigger=trigger):
         try:
@@ -127,7 +127,7 @@ def attempt(
             if dry_run:
                 return replace(change, reason=problem or change.reason)
             if not problem:
-                kind, problem = _apply(state, frame, view, change, trigger, forced)
+                kind, problem = _apply(state, frame, view, change, trigger, started, forced=forced)
             if state.give_up_lost():  # which showed only now: the tier is asked again, of the whole list
                 return attempt(state, tier, trigger, forced=True, new_from=new_from, focus=focus)
             if not problem:
@@ -153,9 +153,12 @@ def _safer(
 
 
 def _apply(
-    state: State, frame: Frame, view: View, change: Compaction, trigger: str, forced: bool
+    state: State, frame: Frame, view: View, change: Compaction, trigger: str, started: float, *, forced: bool
 ) -> tuple[EventKind, str]:
-    """Store the originals, then put the change into force; else which hook or store is against it."""
+    """Store the originals, then apply the change; return the event, and the hook or store that is against it.
+
+    `started`: time at which the agent began to wait.
+    """
     ledger, log, store = state.ledger, state.setup.log, state.setup.store
     before = ledger.frame
     agreed = log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
@@ -176,7 +179,8 @@ def _apply(
         state.pressure.carried_tokens, state.pressure.left_tokens = 0, max(0, view_tokens - state.live_tokens)
     if change.first_changed_message is not None:
         ledger.cached_messages = min(ledger.cached_messages, change.first_changed_message)
-    log("post_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
+    waited = round(state.setup.clock() - started, 3)
+    log("post_compact", change.reason, trigger=trigger, tier=change.tier, waited_seconds=waited, **_numbers(change))
     return "post_compact", ""
 
 

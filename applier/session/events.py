@@ -67,6 +67,8 @@ class Event:
     """One line for a person."""
     dollars: Mapping[str, float] = field(default_factory=dict)
     """What it costs and saves, where the price of a model is known: see `planner.prices.switch_dollars`."""
+    waited_seconds: float = 0.0
+    """Time for which a compaction held the agent up; little where its plan was made beforehand."""
 
     @property
     def reclaimed_tokens(self) -> int:

@@ -12,7 +12,7 @@ from applier.session import Session
 from applier.settings import load_settings
 from planner.errors import CompactorError, ReferenceNotFound
 from tests.mod.client import ANSWER
-from tests.mod.transcript import MODEL, Rows, read_by_model
+from tests.mod.transcript import CLOCK, MODEL, Rows, read_by_model
 from tests.strategies import histories, image, make_session
 from tests.viewed import refusals, said
 
@@ -137,7 +137,7 @@ def test_a_small_session_is_returned_unchanged(tmp_path, form):
 @given(GARBAGE)
 def test_garbage_is_refused_in_words(tmp_path_factory, garbage):
     with open_store(tmp_path_factory.mktemp("garbage") / "s.db") as store:
-        for verb in (lambda: mod.compact(garbage, store, 0), lambda: mod.look_up(garbage, lambda: store)):
+        for verb in (lambda: mod.compact(garbage, store, CLOCK), lambda: mod.look_up(garbage, lambda: store)):
             with pytest.raises(CompactorError):
                 verb()
 
@@ -222,14 +222,22 @@ def test_the_planner_is_asked_behind_the_transcript_then_by_cards_and_rules_plan
 
 def test_a_person_names_the_planner(store, monkeypatch):
     monkeypatch.setenv("COMPACTOR_PLANNER_MODEL", "claude-sonnet-5-5")
-    (asked,) = {one["model"] for one in mod.compact(Rows(make_session(60)).call(), store, 0)["ask"]}
+    (asked,) = {one["model"] for one in mod.compact(Rows(make_session(60)).call(), store, CLOCK)["ask"]}
     assert asked == "claude-sonnet-5-5"
     monkeypatch.setenv("COMPACTOR_PLANNER", "rules")
-    assert "messages" in mod.compact(Rows(make_session(60)).call(), store, 0)
+    assert "messages" in mod.compact(Rows(make_session(60)).call(), store, CLOCK)
+
+
+def test_the_event_says_how_long_the_agent_waited(store):
+    call = Rows(make_session(60)).call(trigger="auto", started_at=100.0)
+    answers = {one["id"]: NO_ANSWER for one in mod.compact(call, store, lambda: 104.0)["ask"]}
+    while "ask" in (done := mod.compact({**call, "answers": answers}, store, lambda: 131.25)):
+        answers |= {one["id"]: NO_ANSWER for one in done["ask"]}
+    assert store.events()[-1]["message"] == "compacted: auto; the agent waited 31.2 s"
 
 
 def test_words_behind_the_command_are_the_focus(store):
-    (asked,) = mod.compact(Rows(make_session(60)).call(instructions="keep the queue"), store, 0)["ask"]
+    (asked,) = mod.compact(Rows(make_session(60)).call(instructions="keep the queue"), store, CLOCK)["ask"]
     assert "keep the queue" in asked["prompt"]
 
 
@@ -337,7 +345,7 @@ def test_what_the_client_compacts_itself_is_stored_and_told(store):
     assert any("ticket-4701." in one for one in restored(store, history))
     (event,) = store.events("a-session")
     assert (event["did"], event["why"], event["time"]) == ("passed", "time up", 5.0)
-    assert "ask" in mod.compact(rows.call(), store, 6.0)
+    assert "ask" in mod.compact(rows.call(), store, CLOCK)
 
 
 @pytest.mark.parametrize("since", [[], [{"role": "user", "content": "Go on"}, END]])

@@ -12,11 +12,13 @@ from applier.adapters import claude_code_mod as mod
 from planner.reading.messages import blocks
 from tests.mod.client import ANSWER
 
-__all__ = ["Rows", "read_by_model"]
+__all__ = ["CLOCK", "Rows", "read_by_model"]
 
 READ = ("text", "tool_use", "tool_result", "image", "document")
 """The client runs a search of the server in a request of its own."""
 MODEL = "claude-opus-5-5"
+CLOCK = float
+"""A clock that is always at 0."""
 
 
 class Rows:
@@ -78,7 +80,7 @@ class Rows:
         answers: dict[str, Any] = {}
         for _ in range(6):
             call = json.loads(json.dumps(self.call(answers=answers, **more)))
-            reply = json.loads(json.dumps(mod.compact(call, store, 0, project=project)))
+            reply = json.loads(json.dumps(mod.compact(call, store, CLOCK, project=project)))
             for question in reply.get("ask", ()):
                 said = answer(question) if callable(answer) else answer
                 answers[question["id"]] = said if isinstance(said, dict) else {"isAnswered": True, "text": said}

@@ -151,3 +151,25 @@ def test_the_worker_is_debounced_and_does_one_job_at_a_time():
     assert worker.start(lambda: 1 / 0, now=105.0)
     finished(worker)
     assert isinstance(worker.take().exception(), ZeroDivisionError)
+
+
+def test_the_event_of_a_compaction_says_how_long_it_held_the_agent_up(session_of, planner, clock):
+    class Deliberate:
+        def propose(self, request):
+            clock.pass_(7.5)
+            return Proposal({}, Provenance(planner="deliberate"))
+
+    session = session_of(planner=Deliberate(), window_tokens=60_000)
+    assert session.compact(make_session(60)).applied
+    (event,) = [event for event in session.log() if event.kind == "post_compact"]
+    assert event.waited_seconds == 7.5
+    ahead = session_ahead(session_of, planner, clock)
+    agent, rest = grown_to_the_worker(ahead)
+    clock.pass_(30.0)
+    planner.go.set()
+    finished(worker_of(ahead))
+    while ahead.state.compactions == 0:
+        agent.messages.append(rest.pop(0))
+        if agent.messages[-1]["role"] == "user":
+            agent.call()
+    assert [event.waited_seconds for event in ahead.log() if event.kind == "post_compact"] == [0.0]

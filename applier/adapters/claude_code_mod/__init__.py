@@ -96,6 +96,8 @@ class CompactCall(_Call):
     """Window of the model; 0: the client does not know it."""
     context_tokens: int = 0
     """Size of the last prompt."""
+    started_at: float = 0.0
+    """Time at which the client began to wait, in seconds since the epoch; 0: unknown."""
     idle_seconds: float | None = None
     """Time since the model's last answer; None: there was none in this process."""
     messages: tuple[Row, ...]
@@ -202,7 +204,9 @@ def look_up(data: object, open_store: Callable[[], Store], project: str = "", wr
         return {"content": answer_call(visible, call.name.removeprefix(MCP_PREFIX), call.arguments, PROJECT_TOOLS)}
 
 
-def compact(data: object, store: Store, now: float, command: str = "compactor", project: str = "") -> dict[str, Any]:
+def compact(
+    data: object, store: Store, clock: Callable[[], float], command: str = "compactor", project: str = ""
+) -> dict[str, Any]:
     """Return what replaces the transcript; `command` is how a person runs this program, `project` the working folder.
 
     ``{"messages", "receipt"}``: rows for all of it. ``{"summary", "kept", "receipt"}``: a text for the messages before
@@ -230,7 +234,9 @@ def compact(data: object, store: Store, now: float, command: str = "compactor", 
         if done.applied and why:
             session.undo()
     did = "unchanged" if is_small else "compacted"
-    _note(store, call, now, "passed" if why else did, why or call.trigger)
+    now = clock()
+    waited = f"; the agent waited {now - call.started_at:.1f} s" if call.started_at and not why else ""
+    _note(store, call, now, "passed" if why else did, f"{why or call.trigger}{waited}")
     if why:
         return {"pass": why}
     tokens = done.tokens_before, done.tokens_after

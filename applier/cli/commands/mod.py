@@ -61,7 +61,7 @@ def _answer(question: str, call: Any, project: str) -> object:
             return mod.shorten(call, store)
         if question == "receipt":
             return mod.receipt_of_own(call, store, time.time(), naming_store())
-        return mod.compact(call, store, time.time(), naming_store(), project)
+        return mod.compact(call, store, time.time, naming_store(), project)
 
 
 def _remembered(call: Any) -> object:

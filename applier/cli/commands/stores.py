@@ -25,6 +25,8 @@ __all__ = ["facts_command", "log_command", "store_command"]
 
 _FEW = 4
 """Number of conversations from which they are counted instead of listed."""
+_SHOWN_SECONDS = 0.1
+"""Shortest wait of the agent that is shown."""
 _TASK_SHOWN = 60
 """Longest task in the list, in characters."""
 
@@ -89,7 +91,9 @@ def _event_cells(event: Mapping[str, Any]) -> Iterator[str]:
     yield str(event.get("kind", ""))
     for key in ("tokens_before", "tokens_after"):
         yield f"{event[key]:,}" if isinstance(event.get(key), int) and event[key] else ""
-    yield "; ".join(filter(None, (str(event.get("message", "")), switch_money(event.get("dollars", {})))))
+    waited = event.get("waited_seconds", 0.0)
+    held_up = f"the agent waited {waited:.1f} s" if waited >= _SHOWN_SECONDS else ""
+    yield "; ".join(filter(None, (str(event.get("message", "")), switch_money(event.get("dollars", {})), held_up)))
 
 
 @click.group

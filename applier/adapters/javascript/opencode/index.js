@@ -86,6 +86,7 @@ export default async ({ client }) => {
       session_id: session,
       client: 'OpenCode',
       trigger: auto ? 'auto' : 'manual',
+      started_at: Date.now() / 1000,
       instructions: newest.map(({ parts }) => textOf(parts, ({ synthetic }) => !synthetic)).join('\n'),
       model: modelID ?? '',
       cards_model: modelID ?? '',

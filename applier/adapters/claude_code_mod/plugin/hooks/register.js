@@ -127,6 +127,7 @@ export const register = (on) => {
   })
 
   on('session.compact', async ($, e, next) => {
+    const started = Date.now()
     let problem = `no plan after ${MOST_ROUNDS} rounds of questions`
     let command, call
     try {
@@ -138,6 +139,7 @@ export const register = (on) => {
         session_id: await $.session.id(),
         agent_id: e.agentId ?? '',
         trigger: e.trigger,
+        started_at: e.trigger === 'precompute' ? 0 : started / 1000,
         instructions: e.instructions ?? '',
         model: await $.session.model(),
         window_tokens: context.window ?? 0,
