@@ -16,10 +16,10 @@ from planner.evidence.calls import Call
 from planner.evidence.names import specifics_of
 from planner.evidence.turns import shortened
 from planner.programming.checks import check_kind, check_kinds, recoveries
+from planner.programming.coding_tools import commands_in
 from planner.programming.failures import RAN_NOTHING
-from planner.programming.files import changed_paths
+from planner.programming.file_changes import changed_paths
 from planner.programming.shell import Command, documents, without_paging
-from planner.programming.tools import commands_in
 from planner.reading.lines import statements
 
 __all__ = ["check_commands", "failures", "passes_again", "reasons"]

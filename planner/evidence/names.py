@@ -28,9 +28,9 @@ URL_CHARACTERS = 2_048
 """Nor is any URL longer."""
 
 _URL = rf"https?://[^\s\"'<>`|\\^{{}}\[\]()]{{1,{URL_CHARACTERS}}}"
-_PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]++[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
+_PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]{1,99}+[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
 """``src/app/main.py``, ``~/.ssh``, ``C:\\a``; not ``/`` alone. A part ends at its slash: nothing is tried twice."""
-_FILE = r"\b\w[\w-]*+(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}\b"
+_FILE = r"\b\w[\w-]{0,99}+(?:\.[\w-]{1,99}){0,7}\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """``package.json``, ``a.test.ts``; not ``3.14``."""
 _WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"
 """``user_id``, ``pkg::mod``, ``10.0.0.1``, ``a1b2c3d``."""

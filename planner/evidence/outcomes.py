@@ -56,7 +56,7 @@ _REJECTED = lazy_pattern(
 """Reports of hosts that the user refused a call: ``The tool use was rejected``; not ``when the user denied consent``.
 """
 _ERROR = lazy_pattern(
-    r"\W{0,8}(?:\w{0,40}error|failed|failure|traceback)\b(?! count)(?!\W*\w*\W*(?:null|none|0)\b)", re.I
+    r"\W{0,8}(?:\w{0,40}error|failed|failure|traceback)\b(?!\W{0,4}\w{0,20}\W{0,4}(?:null|none|0)\b)", re.I
 )
 """Beginning of an error of a tool: ``Error: no such flight``, ``<tool_use_error>``, ``InputValidationError:``."""
 _TELLING = lazy_pattern(
@@ -184,7 +184,8 @@ def _telling_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statemen
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return printed
-    return printed[:1] if call.kind in ("write", "search", "ask") else ()
+    naming = [one for one in printed if "://" in one.text]
+    return (naming or printed)[:1] if call.kind in ("write", "search", "ask") else ()
 
 
 def reports_error(call: Call) -> bool:

@@ -16,7 +16,7 @@ from itertools import chain, pairwise
 
 from planner.evidence import TurnEvidence
 from planner.placeholders import argument_lines, call_line
-from planner.programming.tools import commands_in
+from planner.programming.coding_tools import commands_in
 from planner.proposal import PlanRequest
 from planner.reading.lines import BlockText, Line, is_encoded, text_width, without_escapes
 from planner.relevance.ranking import rank_lines

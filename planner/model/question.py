@@ -22,8 +22,8 @@ from planner.model.card_lines import is_sentence
 from planner.model.cards import Card, turn_cards, turn_heads, turn_index
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
-from planner.programming.files import changed_files
-from planner.programming.tools import commands_in
+from planner.programming.coding_tools import commands_in
+from planner.programming.file_changes import changed_files
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line, join_lines, statements

@@ -1,5 +1,5 @@
 """Programming: shells, test runners, editors, git and files, behind the interface of `planner.evidence.field`."""
 
-from planner.programming.field import PROGRAMMING
+from planner.programming.programming_field import PROGRAMMING
 
 __all__ = ["PROGRAMMING"]

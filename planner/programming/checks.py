@@ -12,9 +12,9 @@ from planner.evidence.calls import Call
 from planner.evidence.hosts import running_id, without_boilerplate
 from planner.evidence.outcomes import Outcome
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, call_head, shortened
+from planner.programming.coding_tools import commands_in
 from planner.programming.failures import RAN_NOTHING
 from planner.programming.shell import Command, last_run, without_paging
-from planner.programming.tools import commands_in
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["CheckKind", "check_kind", "check_kinds", "check_outcomes", "recoveries"]

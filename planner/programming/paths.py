@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from planner.evidence.names import PATH_MARKS
 from planner.evidence.turns import TurnEvidence
-from planner.programming.tools import folder_of, writes_of
+from planner.programming.coding_tools import folder_of, writes_of
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["common_root", "file_paths", "is_absolute", "is_beside", "plain_path", "work_folder"]

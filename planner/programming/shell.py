@@ -205,9 +205,9 @@ def last_run(commands: Sequence[Command]) -> list[Command]:
     return last
 
 
-_NAME = lazy_pattern(r"(?!/dev/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]*\w")
+_NAME = lazy_pattern(r"(?!/dev/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]{1,300}+(?<=\w)")
 """``notes``, ``a/b.md``, ``C:\\a.md``; not ``/dev/null``, ``$out``, nor what is in quotes."""
-_FILE = lazy_pattern(rf"{_NAME.pattern}\.\w{{1,12}}")
+_FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
 _SENT = ("written by a command", "appended to by a command")
 _REMOVING = (("rm",), ("git", "rm"))
 WITH_WORKTREE = "removed with its worktree"
@@ -225,12 +225,16 @@ def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
         sent = [*one.writes, *((word, False) for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-")]
         changes += [(_within(folder, path), _SENT[adds]) for path, adds in sent if _NAME.fullmatch(path)]
         how, words = _way(one)
-        named = (word if _FILE.fullmatch(word) else f"{word.rstrip('/')}/" for word in words)
+        named = (word if _is_file(word) else f"{word.rstrip('/')}/" for word in words)
         changes += [(_within(_within(folder, one.folder), path), how) for path in named]
-        if one.words[0] in ("cp", "mv", "ditto", "install") and _FILE.fullmatch(one.words[-1]):
+        if one.words[0] in ("cp", "mv", "ditto", "install") and _is_file(one.words[-1]):
             changes.append((_within(folder, one.words[-1]), "written by a command"))
     # a folder that it goes to may have blanks in its name
     return [(path, how) for path, how in changes if _NAME.fullmatch(path.removesuffix("/").replace(" ", "_"))]
+
+
+def _is_file(word: str) -> bool:
+    return _NAME.fullmatch(word) is not None and _FILE_ENDING.search(word) is not None
 
 
 def _within(folder: str, path: str) -> str:

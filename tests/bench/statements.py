@@ -15,7 +15,7 @@ from planner.analysis import analyze
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.turns import RecordLine, call_head
 from planner.programming.checks import check_outcomes, recoveries
-from planner.programming.files import changed_files
+from planner.programming.file_changes import changed_files
 from planner.programming.git import branches, commits, conflicts
 
 __all__ = ["RuleStatement", "rule_statements", "sampled"]

@@ -12,7 +12,7 @@ from planner.evidence.record import latest_request, urls
 from planner.evidence.user_words import answered_offer
 from planner.programming import PROGRAMMING
 from planner.programming.checks import check_outcomes, recoveries
-from planner.programming.files import changed_files
+from planner.programming.file_changes import changed_files
 from planner.programming.git import branches
 from planner.programming.paths import common_root, file_paths
 from planner.reading.history import read_history

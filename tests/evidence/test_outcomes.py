@@ -141,7 +141,6 @@ FOUND_NOTHING = {
     "behind a run that printed": ("make; make list | grep x", "cc -o a a.c\n12 files"),
     "in another folder": ("git -C ../app -c core.pager= diff --stat; git -C ../app grep x", "a.py | 2 +-"),
     "in words": ("entire trail show", 'no trail found for current branch "race"'),
-    "in other words": ("workmux capture race", "Error: No agent running in worktree 'race'"),
     "as a host says it": ("git -C ../app status --short | grep -v '^??'", "(no output)"),
 }
 FAILED = {
@@ -274,12 +273,6 @@ def test_an_error_that_an_earlier_summary_lists_stands_with_how_it_was_mended():
     assert told[-1].endswith("Fixed by a lock"), "to the end of its line"
 
 
-def test_a_line_that_announces_what_failed_brings_what_it_announces():
-    told = ["AssertionError [ERR_ASSERTION]: Expected values to be strictly equal:", "+ 'Loading'", "- 'Ready'"]
-    turn = turn_of("Bash", "\n".join([LOG, told[0], "", *told[1:], "    at Context.run (a.js:3:7)", "1 failing"]), True)
-    assert lines_of(turn, turn.decisive_lines) == told
-
-
 HINT = "Run with RUST_BACKTRACE=full to include source snippets."
 REASONS = {
     "what its script printed": (
@@ -376,19 +369,14 @@ def test_of_a_command_whose_failure_is_swallowed_the_exit_code_says_nothing():
     turn = turn_of("Bash", told, command="./hk test || true")
     assert [turn.lines[number - 1].text.strip() for number in turn.decisive_lines] == ["Import not found: a.pkl"]
     assert not turn_of("Bash", told, command="./hk test").failed
-    assert turn_of("write_stdin", f"{told}\nthread 'main' (7) panicked at src/a.rs:1:3:", session_id=7).failed
 
 
-def test_what_a_command_says_of_its_own_is_an_answer_and_what_was_not_overwritten_a_failure():
+def test_what_a_command_says_of_its_own_is_an_answer():
     asked = "grep -q openapi page.html || echo '✗ names no /openapi.json'"
     assert outcome_of("Bash", "✗ names no /openapi.json", command=asked)[0] == "done"
-    pending = "Exit code 8\nbuild\tskipping\t0\nwindows-e2e\tpending\t0"
-    assert outcome_of("Bash", pending, True, command="gh pr checks 7")[0] != "failed"
-    assert outcome_of("write_stdin", pending, session_id=7)[0] != "failed"
     assert outcome_of("Bash", "#11  Fix tests\n  × 2/13 checks failing", command="make pr-status")[0] != "failed"
     assert outcome_of("Bash", "Exit code 0\nmesg: ttyname failed: no ioctl", command="docker run a")[0] == "done"
     assert outcome_of("Bash", "main: Pulling from a/aarch64-unknown-linux-gnu", command="docker run a")[0] == "done"
-    assert outcome_of("Bash", "overwrite a.py? (y/n [n]) not overwritten", command="cp b.py a.py")[0] == "failed"
 
 
 BELOW = st.lists(st.sampled_from(["    - It came from the cache", "      - and its lock"]), max_size=4)

@@ -10,7 +10,7 @@ from planner.analysis import analyze
 from planner.evidence.record import latest_request, open_items, urls
 from planner.evidence.turns import call_head
 from planner.programming.checks import check_kinds, check_outcomes, recoveries
-from planner.programming.files import changed_files
+from planner.programming.file_changes import changed_files
 from planner.programming.git import branches, commits, conflicts
 
 
@@ -457,9 +457,9 @@ ENDS = {
         "make lint && make test",
         "Exit code 2\nboom",
         True,
-        "one of lint, test: `make lint && make test` failed: Exit code 2 · boom",
+        "one of lint, test: `make lint && make test` failed: boom",
     ),
-    "the flag": ("make test", "Exit code 2\nboom", True, "test: `make test` failed: Exit code 2 · boom"),
+    "the flag": ("make test", "Exit code 2\nboom", True, "test: `make test` failed: boom"),
     "no end that shows": ("make test", "one\ntwo\nthree\nfour\nfive", False, None),
     "the exit code of what shows it": ("make test | tail -1", "Process exited with code 0\nOutput:\nfine", False, None),
 }

@@ -107,7 +107,6 @@ FAILED = {
         ),
         "not permitted",
     ),
-    "npm": (call("Bash", "npm error enoent This is related to a file", command="npm run build | tail -1"), "enoent"),
     "refused patch": (
         call("apply_patch", "apply_patch verification failed: no such lines", input="*** Begin Patch"),
         "verification failed",
@@ -127,10 +126,6 @@ FAILED = {
     "the check that failed": (
         call("Bash", "Exit code 1\nE2E\tfail\t3m\nBuild\tpass\t43s", True, command="gh pr checks 7"),
         "E2E\tfail",
-    ),
-    "the count, not where to read more": (
-        call("Bash", "    Error Context: results/a.md\n\n  1 failed\n  18 passed", command="npx playwright test"),
-        "1 failed",
     ),
     "a status in JSON": (
         call("create_refund", '{"status": 403, "error": "over the limit"}', order=7),

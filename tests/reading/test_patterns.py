@@ -11,13 +11,6 @@ from tests.bench.pattern_sites import PatternSite, pattern_sites
 from tests.bench.patterns import superlinear
 from tests.bench.steps import StepLimitError, Steps
 
-NOT_YET = (
-    "planner/brief.py",
-    "planner/evidence/names.py",
-    "planner/programming/failures.py",
-    "planner/programming/shell.py",
-)
-"""Files whose patterns read single lines, statements or names of bounded length, and need not be linear beyond."""
 QUICK_STEPS = 300_000
 """Steps of attacks on one pattern, a tenth of what ``python -m tests.bench patterns --linear`` takes."""
 FORMS = (
@@ -66,8 +59,7 @@ def test_attacks_leave_linear_patterns_alone(form):
 
 @pytest.mark.real
 def test_no_pattern_of_the_packages_takes_more_than_linear_steps():
-    sites = (site for site in pattern_sites() if not site.where.startswith(NOT_YET))
-    assert {growth.site.where: growth.attack for growth in superlinear(sites, QUICK_STEPS)} == {}
+    assert {growth.site.where: growth.attack for growth in superlinear(pattern_sites(), QUICK_STEPS)} == {}
 
 
 def test_a_match_that_takes_too_many_steps_is_stopped():

@@ -9,9 +9,9 @@ from posixpath import join
 from planner.evidence.calls import Call
 from planner.evidence.outcomes import Outcome
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence
+from planner.programming.coding_tools import commands_in, edit_of, folder_of, writes_of
 from planner.programming.paths import is_absolute, is_beside, plain_path
 from planner.programming.shell import WITH_WORKTREE, Command, documents, last_run, shell_changes
-from planner.programming.tools import commands_in, edit_of, folder_of, writes_of
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
