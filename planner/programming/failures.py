@@ -111,7 +111,7 @@ _FRAME = lazy_pattern(
 """A frame of a stack."""
 _ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?[$>] \S")
 """A command that a runner prints before it runs it: ``[lint:go] $ golangci-lint run``, ``> vitest run``."""
-_ABSENT = lazy_pattern(r"no such file or directory|no matches found", re.I)
+_ABSENT = lazy_pattern(r"no such file or directory|no matches found|HTTP 404", re.I)
 _WORD = lazy_pattern(r"[^\W\d_]{2}")
 _MARKS = frozenset("#{}+-*|")
 """Marks that begin a heading or code."""
