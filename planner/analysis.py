@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence import Evidence, TurnEvidence, gather_evidence
+from planner.evidence.calls import Call, read_call
 from planner.evidence.field import Fields, registered_fields
 from planner.programming import PROGRAMMING
 from planner.reading.history import History, read_history
@@ -24,7 +25,7 @@ from planner.tools import ToolUse
 from planner.validity import check_messages
 from planner.validity.list_rules import CALL_RULES
 
-__all__ = ["Analysis", "analyze", "analyze_history"]
+__all__ = ["Analysis", "analyze", "analyze_history", "call_alone"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -129,5 +130,15 @@ def analyze_history(
     earlier = known if known is not None and known.uses == declared else None
     by_digest = earlier.evidence.by_digest if earlier is not None else None
     counted = earlier.newest_counted if earlier is not None else Occurrences()
-    fields = Fields((PROGRAMMING, *registered_fields()))
-    return Analysis(history, gather_evidence(history, counter, by_digest, declared, fields), counter, declared, counted)
+    evidence = gather_evidence(history, counter, by_digest, declared, _fields())
+    return Analysis(history, evidence, counter, declared, counted)
+
+
+def call_alone(name: str, arguments: dict[str, Any]) -> Call:
+    """Return a call as it is read in a history, without its result."""
+    reading = _fields().read_call(name, arguments, read_call(name, arguments))
+    return Call(name, arguments, 0, None, None, reading=reading)
+
+
+def _fields() -> Fields:
+    return Fields((PROGRAMMING, *registered_fields()))

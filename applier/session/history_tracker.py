@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from applier.session.media_load import Load, load_of
-from planner.analysis import Analysis, analyze_history
+from planner.analysis import Analysis, analyze_history, call_alone
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
 from planner.plan import CompactionPlan
@@ -295,7 +295,7 @@ def _copied(message: Message) -> Message:
 
 
 def _call(name: object, arguments: object) -> Call:
-    return Call(str(name), arguments if isinstance(arguments, dict) else {}, 0, None, None)
+    return call_alone(str(name), arguments if isinstance(arguments, dict) else {})
 
 
 def _say_the_same(message: object, known: object) -> bool:
