@@ -31,8 +31,8 @@ LEAST_WORDS_TOKENS = 400
 """Tokens of typed words that stay at any target, however small: a few sentences."""
 ENDS_SHARE = 0.25
 """Share of that room for the latest message, and for the first one, where a message is too long to stay whole."""
-SHORT_TOKENS = 60
-"""Raw tokens of a short message; a correction, an answer or consent is seldom longer."""
+MOST_NEWS = 8
+"""Names and figures of a message that count for it; with more it is a list or pasted, and no longer a wish."""
 LEAST_ROOM_SHARE, LEAST_ROOM_BESIDE_LIVE = 0.1, 0.5
 """Least room for memory: a tenth of the target or of the live tail, whichever is larger, at most half of the target. A
 view that holds the last results alone is no memory; and a larger target never has less room."""
@@ -124,8 +124,9 @@ def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> t
     """Return the typed lines that stay verbatim, by turn id, and the number of turns of which some have no room.
 
     While all fits, all stays. Else size decides in any language: the ends of the latest and of the first message, then
-    short messages, for answers, consent and corrections are short, then the ends of long ones; lines that bind in
-    English come before these. A line that was typed twice stays once, where it was typed last.
+    whole messages, those with the most names and figures for the root of their tokens first, for answers, consent and
+    corrections are rather short, then the ends of the others. Lines that bind in English come before these. A line that
+    was typed twice stays once, where it was typed last.
     """
     turns = analysis.evidence.turns
     share = OWN_WORDS_SHARE * memory_room(target_tokens, analysis.evidence.live_tokens)
@@ -145,12 +146,11 @@ def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> t
         words[turn.turn.id] = numbers
         room -= turn.tokens_of(numbers)
     fits = sum(cost.values()) <= whole_room
-    short = [turn for turn in speaking if fits or cost[turn.turn.id] <= SHORT_TOKENS]
     every = {turn_id: frozenset(line.number for line in own) for turn_id, own in typed.items()}
     for turn_id, binding in ({} if fits else _binding(typed)).items():
         if not turns[turn_id].turn.live:
             room = _grow(words, turns[turn_id], binding, room)
-    for turn in sorted(short, key=lambda turn: cost[turn.turn.id] / (1 + _news(typed[turn.turn.id]))):
+    for turn in sorted(speaking, key=lambda turn: cost[turn.turn.id] ** 0.3 / (1 + _news(typed[turn.turn.id]))):
         room = _grow(words, turn, every[turn.turn.id], room)
     cut = [turn for turn in speaking if words.get(turn.turn.id) != every[turn.turn.id]]
     for at, turn in enumerate(cut):
@@ -159,8 +159,8 @@ def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> t
 
 
 def _news(lines: Sequence[Line]) -> int:
-    """Return how many names and figures some lines of a message hold."""
-    return sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines)
+    """Return how many names and figures some lines of a message hold, at most `MOST_NEWS`."""
+    return min(MOST_NEWS, sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines))
 
 
 def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:

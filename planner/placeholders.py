@@ -281,7 +281,8 @@ class _Entry:
         if not lines:
             return ""
         words = GAP.join(clean(said(join_lines(run))) for run in _runs(lines))
-        return f"<{USER_FRAME}>{words}</{USER_FRAME}>"
+        cut = "…" * self.turn.lines.goes_on(lines[-1].number)
+        return f"<{USER_FRAME}>{words}{cut}</{USER_FRAME}>"
 
     def quoted(self, lines: Sequence[Line], sides: Mapping[int, str], *, viewed: bool = True) -> str:
         """Lines of a tool: the first of a run behind ``|``, what follows it indented; of an edit all behind a side, and

@@ -85,7 +85,7 @@ def _calls_that_act(turn: TurnEvidence) -> frozenset[int]:
 def retried(evidence: Evidence) -> dict[str, tuple[str, int]]:
     """Return, by the turn of each failed action, the later turn in which it succeeded, with the number of that call.
 
-    The success is that of the same tool with most of the same arguments; of equals the last one. Of many successes the
+    The success is that of the same tool with most of the same arguments; of equals the next one. Of many successes the
     next `MOST_LATER` are compared.
     """
     successes: dict[str, list[tuple[TurnEvidence, Call]]] = {}
@@ -95,7 +95,7 @@ def retried(evidence: Evidence) -> dict[str, tuple[str, int]]:
         if outcome.status in ("done", "passed"):
             known.append((turn, call))
         elif outcome.status == "failed" and not outcome.refused and known:
-            best = max(known[-MOST_LATER:], key=lambda one: _shared_arguments(call, one[1]))
+            best = max(known[: -MOST_LATER - 1 : -1], key=lambda one: _shared_arguments(call, one[1]))
             later[turn.turn.id] = best[0].turn.id, best[1].number
     return later
 

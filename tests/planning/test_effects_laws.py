@@ -10,7 +10,7 @@ from applier import preview
 from planner import plan_compaction
 from planner.analysis import analyze
 from planner.brief import brief_text, check_brief
-from planner.evidence.effects import effects
+from planner.evidence.effects import effects, retried
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
 from planner.rules import effects_records
@@ -194,3 +194,8 @@ def test_lists_and_tables_of_an_unknown_tool_are_answers(result, listed):
     messages = [{"role": "user", "content": "Go on."}, {"role": "assistant", "content": [use]}]
     messages += [{"role": "user", "content": [answer]}, {"role": "assistant", "content": "Done."}]
     assert len(effects(analyze(messages).evidence)) == listed
+
+
+def test_of_equal_successes_the_next_one_ends_a_failed_action():
+    actions = [("xq7", 1, True), ("xq7", 1, False), ("xq7", 1, False)]
+    assert retried(analyze(history_of(actions)).evidence) == {"t3": ("t5", 0)}

@@ -171,3 +171,30 @@ def test_in_a_short_chat_the_last_decision_stands(last):
     messages = [message for pair in pairs for message in pair] + [{"role": "user", "content": "Confirm the plan."}]
     text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.25, now=0.0)).messages)
     assert last in text
+
+
+IDLE = "Wie ist eigentlich das Wetter bei euch heute, ist es schön?"
+CORRECTION = (
+    "Ich habe es mir anders überlegt: Bitte erstatte den Betrag für Bestellung W-48127 nicht auf die Karte, auf der "
+    "er jetzt ist, es soll lieber auf den Gutschein G-90417 gehen, den meine Schwester mir letztes Jahr geschenkt hat, "
+    "und schick die Bestätigung an die neue Adresse, die ich dir eben genannt habe, nicht an die alte in der Stadt."
+)
+
+
+def test_a_correction_with_names_comes_before_idle_remarks_though_it_is_longer():
+    wishes = [*(f"{IDLE} {chr(97 + at) * 3}" for at in range(10)), CORRECTION]
+    wishes += [f"{IDLE} {chr(65 + at) * 3}" for at in range(16)]
+    messages = [part for at, words in enumerate(wishes) for part in ({"role": "user", "content": words}, *work(at))]
+    plan = plan_compaction(messages, "", planner="rules", target_tokens=1_200, now=0.0)
+    assert "user_words_cut" in {finding.code for finding in plan.findings}
+    assert CORRECTION in said(preview(plan).messages)
+
+
+def test_words_of_the_user_that_are_cut_end_with_a_mark():
+    sentences = [f"Satz {at} der langen Bitte geht noch etwas weiter als der vorige." for at in range(400)]
+    messages = [{"role": "user", "content": "Hallo."}, *work(0), {"role": "user", "content": " ".join(sentences)}]
+    messages += [*work(1), {"role": "user", "content": "Weiter."}, *work(2)]
+    view = said(preview(plan_compaction(messages, "", planner="rules", target_tokens=1_500, now=0.0)).messages)
+    (words,) = [part for part in view.split("<user-words>") if part.startswith("Satz 0")]
+    words = words.partition("</user-words>")[0]
+    assert sentences[-1] in words or words.endswith("…")
