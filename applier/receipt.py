@@ -39,7 +39,7 @@ MOST_LINES: Mapping[Kind, int] = {"demand": 3, "failure": 2, "decision": 2, "nam
 """Most lines for each kind; with the lines around them a receipt has at most fifteen."""
 LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
 """A line, and so much of it is for what was tried."""
-TOLD_SHARE = 0.6
+PARAPHRASE_SHARE = 0.6
 """Share of a sentence's words that one sentence of the view must contain to count as a paraphrase."""
 LEAST_WORDS = 3
 """Fewest words of a demand that makes sense alone; a shorter one (``Go on.``) must be in the view literally."""
@@ -75,7 +75,7 @@ class _Sight:
             for word in _words(sentence):
                 self._sentences[word].add(number)
 
-    def tells(self, text: str) -> bool:
+    def covers(self, text: str) -> bool:
         """Return True if the view contains `text`, or one sentence of it most words of each sentence of `text`."""
         if one_line(text) in self._text:
             return True
@@ -84,7 +84,7 @@ class _Sight:
 
     def _together(self, words: Collection[str]) -> bool:
         sentences = Counter(chain.from_iterable(self._sentences.get(word, ()) for word in words))
-        return max(sentences.values(), default=0) >= TOLD_SHARE * len(words)
+        return max(sentences.values(), default=0) >= PARAPHRASE_SHARE * len(words)
 
 
 def _words(text: str) -> set[str]:
@@ -112,7 +112,7 @@ def receipt(
 
 def in_sight(plan: CompactionPlan) -> str:
     """Return the receipt's list of visible and lost items alone; empty without items."""
-    return _printable(_told(_account_of(preview(plan)), "Out of"))
+    return _printable(_item_lines(_account_of(preview(plan)), "Out of"))
 
 
 def forecast(
@@ -132,14 +132,14 @@ def forecast(
         return f"A compaction now would change nothing: all {before:,} tokens stay"
     verdict = _verdict("A compaction now", before, after, shown.dollars if dollars is None else dollars)
     more = [f"All of it, for review: {review}"] if review else []
-    return _printable((verdict, *_told(account, "Would leave"), *more))
+    return _printable((verdict, *_item_lines(account, "Would leave"), *more))
 
 
 def receipt_of_foreign(
     before: Sequence[object],
     after: Sequence[object],
     *,
-    stood: Sequence[object] | None = None,
+    sent_before: Sequence[object] | None = None,
     model: str = "",
     usage: Usage | None = None,
     by: str = "Claude Code",
@@ -147,12 +147,12 @@ def receipt_of_foreign(
 ) -> str:
     """Return the receipt of another program's compaction of `before`, whose originals are stored, to `after`.
 
-    `stood` is the list that was sent instead of `before`, if that was compacted already; `usage` is the compaction's
-    own cost, if known.
+    `sent_before` is the list that was sent instead of `before`, if that was compacted already; `usage` is the cost of
+    the compaction itself, if known.
     """
     analysis = analyze(before, model)
     sent = analyze(after, known=analysis)
-    tokens = analysis.tokens if stood is None else analyze(stood, known=analysis).tokens
+    tokens = analysis.tokens if sent_before is None else analyze(sent_before, known=analysis).tokens
     made = Provenance(planner=by, model=model, usage=usage or Usage())
     cost = switch_dollars(model, tokens, sent.tokens, 0, made)
     return _text(_verdict(f"{by} compacted", tokens, sent.tokens, cost), _Account.of(analysis, sent), command)
@@ -168,19 +168,22 @@ class _Account:
 
     @classmethod
     def of(
-        cls, before: Analysis, sent: Analysis, facts: Sequence[ExtractedFact] = (), told: Collection[str] = ()
+        cls,
+        before: Analysis,
+        sent: Analysis,
+        facts: Sequence[ExtractedFact] = (),
+        stated_failures: Collection[str] = (),
     ) -> _Account:
-        """Compare `before` with the list that is `sent`; `facts` add decisions, and failures of the turns `told` are
-        visible."""
+        """Compare `before` with the list that is `sent`; `facts` add decisions, and the brief has `stated_failures`."""
         sight, items = _Sight(sent, before.evidence), [*_items(before, facts)]
-        return cls(before.history, items, [item for item in items if not _stands(item, sight, told)])
+        return cls(before.history, items, [item for item in items if not _is_visible(item, sight, stated_failures)])
 
 
 def _account_of(shown: Preview) -> _Account:
     plan, analysis = shown.plan, shown.plan.bound_analysis
     assert analysis is not None
-    told = told_failures(plan.brief, analysis.evidence)
-    return _Account.of(analysis, analyze(shown.messages, known=analysis), plan.extracted_facts, told)
+    stated = told_failures(plan.brief, analysis.evidence)
+    return _Account.of(analysis, analyze(shown.messages, known=analysis), plan.extracted_facts, stated)
 
 
 def _verdict(who: str, before: int, after: int, cost: Mapping[str, float]) -> str:
@@ -192,7 +195,7 @@ def _text(verdict: str, account: _Account, command: str) -> str:
     first = account.gone[0].turn_id if account.gone else "t1"
     stored = f"t1 to t{len(account.history.turns)} are stored whole"
     back = f"Any of it back: {command} restore {history_key(account.history.digest)}:{first} ({stored})"
-    return _printable((verdict, *_told(account, "Out of"), back))
+    return _printable((verdict, *_item_lines(account, "Out of"), back))
 
 
 def _printable(lines: Iterable[str]) -> str:
@@ -200,13 +203,13 @@ def _printable(lines: Iterable[str]) -> str:
     return "\n".join("".join(one if one.isprintable() else "·" for one in line) for line in lines)
 
 
-def _stands(item: _Item, sight: _Sight, told: Collection[str]) -> bool:
+def _is_visible(item: _Item, sight: _Sight, stated_failures: Collection[str]) -> bool:
     if item.kind == "name":
         return any(map(sight.names.holds, item.forms))
-    return (item.kind == "failure" and item.turn_id in told) or any(map(sight.tells, item.forms))
+    return (item.kind == "failure" and item.turn_id in stated_failures) or any(map(sight.covers, item.forms))
 
 
-def _told(account: _Account, how: str) -> Iterator[str]:
+def _item_lines(account: _Account, how: str) -> Iterator[str]:
     """Yield the number of visible items by kind, then a line for each of the most important lost ones; names share a
     line."""
     all_of, lost = (Counter(item.kind for item in listed) for listed in (account.items, account.gone))
@@ -258,7 +261,7 @@ def _failures(evidence: Evidence) -> Iterator[_Item]:
         decisive = [turn.lines[number - 1].text for number in numbers]
         if decisive:
             calls = "; ".join(call_head(call, evidence.root) for call in turn.failed_calls)
-            tried = shortened(redact(calls), TRIED_CHARACTERS)  # what was cut is no longer told for a secret
+            tried = shortened(redact(calls), TRIED_CHARACTERS)  # a cut secret would not be recognised
             telling = max(decisive, key=lambda line: len(_words(line))).strip()
             text = f"{tried}: {telling}" if tried else telling
             yield _item(evidence, "failure", turn_id, text, *decisive)

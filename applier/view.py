@@ -198,10 +198,10 @@ def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[A
         raise ApplyError(f"messages: expected a list of messages, found {type(messages).__name__}")
     if len(messages) < count:
         raise StalePlan(f"the plan was made for {count} messages, {len(messages)} were given: plan again")
-    given, behind = messages[:count], messages[count:]
-    if bound is not None and all(new is old for new, old in zip(given, bound.history.originals, strict=True)):
+    planned, behind = messages[:count], messages[count:]
+    if bound is not None and all(new is old for new, old in zip(planned, bound.history.originals, strict=True)):
         return bound, behind
-    analysis = analyze(list(given), plan.target_model, uses=plan.tool_uses)
+    analysis = analyze(list(planned), plan.target_model, uses=plan.tool_uses)
     if analysis.history.digest != plan.history.digest:
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
     return analysis, behind

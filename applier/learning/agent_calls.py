@@ -175,8 +175,8 @@ def _messages(call: Call) -> Iterator[tuple[str, str]]:
     """Yield title and body of each message that `call` publishes; only a commit has a title."""
     is_commit = any(one.starts("git", "commit") for one in commands_in(call))
     if call.kind == "run" and (is_commit or any(map(_comments, commands_in(call)))):
-        handed = [one.text for one in documents(call.command)]
-        for text in handed or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
+        written = [one.text for one in documents(call.command)]
+        for text in written or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
             title, _, body = text.partition("\n") if is_commit else ("", "", text)
             yield folded(title), body
 

@@ -19,7 +19,7 @@ from planner.reading.history import History, Turn, read_history
 from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
 from planner.reading.messages import Block, Message
 
-__all__ = ["Match", "Restored", "SearchResult", "find_matches", "restored_part"]
+__all__ = ["Match", "Restored", "SearchResult", "find_matches", "restored_part", "with_other_turns"]
 
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
 """Around each line of one turn that matches; and where more than `FEW_LINES` do."""
@@ -211,9 +211,9 @@ def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None)
     runs: list[list[tuple[int, str]]] = []
     for first, last in ranges_of(near):
         numbers = range(first, last + 1)
-        told = [n for n in numbers if n in wanted or without_numbers(turn.lines[n - 1].text).strip()]
+        shown = [n for n in numbers if n in wanted or without_numbers(turn.lines[n - 1].text).strip()]
         run: list[tuple[int, str]] = []
-        for block, lines in groupby(turn.lines[told[0] - 1 : told[-1]], key=lambda line: line.block):
+        for block, lines in groupby(turn.lines[shown[0] - 1 : shown[-1]], key=lambda line: line.block):
             texts = [(line.number, _shown(line, line.number in wanted, most)) for line in lines]
             run += _linked(turn, block, texts, wanted) if _parallel(turn) else texts
         runs.append(run)
@@ -267,6 +267,15 @@ def _others(hits: Hits, shown: Sequence[tuple[int, str]]) -> list[tuple[int, str
 def _clipped(text: str, most: int | None) -> str:
     """Return `text`, or its first `most` characters and ``…``."""
     return text if most is None or len(text) <= most else f"{text[:most]}…"
+
+
+def with_other_turns(error: ReferenceNotFound, key: str, elsewhere: SearchResult) -> ReferenceNotFound:
+    """Return `error` with the turns of the history `key` that match instead."""
+    names = [f"{key}:{match.turn_id}" for match in elsewhere.matches]
+    more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
+    verb = "matches" if elsewhere.turns == 1 else "match"
+    there = f"{', '.join(names)}{more} {verb}" if names else "no other turn of this history does"
+    return ReferenceNotFound(f"{error}; {there}", [f"{match.turn_id} {match.best}" for match in elsewhere.matches])
 
 
 def find_matches(

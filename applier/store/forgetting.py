@@ -81,19 +81,19 @@ class Kin:
     ) -> HistoryFamily:
         """Return the family of the histories `names` without the `known`: the ones they extend, share a state with, or
         mention (`mentions` of their messages)."""
-        found, known = HistoryFamily(), known or HistoryFamily()
+        family, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:
-            found.histories |= new
-            fresh = upwards(self.nodes, [self.histories[name].tip for name in new], known.nodes) - found.nodes
+            family.histories |= new
+            fresh = upwards(self.nodes, [self.histories[name].tip for name in new], known.nodes) - family.nodes
             digests = {self.nodes[digest].says for digest in fresh} | new
-            states = self.states(digests) - found.states
+            states = self.states(digests) - family.states
             words = {name for key in states for name in self._names[key]} | digests
             if mentions is not None:
                 words.update(mentions([self.nodes[digest] for digest in fresh]))
-            found.add(HistoryFamily(set(), fresh, states))
-            new = {name for digits in words for name in self.named(digits)} - found.histories - known.histories
-        return found
+            family.add(HistoryFamily(set(), fresh, states))
+            new = {name for digits in words for name in self.named(digits)} - family.histories - known.histories
+        return family
 
     def states(self, digests: Iterable[str]) -> set[str]:
         """Return the keys of the states with a value that names a history with one of these digests."""

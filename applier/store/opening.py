@@ -135,10 +135,10 @@ def _name(url_or_path: str | os.PathLike[str] | None) -> str:
 
 
 def _redacts() -> bool:
-    said = os.environ.get(REDACT_VARIABLE, "").strip().lower()
-    if said not in _YES + _NO:  # taken for no, it would store what was to stay out
-        raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {said[:40]!r}")
-    return said in _YES
+    setting = os.environ.get(REDACT_VARIABLE, "").strip().lower()
+    if setting not in _YES + _NO:  # taken for no, it would store what was to stay out
+        raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {setting[:40]!r}")
+    return setting in _YES
 
 
 def _bring_to_format(backend: SqlBackend, version: int) -> None:

@@ -130,7 +130,7 @@ class SqliteBackend(SqlBackend):
 
     def damages(self) -> list[str]:
         """Return the findings of SQLite's own check."""
-        return [str(found) for (found,) in self.rows("PRAGMA integrity_check") if found != "ok"]
+        return [str(problem) for (problem,) in self.rows("PRAGMA integrity_check") if problem != "ok"]
 
     def flush(self) -> list[str]:
         """Rewrite the file and empty its log: ``secure_delete`` does not reach bytes moved within a page."""

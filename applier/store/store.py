@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from applier.store import records
 from applier.store.backend import Backend
-from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part
+from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part, with_other_turns
 from applier.store.fact_index import FactIndex, fact_place, index_is_due, notes_of_facts
 from applier.store.forgetting import plans_of_nobody, remove_history
 from applier.store.records import StoredHistory, encode, next_order, order_of, pack, read, read_chain, read_histories
@@ -361,12 +361,7 @@ class Store:
             if elsewhere.by_words:
                 with suppress(ReferenceNotFound):
                     return part()
-            names = [f"{key}:{match.turn_id}" for match in elsewhere.matches]
-            more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
-            verb = "matches" if elsewhere.turns == 1 else "match"
-            there = f"{', '.join(names)}{more} {verb}" if names else "no other turn of this history does"
-            lines_there = [f"{match.turn_id} {match.best}" for match in elsewhere.matches]
-            raise ReferenceNotFound(f"{error}; {there}", lines_there) from None
+            raise with_other_turns(error, key, elsewhere) from None
 
     def search(
         self,

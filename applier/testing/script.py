@@ -157,7 +157,7 @@ def completion(message: Block, request: Request) -> Block:
     forced = body.get("tool_choice")
     if isinstance(forced, dict) and text:
         calls, text = [_call(f"call_{message['id']}", forced["function"]["name"], text)], ""
-    said: Block = {"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}
+    spoken: Block = {"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}
     usage = message["usage"]
     read = usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"]
     return {
@@ -165,7 +165,7 @@ def completion(message: Block, request: Request) -> Block:
         "object": "chat.completion",
         "created": 0,
         "model": body.get("model", ""),
-        "choices": [{"index": 0, "finish_reason": "tool_calls" if calls else "stop", "message": said}],
+        "choices": [{"index": 0, "finish_reason": "tool_calls" if calls else "stop", "message": spoken}],
         "usage": {
             "prompt_tokens": read,
             "completion_tokens": usage["output_tokens"],

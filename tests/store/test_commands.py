@@ -132,7 +132,7 @@ def test_a_conversation_moves_by_a_file(run, filled, tmp_path):
     elsewhere = tmp_path / "elsewhere" / "store.db"
     assert run("store", "export", key, "-o", tmp_path / "one", "--store", filled)[0] == 0
     code, _, err = run("store", "export", key, "-o", tmp_path / "one", "--store", filled)
-    assert (code, "say --overwrite" in err, err.count("\n")) == (1, True, 1)
+    assert (code, "replace it by --overwrite" in err, err.count("\n")) == (1, True, 1)
     assert run("store", "export", key, "-o", tmp_path / "one", "--overwrite", "--store", filled)[0] == 0
     code, out, _ = run("store", "import", tmp_path / "one", "--store", elsewhere)
     assert (code, key in out) == (0, True)

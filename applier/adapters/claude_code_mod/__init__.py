@@ -312,7 +312,7 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
     _note(store, call, now, "passed", call.why)
     after, usage = read_rows(call.after).messages, _usage(call.usage)
     text = receipt_of_foreign(
-        whole, after, stood=before, model=call.model, usage=usage, by=call.client, command=command
+        whole, after, sent_before=before, model=call.model, usage=usage, by=call.client, command=command
     )
     return {"receipt": text}
 

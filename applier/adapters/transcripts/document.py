@@ -153,7 +153,7 @@ def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
 
 def _whole_records(line: str) -> list[Any]:
     """Return the objects in a damaged line: those at its beginning, one behind the other, and the one at its end."""
-    decode, found, at = json.JSONDecoder().raw_decode, list[Any](), 0
+    decode, records, at = json.JSONDecoder().raw_decode, list[Any](), 0
     starts = islice(re.finditer(r"\{", line), _MOST_STARTS)
     for start in starts:
         if start.start() < at:
@@ -163,9 +163,9 @@ def _whole_records(line: str) -> list[Any]:
         except (ValueError, RecursionError):
             continue
         if (start.start() == at or not line[end:].strip("\0 \r")) and not _is_deeper(value, MAX_DEPTH):
-            found.append(value)
+            records.append(value)
             at = end
-    return found
+    return records
 
 
 def document_of(value: Any, name: str, path: str | None = None) -> Document:

@@ -86,10 +86,10 @@ def _pydantic_ai(entry: Data) -> Spoken:
 
 def _pydantic_ai_lists(values: Any) -> Conversations:
     """Return the conversations, with the newest instructions beside the messages, since each request has them all."""
-    found = values if isinstance(values, list) else []
-    is_own = any(isinstance(e, dict) and e.get("kind") in ("request", "response") and "parts" in e for e in found)
-    newest = next((e["instructions"] for e in reversed(found) if is_own and e.get("instructions")), None)
-    return [(beside({"system": newest}), found)] if is_own else []
+    entries = values if isinstance(values, list) else []
+    is_own = any(isinstance(e, dict) and e.get("kind") in ("request", "response") and "parts" in e for e in entries)
+    newest = next((e["instructions"] for e in reversed(entries) if is_own and e.get("instructions")), None)
+    return [(beside({"system": newest}), entries)] if is_own else []
 
 
 def _gemini(entry: Data) -> Spoken:
@@ -132,9 +132,9 @@ def _sharegpt(entry: Data) -> Spoken:
 def _response_item(entry: Data) -> Spoken:
     """Yield an item; actions of the provider's own tools as they are."""
     item = Item.model_validate(entry)
-    said = spoken(item)
-    if said or item.type not in THINKING:
-        yield said or ("assistant", as_blocks({"item": entry}))
+    words = spoken(item)
+    if words or item.type not in THINKING:
+        yield words or ("assistant", as_blocks({"item": entry}))
 
 
 def _is_item(entry: Data) -> bool:
@@ -254,17 +254,13 @@ def _openhands_event(entry: Data) -> Spoken:
         yield from _chat("user" if entry["source"] == "user" else "assistant", entry["llm_message"])
     elif kind == "ActionEvent":
         call = entry.get("tool_call") or {}
-        given = (call.get("function") or call).get("arguments") or entry.get("action")
-        yield "assistant", [*as_blocks(entry.get("thought")), called(key, name, given)]
+        arguments = (call.get("function") or call).get("arguments") or entry.get("action")
+        yield "assistant", [*as_blocks(entry.get("thought")), called(key, name, arguments)]
     elif name:
         seen = entry.get("observation") or {}
         content = seen.get("content") or entry.get("error") or entry.get("rejection_reason") or seen
         yield "host", [result(key, name, content, seen.get("is_error") or not seen)]
     yield "host", as_blocks(entry.get("extended_content"))
-
-
-def _is_event(entry: Data) -> bool:
-    return "source" in entry and any(isinstance(entry.get(key), str) for key in ("action", "observation", "kind"))
 
 
 def _opencode(entry: Data) -> Spoken:
@@ -277,25 +273,21 @@ def _opencode(entry: Data) -> Spoken:
             results = []
         elif kind == "tool":
             yield role, [called(part["callID"], part["tool"], state.get("input"))]
-            told = state.get("output") or state.get("error") or state.get("status")
-            results.append(result(part["callID"], None, told, state.get("status") == "error"))
+            output = state.get("output") or state.get("error") or state.get("status")
+            results.append(result(part["callID"], None, output, state.get("status") == "error"))
         elif kind == "file":
             yield role, as_blocks({**part, "type": part["mime"]})
         elif kind == "text":
             yield "host" if part.get("synthetic") else role, as_blocks(part)
 
 
-def _is_opencode(entry: Data) -> bool:
-    return isinstance(entry.get("info"), dict) and "role" in entry["info"] and isinstance(entry.get("parts"), list)
-
-
-_PI_TOLD = ("custom_message", "branch_summary")
+_PI_NOTES = ("custom_message", "branch_summary")
 """Types of Pi's lines with messages of Pi or its extensions to the model; other types are for the screen."""
 
 
 def _pi(entry: Data) -> Spoken:
-    told: Data = {"role": "host", "content": entry.get("content") or entry.get("summary")}
-    message: Data = told if entry["type"] in _PI_TOLD else entry["message"]
+    note: Data = {"role": "host", "content": entry.get("content") or entry.get("summary")}
+    message: Data = note if entry["type"] in _PI_NOTES else entry["message"]
     role, content = message["role"], message.get("content") or []
     if role == "toolResult":
         yield "host", [result(message["toolCallId"], message["toolName"], content, message.get("isError"))]
@@ -320,7 +312,7 @@ def _pi_sessions(value: Any) -> Conversations:
     while line:
         branch.append(line)
         line = by_id.pop(str(line.get("parentId")), None)
-    return [(head, [line for line in branch[::-1] or lines if line.get("type") in ("message", *_PI_TOLD)])]
+    return [(head, [line for line in branch[::-1] or lines if line.get("type") in ("message", *_PI_NOTES)])]
 
 
 _COPILOT_ROLES = {"user.message": "user", "system.notification": "host"}
@@ -329,8 +321,8 @@ _COPILOT_ROLES = {"user.message": "user", "system.notification": "host"}
 def _copilot(entry: Data) -> Spoken:
     kind, data = entry["type"], entry["data"]
     if kind == "tool.execution_complete":
-        told = data.get("result") or data.get("error") or {}
-        content = told.get("content") or told.get("message")
+        answer = data.get("result") or data.get("error") or {}
+        content = answer.get("content") or answer.get("message")
         yield "host", [result(data["toolCallId"], None, content, not data.get("success"))]
     elif kind == "assistant.message":
         calls = (called(call["toolCallId"], call["name"], call.get("arguments")) for call in data["toolRequests"])
@@ -354,11 +346,22 @@ DUMPS = (
     read_only(
         "openhands",
         "a trajectory of OpenHands",
-        lists(_is_event, "trajectory", "history", "events", "items"),
+        lists(
+            lambda e: "source" in e and any(isinstance(e.get(key), str) for key in ("action", "observation", "kind")),
+            "trajectory",
+            "history",
+            "events",
+            "items",
+        ),
         _openhands,
     ),
     read_only("gemini_cli", "a session of Gemini CLI", _gemini_sessions, _gemini_session),
-    read_only("opencode", "an export of OpenCode", lists(_is_opencode, "messages"), _opencode),
+    read_only(
+        "opencode",
+        "an export of OpenCode",
+        lists(lambda e: isinstance(e.get("parts"), list) and "role" in (e.get("info") or ()), "messages"),
+        _opencode,
+    ),
     read_only("pi", "a session of Pi", _pi_sessions, _pi),
     read_only("copilot_cli", "a session of Copilot CLI", _copilot_sessions, _copilot),
     read_only("langsmith", "runs of LangSmith", _runs, _run_entry),

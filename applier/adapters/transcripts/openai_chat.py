@@ -205,14 +205,6 @@ def is_chat(messages: Sequence[object]) -> bool | None:
     return None
 
 
-def _user(message: Data) -> Message:
-    return {"role": "user", "content": _blocks(message["content"])}
-
-
-def _chat_user(message: Message) -> Data:
-    return {"role": "user", "content": _parts(message["content"])}
-
-
 def _assistant(message: Data) -> Message:
     content = message.get("content")
     calls = _need(message, "tool_calls", list) if message.get("tool_calls") else []
@@ -328,6 +320,10 @@ def arguments_as_object(text: str) -> Data:
 
 
 _PART, _CALL, _TOOL = _Pair(_block, _part), _Pair(_use, _call), _Pair(_result, _tool)
-_USER, _ASSISTANT = _Pair(_user, _chat_user), _Pair(_assistant, _chat_assistant)
+_USER = _Pair(
+    lambda message: {"role": "user", "content": _blocks(message["content"])},
+    lambda message: {"role": "user", "content": _parts(message["content"])},
+)
+_ASSISTANT = _Pair(_assistant, _chat_assistant)
 _SPOKEN = {"user": _USER, "assistant": _ASSISTANT}
 """Converters by role; messages of other roles are the same in both forms."""

@@ -132,7 +132,7 @@ def _is_context(item: Data) -> bool:
 def _blocks(item: Data, place: str) -> list[Block]:
     try:
         if item.get("type", "message") == "message":
-            return _said(item)
+            return _message_blocks(item)
         if item["type"] == "reasoning":
             return [_thought(item)]
         if item["type"] in _SERVER_CALLS:
@@ -142,7 +142,7 @@ def _blocks(item: Data, place: str) -> list[Block]:
         raise TranscriptError(f"{place}: no item of the type that it names ({error!r:.60})") from None
 
 
-def _said(item: Data) -> list[Block]:
+def _message_blocks(item: Data) -> list[Block]:
     """Return a block for each part, each with what it takes to restore the item."""
     head = _without(item, "content")
     content = Item.model_validate({"content": item["content"]}).content
