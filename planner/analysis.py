@@ -27,6 +27,9 @@ from planner.validity.list_rules import CALL_RULES
 
 __all__ = ["Analysis", "analyze", "analyze_history", "call_alone"]
 
+_OPEN_ENDED = ("server_tool_use", "mcp_tool_use")
+"""Calls that the server runs, whose results may be in a later turn."""
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -88,6 +91,9 @@ class Analysis:
         once (``functions.read:0``, ``call_0`` each time).
         """
         problems: dict[str, str] = {}
+        turns = list(self.evidence.turns.values())[:-1]
+        if all(turn.once(_pairs_up, self.history) for turn in turns):
+            return problems
         owner = {at: turn for turn in self.history.turns for at in range(turn.start, turn.stop)}
         for violation in check_messages(self.history.messages, rules=CALL_RULES):
             turn = owner[violation.message]
@@ -98,6 +104,13 @@ class Analysis:
 
 def _turn_secrets(_turn: TurnEvidence, messages: Sequence[Message]) -> tuple[str, ...]:
     return secrets_in(messages)
+
+
+def _pairs_up(turn: TurnEvidence, history: History) -> bool:
+    """Return True if the calls and results of `turn` are sound whatever is around it."""
+    if any(block["type"] in _OPEN_ENDED for _, block in history.blocks_of(turn.turn)):
+        return False
+    return not any(one.refused for one in check_messages(history.messages_of(turn.turn), rules=CALL_RULES))
 
 
 def analyze(
@@ -116,7 +129,8 @@ def analyze(
         TranscriptError: an entry is not a message, or not JSON data; the text names its index.
     """
     counter = known.counter if known is not None else TokenCounter.for_model(target_model)
-    return analyze_history(read_history(messages), counter, known, uses)
+    history = read_history(messages, known.history if known is not None else None)
+    return analyze_history(history, counter, known, uses)
 
 
 def analyze_history(
@@ -128,9 +142,9 @@ def analyze_history(
     """`analyze` for messages that were read before."""
     declared = uses if uses is not None else known.uses if known is not None else {}
     earlier = known if known is not None and known.uses == declared else None
-    by_digest = earlier.evidence.by_digest if earlier is not None else None
+    known_evidence = earlier.evidence if earlier is not None else None
     counted = earlier.newest_counted if earlier is not None else Occurrences()
-    evidence = gather_evidence(history, counter, by_digest, declared, _fields())
+    evidence = gather_evidence(history, counter, known_evidence, declared, _fields())
     return Analysis(history, evidence, counter, declared, counted)
 
 

@@ -243,6 +243,18 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
     turn = evidence.turns.get(fact.source)
     if turn is None:
         return f"the fact's source {fact.source} is no turn"
+    key, known = (fact.type, fact.content, fact.quote), turn.once(_fact_problems)
+    if key not in known:
+        known[key] = _problem_of(fact, turn)
+    return known[key]
+
+
+def _fact_problems(_: TurnEvidence) -> dict[tuple[str, str, str], str]:
+    """Return a place for the problems of facts that were checked: a session checks most of them at every plan."""
+    return {}
+
+
+def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
     names = invented(f"{fact.content}\n{fact.quote}", turn.names)
     if names:
         return f"the fact names {names[0]!r}, which {fact.source} does not hold"

@@ -177,7 +177,9 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
     """Return the entry of one turn in a note; empty for a dropped one. `media` are the marks of its images."""
     if decision.strategy == "drop":
         return ""
-    wanted = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach
+    turn = evidence.turns[decision.turn_id]
+    beside = turn.turn.digest, evidence.root, turn.answered_at, turn.decisive_lines, turn.outcomes
+    wanted = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach, beside
     written = evidence.entries.get(decision.turn_id)
     if written is None or written[0] != wanted:
         written = evidence.entries[decision.turn_id] = wanted, _written(evidence, decision, media)

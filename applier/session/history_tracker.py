@@ -105,9 +105,9 @@ class HistoryTracker:
 
     @property
     def history(self) -> History:
-        """The history as turns; nothing is digested again, but turns are read anew for each length."""
+        """The history as turns; of a longer one only the new turns are made."""
         if self._history is None or len(self._history.messages) != len(self.originals):
-            self._history = assemble_history(self.originals, self.plain, self.digests)
+            self._history = assemble_history(self.originals, self.plain, self.digests, self._history)
         return self._history
 
     @property

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from types import MappingProxyType
+from typing import Any
 
 from planner.evidence.calls import Call, calls_of, read_call, superseded_turns
 from planner.evidence.field import Field
@@ -38,22 +39,28 @@ __all__ = ["gather_evidence"]
 def gather_evidence(
     history: History,
     counter: TokenCounter,
-    known: Mapping[str, TurnEvidence] | None = None,
+    known: Evidence | None = None,
     uses: Mapping[str, ToolUse] = MappingProxyType({}),
     field: Field | None = None,
 ) -> Evidence:
     """Return the evidence of `history`, deterministic, without a model; `field` knows the tools of a kind of work.
 
-    `known` is the `by_digest` of an earlier `Evidence`, made with the same counter: its turns are not read again.
+    `known` is an earlier `Evidence`, made with the same counter: its turns are not read again.
     """
-    known, field = known or {}, field or Field()
+    known, field = known or Evidence({}), field or Field()
     read = {
-        turn.id: known.get(turn.digest) or _read_turn(history, turn, counter, uses, field) for turn in history.turns
+        turn.id: known.by_digest.get(turn.digest) or _read_turn(history, turn, counter, uses, field)
+        for turn in history.turns
     }
-    read = {turn.id: replace(read[turn.id], turn=turn) for turn in history.turns}
+    read = {turn.id: _with(read[turn.id], turn=turn) for turn in history.turns}
     turns = _beside_others(read)
     root, by_digest = field.common_name(list(read.values())), {turn.turn.digest: turn for turn in read.values()}
-    return Evidence(turns, root, by_digest, field.record)
+    return Evidence(turns, root, by_digest, field.record, known.entries)
+
+
+def _with(turn: TurnEvidence, /, **fields: Any) -> TurnEvidence:
+    """Return `turn` with these fields; itself if it has them."""
+    return turn if all(getattr(turn, name) == value for name, value in fields.items()) else replace(turn, **fields)
 
 
 def _read_turn(
@@ -118,7 +125,7 @@ def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
     for before, turn in zip([None, *turns], turns, strict=False):
         own = turn.turn.id
         decisive, outcomes = quiet.get(own, (turn.decisive_lines, turn.outcomes))
-        beside[own] = replace(
+        beside[own] = _with(
             turn,
             superseded_by=superseded.get(own, ""),
             answered_at=answers.get(own, ""),

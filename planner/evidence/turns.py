@@ -205,7 +205,7 @@ class Evidence:
     """Evidence of each turn alone, by the turn's digest, so that a longer history need not read it again."""
     record_of: Callable[[Evidence], Iterable[RecordLine]] = field(default=lambda _: (), repr=False, compare=False)
     entries: dict[str, tuple[object, str]] = field(default_factory=dict, repr=False, compare=False)
-    """Entry of each turn, by turn id, with the decision that it was last written for."""
+    """Entry of each turn, by turn id, with all that it was last written for; one for all lengths."""
 
     @property
     def record(self) -> Iterable[RecordLine]:

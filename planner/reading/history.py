@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Literal
 
@@ -95,8 +95,10 @@ class History:
                 yield message["role"], block
 
 
-def read_history(messages: Sequence[object]) -> History:
+def read_history(messages: Sequence[object], known: History | None = None) -> History:
     """Return `messages` (dicts or SDK objects) as a history with its turns; the list itself is not kept.
+
+    Turns of `known`, a prefix of it, are its own.
 
     Raises:
         TranscriptError: an entry is not a message, or not JSON data; the text names its index.
@@ -105,25 +107,35 @@ def read_history(messages: Sequence[object]) -> History:
         raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
     plain = tuple(given_message(message, f"messages[{i}]") for i, message in enumerate(messages))
     digests = [message_digest(message, f"messages[{i}]") for i, message in enumerate(plain)]
-    return assemble_history(messages, plain, digests)
+    return assemble_history(messages, plain, digests, known)
 
 
-def assemble_history(originals: Sequence[object], plain: Sequence[Message], digests: Sequence[str]) -> History:
-    """Return a history of messages read and digested before, which makes a growing one cheap."""
-    return History(tuple(originals), tuple(plain), tuple(digests), tuple(_turns(plain, digests)))
+def assemble_history(
+    originals: Sequence[object], plain: Sequence[Message], digests: Sequence[str], known: History | None = None
+) -> History:
+    """Return a history of messages read and digested before; turns of `known` that have not changed are its own."""
+    goes_on = known is not None and known.digests == tuple(digests[: len(known.digests)])
+    earlier = known.turns[:-1] if known is not None and goes_on else ()  # the last one may go on
+    return History(tuple(originals), tuple(plain), tuple(digests), tuple(_turns(plain, digests, earlier)))
 
 
-def _turns(messages: Sequence[Message], digests: Sequence[str]) -> Iterator[Turn]:
-    starts = [*_starts(messages), len(messages)]
-    spans = list(pairwise(starts))
+def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequence[Turn]) -> Iterator[Turn]:
+    starts = [*_starts(messages, earlier[-1].stop if earlier else 0), len(messages)]
+    spans = [*((turn.start, turn.stop) for turn in earlier), *pairwise(starts)]
     live_from = _live_from(messages, spans)
     last = {digests[start]: start for start, _ in spans if _is_notice(messages[start])}
     for number, (start, stop) in enumerate(spans, 1):
-        digest = _joined_digest(digests[start:stop])
-        repeated = last.get(digests[start], start) > start
-        is_fixed = any(map(_holds_fixed, messages[start:stop]))
-        kind = "other" if is_fixed else _kind(messages[start])
-        yield Turn(f"t{number}", start, stop, kind, digest, number > live_from, repeated)
+        live, repeated = number > live_from, last.get(digests[start], start) > start
+        known = earlier[number - 1] if number <= len(earlier) else None
+        if known is None:
+            digest = _joined_digest(digests[start:stop])
+            is_fixed = any(map(_holds_fixed, messages[start:stop]))
+            kind = "other" if is_fixed else _kind(messages[start])
+            yield Turn(f"t{number}", start, stop, kind, digest, live, repeated)
+        elif (known.live, known.repeated) == (live, repeated):
+            yield known
+        else:
+            yield replace(known, live=live, repeated=repeated)
 
 
 _FIXED = (OPAQUE, "tool_reference")
@@ -144,8 +156,9 @@ def _is_notice(message: Message) -> bool:
     return message["role"] == "system" and all(block["type"] == "text" for block in blocks(message))
 
 
-def _starts(messages: Sequence[Message]) -> Iterator[int]:
-    """Yield where turns start: everywhere except at messages that answer open calls of the turn before.
+def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
+    """Yield where turns start, from the one at `first` on: everywhere except at messages that answer open calls of the
+    turn before.
 
     Neighbours of one role are one message to the API, so calls wait through all of an assistant's messages, and
     thinking alone belongs to the words after it. Whether a message continues a turn depends on nothing after it, so
@@ -153,10 +166,11 @@ def _starts(messages: Sequence[Message]) -> Iterator[int]:
     """
     unanswered: set[str] = set()
     before: Message | None = None
-    for at, message in enumerate(messages):
+    for at in range(first, len(messages)):
+        message = messages[at]
         speaks_on = before is not None and message["role"] == before["role"] == "assistant"
         joins = unanswered and (speaks_on or _goes_on(message, unanswered))
-        if not joins and not (speaks_on and before is not None and _is_thought(before)):
+        if at == first or not (joins or (speaks_on and before is not None and _is_thought(before))):
             yield at
             unanswered = set()
         before = message
