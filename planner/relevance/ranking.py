@@ -80,7 +80,7 @@ def rank_lines(
     while waiting and spent < budget_tokens:
         _, place, number = heappop(waiting)
         turn = turns[place]
-        numbers = with_neighbours(turn.lines, number)
+        numbers = turn.with_neighbours(number)
         worth, cost = turn.worth(numbers)
         if worth <= 0:
             continue
@@ -165,21 +165,29 @@ class _Turn:
         self._head = HEAD_TOKENS if evidence.calls else 1
         self._block_weights = evidence.once(_block_weights)
         self.telling_lines = evidence.once(_telling_lines)
+        self._neighbours = evidence.once(_neighbours)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
         """Return the worth of lines for each raw token, and their tokens; at least those in a note without indentation
         and the root of paths."""
-        weights, standing, known = self._weights, self.standing, self._told.lines
+        weights, standing, known, names = self._weights, self.standing, self._told.lines, self.names
         gain, cost = 0.0, 0 if standing else self._head
         for number in numbers:
             if number not in standing:
                 cost += self.costs[number - 1] + MARK_TOKENS
                 own = self.bases[number - 1]
-                for name in self.names[number - 1]:
+                for name in names[number - 1]:
                     if name not in known:
                         own += weights[name]
                 gain += own * self._block_weights[number - 1]
         return gain * self.weight / (cost or 1), cost
+
+    def with_neighbours(self, number: int) -> tuple[int, ...]:
+        """Return line `number` with the neighbours that explain it, looked for once for all plans."""
+        known = self._neighbours.get(number)
+        if known is None:
+            known = self._neighbours[number] = with_neighbours(self.lines, number)
+        return known
 
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Return the lines with new content, and the picked ones."""
@@ -195,6 +203,11 @@ class _Turn:
             if number not in self.standing:
                 self._told.add(self.names[number - 1], self.lines.text(number))
             self.standing.add(number)
+
+
+def _neighbours(_: TurnEvidence) -> dict[int, tuple[int, ...]]:
+    """Return a place for the neighbours of lines, by number."""
+    return {}
 
 
 def _block_weights(turn: TurnEvidence) -> Sequence[float]:
