@@ -89,8 +89,9 @@ class HistoryTracker:
     """Tokens of all messages."""
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)
-    _heads: list[tuple[list[object], int]] = field(default_factory=list)
-    """What was sent in place of the first messages of the history, and of how many, newest first."""
+    _heads: list[tuple[list[object], int, str]] = field(default_factory=list)
+    """Messages that were sent in place of the first ones of the history, how many these are, and the digest of the
+    first, newest first."""
     _replaced: dict[int, list[object]] = field(default_factory=dict)
     """What was sent in place of single messages."""
     uses: Mapping[str, ToolUse] = field(default_factory=dict)
@@ -186,7 +187,7 @@ class HistoryTracker:
             self._append(message, plain)
         if is_edit:
             return Arrival(known, changed=False, replaced=True, edited_from=at)
-        self._heads = [(messages, start) for messages, start in self._heads if start <= at]
+        self._heads = [one for one in self._heads if one[1] <= at]
         self._replaced = {index: sent for index, sent in self._replaced.items() if index < at}
         return Arrival(at, at < known, bool(marked))
 
@@ -195,7 +196,7 @@ class HistoryTracker:
         start, heads, replaced = len(self) - len(sent) + head, self._heads, {**self._replaced}
         if head:
             older = [one for one in heads if one[0] != sent[:head]]
-            heads = [(list(sent[:head]), start), *older][:MAX_HEADS]
+            heads = [(list(sent[:head]), start, message_digest(plain_message(sent[0]))), *older][:MAX_HEADS]
         for index, message in enumerate(sent[head:], start):
             if message is not self.originals[index]:
                 known = replaced.get(index, [])
@@ -205,8 +206,12 @@ class HistoryTracker:
 
     def _head_of(self, given: Sequence[object]) -> tuple[int, int]:
         """How many messages at the front of `given` were sent in place of how many of the history's."""
-        for head, start in self._heads:
-            if len(given) >= len(head) and all(map(_say_the_same, given, head)):
+        if not (given and self._heads):
+            return 0, 0
+        is_original = given[0] == self.plain[0]
+        first = self.digests[0] if is_original else message_digest(plain_message(given[0]))
+        for head, start, digest in self._heads:
+            if first == digest and len(given) >= len(head) and all(map(_say_the_same, given[1:], head[1:])):
                 return len(head), start
         return 0, 0
 

@@ -53,7 +53,7 @@ def effects(evidence: Evidence) -> list[Effect]:
     named: dict[str, set[str]] = {}
     shown: set[tuple[str, str]] = set()
     done: dict[str, Effect] = {}
-    acting = _acting(evidence)
+    acting = evidence.once(_acting)
     for turn, call, outcome in evidence.ended_calls():
         fields = _fields(call.text)
         if (turn.turn.id, call.number) in acting and outcome.status != "failed" and not outcome.refused:
@@ -101,7 +101,7 @@ def retried(evidence: Evidence) -> dict[str, tuple[str, int]]:
 
 
 def _acts(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
-    acting = _acting(evidence)
+    acting = evidence.once(_acting)
     for turn, call, outcome in evidence.ended_calls():
         if (turn.turn.id, call.number) in acting or (call.may_act and outcome.status == "failed"):
             yield turn, call, outcome

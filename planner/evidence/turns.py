@@ -207,10 +207,20 @@ class Evidence:
     entries: dict[str, tuple[object, str]] = field(default_factory=dict, repr=False, compare=False)
     """Entry of each turn, by turn id, with all that it was last written for; one for all lengths."""
 
+    _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Cached values, by the function that made them."""
+
+    def once(self, make: Callable[[Evidence], T]) -> T:
+        """Return what `make` reads of all turns; it is made once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        own: T = self._made[make]
+        return own
+
     @property
     def record(self) -> Iterable[RecordLine]:
         """Lines of the fields on the state of the work, the newest first under each heading."""
-        return self.record_of(self)
+        return self.once(_record)
 
     @lazy_property
     def names(self) -> NameIndex:
@@ -234,6 +244,10 @@ class Evidence:
     def tokens(self) -> int:
         """Tokens of the whole history."""
         return sum(turn.tokens for turn in self.turns.values())
+
+
+def _record(evidence: Evidence) -> tuple[RecordLine, ...]:
+    return tuple(evidence.record_of(evidence))
 
 
 def call_head(call: Call, root: str = "", failed: bool = False) -> str:

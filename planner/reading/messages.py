@@ -127,15 +127,12 @@ def compacted_start(messages: Sequence[object]) -> int:
         message = messages[at]
         content = message.get("content") if type(message) is dict else field_of(message, "content")
         # exact types first: the whole list is looked through at every call of a session
-        if type(content) is str or not content or (type(content) is list and _is_other_block(content[0])):
+        if type(content) is str or not content:
             continue
-        if is_compacted(message):
+        first = content[0] if type(content) is list else None
+        if not (type(first) is dict and first.get("type") != "compaction") and is_compacted(message):
             return at
     return 0
-
-
-def _is_other_block(block: object) -> bool:
-    return type(block) is dict and block.get("type") != "compaction"
 
 
 def is_compacted(message: object) -> bool:

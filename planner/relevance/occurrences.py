@@ -6,7 +6,7 @@ A longer history adds its new turns to what was counted before, so that planning
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from sys import intern
@@ -17,12 +17,13 @@ from planner.evidence.names import parts_of, specifics_of
 from planner.evidence.words import words_of
 from planner.reading.lines import Part
 
-__all__ = ["WRITERS", "Occurrences", "Rows", "names_of"]
+__all__ = ["NUMBER", "WORD", "WRITERS", "Occurrences", "Rows", "is_word", "names_of"]
 
 Rows = Sequence[tuple[str, ...]]
 """Names in each line of a turn, each once."""
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
 """Parts of a turn that are noted for each name in them, each by a bit of `Occurrences.writers`."""
+WORD, NUMBER = 1, 2
 _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
 
 
@@ -39,15 +40,19 @@ class Columns(NamedTuple):
     """Characters of the history up to the end of the last line with it."""
     writers: array[int]
     """Bits of the `WRITERS` whose text has it."""
+    kinds: array[int]
+    """`WORD`, `NUMBER` or 0."""
 
     @classmethod
     def empty(cls) -> Columns:
         """Return the columns of no names."""
-        return cls(*(array(kind) for kind in "IIIIQB"))
+        return cls(*(array(kind) for kind in "IIIIQBB"))
 
-    def grown(self, count: int) -> Columns:
-        """Return a copy with `count` more names."""
-        return Columns(*(column + array(column.typecode, bytes(count * column.itemsize)) for column in self))
+    def grown(self, names: Collection[str]) -> Columns:
+        """Return a copy with `names`, which do not occur yet, behind the others."""
+        longer = Columns(*(column + array(column.typecode, bytes(len(names) * column.itemsize)) for column in self))
+        kinds = (WORD if is_word(name) else NUMBER if name.isdigit() else 0 for name in names)
+        return longer._replace(kinds=self.kinds + array("B", kinds))
 
 
 @dataclass
@@ -85,7 +90,7 @@ class Occurrences:
         every = chain.from_iterable(chain.from_iterable(turn.once(_line_names) for turn in new))
         fresh = {name: None for name in every if name not in self.places}  # in order: a set's differs by process
         self.places.update((name, place) for place, name in enumerate(fresh, len(self.places)))
-        self.columns = self.columns.grown(len(fresh))
+        self.columns = self.columns.grown(fresh)
         gaining = {name for name in self._gain_parts(fresh) if name not in fresh}
         offset = 0
         for turn in earlier if gaining else ():
@@ -124,7 +129,7 @@ class Occurrences:
     def _note(self, turn: TurnEvidence, rows: Rows, offset: int) -> None:
         """Note the names in `rows` of `turn`, which begins after `offset` characters of the history."""
         number, places = turn.turn.number, self.places
-        lines, turns, last_turns, last_written, last_offsets, writers = self.columns
+        lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
         for text in turn.lines.texts:
             written, bit = text.part in ("assistant", "call"), _BITS.get(text.part, 0)
             for names, end in zip(rows[text.first : text.stop], text.bounds[1:], strict=True):
@@ -152,6 +157,11 @@ def _line_names(turn: TurnEvidence) -> Rows:
         for at in text.read:
             rows[at] = tuple(map(intern, names_of(text.words(at))))
     return rows
+
+
+def is_word(name: str) -> bool:
+    """Return True for a name that is a plain word: ``refund``, ``频率``; not ``toJson`` or ``4711``."""
+    return name.isalpha() and name == name.casefold()
 
 
 def names_of(text: str) -> dict[str, None]:

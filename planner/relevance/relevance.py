@@ -17,9 +17,9 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import defines
 from planner.reading.lines import BlockText, Line, Part, text_width
 from planner.reading.patterns import lazy_pattern
-from planner.relevance.occurrences import WRITERS, Occurrences, Rows, names_of
+from planner.relevance.occurrences import NUMBER, WORD, WRITERS, Occurrences, Rows, names_of
 
-__all__ = ["Relevance", "block_weight", "focused", "is_word", "line_relevance"]
+__all__ = ["Relevance", "block_weight", "focused", "line_relevance"]
 
 SUPERSEDED_WEIGHT = 0.5
 """Weight of lines of a superseded turn, compared with those of the turn that superseded it."""
@@ -122,11 +122,6 @@ def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
             yield turn_id, ANSWER_WEIGHT
 
 
-def is_word(name: str) -> bool:
-    """Return True for a name that is a plain word: ``refund``, ``频率``; not ``toJson`` or ``4711``."""
-    return name.isalpha() and name == name.casefold()
-
-
 def _bases(turn: TurnEvidence) -> Sequence[float]:
     """Return the worth of each line's words in a new turn, whatever it names; 0 for unread lines."""
     failures = frozenset(turn.failure_lines)
@@ -154,21 +149,21 @@ def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
     characters, all_turns = names.characters, len(names.digests)
     logs = [log1p(number) for number in range(2 * all_turns + 1)]
     written_by = [sum(WRITER_SCORES[part] for at, part in enumerate(WRITERS) if bits >> at & 1) for bits in range(8)]
-    rows = zip(names.places, *names.columns, strict=True)
-    for name, lines, turns, last_turn, last_written, offset, writers in rows:
+    scale, most = log1p(all_lines + 1), max(1, characters)
+    for lines, turns, last_turn, last_written, offset, writers, kind in zip(*names.columns, strict=True):
         distance = characters - offset
         score = (
             -1.45
             + 0.7 * log1p(lines)
             - 0.68 * logs[turns]
             - 0.61 * logs[all_turns - last_turn]
-            + 1.66 * distance / max(1, characters)
+            + 1.66 * distance / most
             - 0.35 * log1p(distance / 2000)
             - 0.4 * logs[all_turns - last_written if last_written else 2 * all_turns]
             + written_by[writers]
             - 1.28 * (last_turn == all_turns)
-            + NUMBER_SCORE * name.isdigit()
+            + NUMBER_SCORE * (kind == NUMBER)
         )
         likelihood = 1 / (1 + exp(-score))
         # what many lines have is no news
-        yield likelihood * (1 - log1p(lines) / log1p(all_lines + 1)) if is_word(name) else likelihood
+        yield likelihood * (1 - log1p(lines) / scale) if kind == WORD else likelihood

@@ -36,7 +36,5 @@ def test_known_turns_change_nothing(messages, data):
 def test_a_known_turn_is_not_read_again():
     messages = [{"role": "user", "content": "Fix it."}, {"role": "assistant", "content": "Done."}]
     before = gather_evidence(read_history(messages), COUNTER)
-    after = gather_evidence(
-        read_history([*messages, {"role": "user", "content": "And now?"}]), COUNTER, before
-    )
+    after = gather_evidence(read_history([*messages, {"role": "user", "content": "And now?"}]), COUNTER, before)
     assert after.turns["t1"].lines is before.turns["t1"].lines
