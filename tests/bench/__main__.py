@@ -46,7 +46,7 @@ from tests.bench.preset_costs import PresetRun, measure_presets, preset_totals
 from tests.bench.readings import SUMMARY, print_exams, print_labels
 from tests.bench.rounds import AnsweredRounds, CompactionRounds, compact_in_rounds
 from tests.bench.scripted import ScriptedPlanner
-from tests.bench.speed import measure_speed
+from tests.bench.speed import PARTS, measure_speed
 from tests.bench.statements import rule_statements, sampled
 
 __all__ = ["main"]
@@ -103,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     statements.set_defaults(run=_statements)
     speed = commands.add_parser("speed", help="time and memory, as ratios to one tiktoken pass over the same text")
     speed.add_argument("--tokens", type=int, default=150_000)
+    speed.add_argument("--only", choices=[*PARTS], default="", help="one part")
     speed.set_defaults(run=_speed)
     growth = commands.add_parser("growth", help="seconds and memory at 1, 2, 4 and 8 times of inputs made to hurt")
     growth.add_argument("--only", default="", help="inputs whose names hold this")
@@ -219,10 +220,15 @@ def _statements(console: Console, options: argparse.Namespace) -> None:
 
 
 def _speed(console: Console, options: argparse.Namespace) -> None:
-    """Print each row as it is measured, since the longest take minutes."""
-    for timing in measure_speed(options.tokens):
+    """Print each row as it is measured, since the longest take minutes; fail if a limit is passed."""
+    over = 0
+    for timing in measure_speed(options.tokens, options.only):
+        over += timing.is_over
         limit = "" if timing.limit is None else f"  (at most {timing.limit:g})"
+        limit += ", passed" if timing.is_over else ""
         console.print(f"{timing.value:>9.3g} {timing.unit:<12} {timing.what}{limit}", highlight=False, soft_wrap=True)
+    if over:
+        sys.exit(f"{over} limits are passed")
 
 
 def _growth(console: Console, options: argparse.Namespace) -> None:

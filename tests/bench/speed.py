@@ -22,6 +22,7 @@ from pathlib import Path
 
 from applier.eval.texts import message_tokens, o200k_counter, plain_text
 from applier.session.session import Session
+from applier.settings import SessionSettings
 from applier.store import open_store
 from applier.view import apply
 from planner.api import plan_compaction
@@ -31,7 +32,7 @@ from planner.reading.messages import Message
 from planner.reading.vocabulary import load_vocabulary
 from tests.bench.peers import PEERS, Peer
 
-__all__ = ["Timing", "made_session", "measure_speed"]
+__all__ = ["PARTS", "Timing", "made_session", "measure_speed"]
 
 RATIO = 0.1
 NEW_TURNS = 10
@@ -40,6 +41,16 @@ STEADY_CALLS = 20
 REPEATS = 5
 ROOMY_TOKENS = 10**8
 """Window in which nothing is compacted but on demand, and then to half."""
+TOKENS_PER_MESSAGE = 95
+"""A little more than a message of `made_session` has with short results."""
+QUIET_CALLS = 50
+"""Last calls of a long session; most have nothing to do."""
+SESSION_LIMITS: dict[int, tuple[float | None, float | None, float | None]] = {
+    2_000: (None, None, 0.5),
+    8_000: (60, 1.5, 0.5),
+}
+"""By number of messages: seconds of all calls, seconds of the slowest one, and time of a call with nothing to do as a
+share of ``json.dumps`` of the list."""
 IMPORTS = {
     "import planner": 0.15,
     "from pydantic import create_model; create_model('Model')": None,
@@ -65,23 +76,23 @@ class Timing:
     limit: float | None = None
     """Limit, if there is one."""
 
+    @property
+    def is_over(self) -> bool:
+        """True if the limit is passed."""
+        return self.limit is not None and self.value > self.limit
 
-def measure_speed(tokens: int = 150_000) -> Iterator[Timing]:
-    """Yield all rows as they are done, on a made-up session of `tokens` tokens."""
+
+def measure_speed(tokens: int = 150_000, only: str = "") -> Iterator[Timing]:
+    """Yield the rows of each part of `PARTS`, or of the `only` one, on a made-up session of `tokens` tokens."""
     messages = made_session(tokens)
+    for name, part in PARTS.items():
+        if only in ("", name):
+            yield from part(messages)
+
+
+def _planning(messages: list[Message]) -> Iterator[Timing]:
     text = plain_text(messages)
-    one_pass = _median(_encode, text)
-    yield Timing(f"one tiktoken pass over {message_tokens(messages):,} tokens", one_pass, "seconds")
-    yield from _planning(messages, text)
-    yield _small()
-    yield from _large()
-    yield _memory(messages)
-    yield from _imports()
-    yield from _steady(messages)
-    yield from _peers(messages, text)
-
-
-def _planning(messages: list[Message], text: str) -> Iterator[Timing]:
+    yield Timing(f"one tiktoken pass over {message_tokens(messages):,} tokens", _median(_encode, text), "seconds")
     yield Timing("plan_compaction", _passes(text, partial(_seconds, _plan, messages)), "passes", 20)
     plan = _plan(messages)
     yield Timing("apply after plan", _passes(text, partial(_apply_seconds, plan)), "passes", 2)
@@ -90,6 +101,7 @@ def _planning(messages: list[Message], text: str) -> Iterator[Timing]:
     filled = 2 * message_tokens(messages)
     again = _passes(text, partial(_replan_seconds, messages, filled))
     yield Timing(f"{what}, in a window that they fill", again, "passes", 8)
+    yield _small()
 
 
 def _passes(text: str, measure: Callable[[], float], repeats: int = REPEATS) -> float:
@@ -128,7 +140,7 @@ def _session(folder: Path, window_tokens: int = ROOMY_TOKENS) -> Session:
     return Session(TASK, store=folder / "store.db", window_tokens=window_tokens, planner="rules")
 
 
-def _large() -> Iterator[Timing]:
+def _large(_: Sequence[Message]) -> Iterator[Timing]:
     """Measure long histories and results, beside a tenth and a hundredth of them."""
     for size in (2_000_000, 200_000, 20_000):
         messages = made_session(size, most_lines=18)
@@ -149,8 +161,9 @@ def _with_long_result(characters: int) -> list[Message]:
     ]
 
 
-def _memory(messages: Sequence[Message]) -> Timing:
+def _memory(messages: Sequence[Message]) -> Iterator[Timing]:
     """Measure the most memory of planning beyond what was there."""
+    _plan(messages[:20])  # loads vocabulary, rules and patterns
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -158,10 +171,10 @@ def _memory(messages: Sequence[Message]) -> Timing:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     size = len(json.dumps(messages).encode())
-    return Timing("peak memory of plan_compaction, times the history's JSON", (peak - before) / size, "times", 10)
+    yield Timing("peak memory of plan_compaction, times the history's JSON", (peak - before) / size, "times", 10)
 
 
-def _imports() -> Iterator[Timing]:
+def _imports(_: Sequence[Message]) -> Iterator[Timing]:
     """Measure imports with compiled modules; the first run, which compiles, does not count."""
     for what, limit in IMPORTS.items():
         code = f"import time; start = time.process_time(); {what}; print(time.process_time() - start)"
@@ -187,8 +200,34 @@ def _steady(messages: Sequence[Message]) -> Iterator[Timing]:
         yield Timing(f"prepare, nothing to do, {what}", statistics.median(taken[1:]) * 1_000, "milliseconds")
 
 
-def _peers(messages: Sequence[Message], text: str) -> Iterator[Timing]:
+def _sessions(_: Sequence[Message]) -> Iterator[Timing]:
+    """Measure all calls of long sessions that compact as they go, plans in the call and not beside it."""
+    for length, limits in SESSION_LIMITS.items():
+        messages = made_session(length * TOKENS_PER_MESSAGE, most_lines=18)[:length]
+        settings, taken = SessionSettings(background=False), list[float]()
+        with tempfile.TemporaryDirectory() as folder:
+            session = Session(TASK, store=Path(folder, "store.db"), planner="rules", settings=settings)
+            with session:
+                ends = (at for at, message in enumerate(messages, 1) if message["role"] == "user")
+                taken = [_call_seconds(session, messages[:end]) for end in ends]
+                name = f"{len(messages):,} messages, {session.state.compactions} compactions"
+        quiet = statistics.median(taken[-QUIET_CALLS:])
+        dumped = statistics.median(_seconds(json.dumps, messages) for _ in range(REPEATS))
+        whole, slowest, share = limits
+        yield Timing(f"all calls of a session of {name}", sum(taken), "seconds", whole)
+        yield Timing(f"its slowest call ({name})", max(taken), "seconds", slowest)
+        yield Timing(f"its calls with nothing to do ({name})", quiet / dumped, "json.dumps", share)
+
+
+def _call_seconds(session: Session, messages: list[Message]) -> float:
+    started = time.process_time()
+    session.prepare(messages)
+    return time.process_time() - started
+
+
+def _peers(messages: Sequence[Message]) -> Iterator[Timing]:
     """Measure other packages without their caches."""
+    text = plain_text(messages)
     target = int(RATIO * message_tokens(messages))
     for name, peer in PEERS.items():
         try:
@@ -289,3 +328,14 @@ def _log(characters: int) -> str:
         lines.append(f"2026-01-31T12:{len(lines) % 60:02} {pick.choice(('INFO', 'INFO', 'WARN'))} {_code(pick)}")
         room -= len(lines[-1]) + 1
     return "\n".join(lines)
+
+
+PARTS: dict[str, Callable[[list[Message]], Iterator[Timing]]] = {
+    "plan": _planning,
+    "large": _large,
+    "memory": _memory,
+    "imports": _imports,
+    "steady": _steady,
+    "sessions": _sessions,
+    "peers": _peers,
+}
