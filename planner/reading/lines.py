@@ -73,7 +73,7 @@ _SENTENCE_END = lazy_pattern(r"(?<=[^\s\"])[.!?:;][\"')]? |[。！？；।۔]")
 """``it. The``, ``吗？``; not ``3.11`` or ``a.py``, nor ``find . -name``, nor between a key of JSON and its value."""
 _FIELD_END = lazy_pattern(r"(?:[\"\d\]}]|true|false|null), ?(?=\")")
 """The comma between two fields of JSON: ``"a": 1, "b"``."""
-_RECORD_END = lazy_pattern(r"[}\]], ?(?=[{\[\"])|(?<=[^\\])(?:\\n)+")
+_RECORD_END = lazy_pattern(r"[}\]], ?(?=[{\[\"])|\\n(?<=[^\\]\\n)(?:\\n)*")
 """Between two records of JSON, ``}, {``, and behind line breaks that a string of JSON escapes."""
 
 

@@ -82,9 +82,21 @@ def test_a_body_of_too_many_lines_is_not_read(line_break):
 
 
 def test_media_leave_room_for_text_that_is_bounded():
-    picture, words = "iVBORw0KGgo/" * 2**21, "a word " * (bodies.MAX_TEXT_CHARACTERS // 7)
-    assert bodies.parse(json.dumps({"messages": [picture, f"data:image/png;base64,{picture}", words]}).encode())
-    assert bodies.parse(json.dumps({"messages": [picture, words, "one more word"]}).encode()) is None
+    encoded, words = "iVBORw0KGgo/" * 2**21, "a word " * (bodies.MAX_TEXT_CHARACTERS // 7 - 100)
+    source = {"type": "base64", "media_type": "image/png", "data": encoded}
+    media = [
+        {"type": "tool_result", "content": [{"type": "image", "source": source}]},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}},
+    ]
+    texts = [
+        {"type": "text", "text": encoded},
+        {"type": "tool_use", "input": {"source": source}},
+        {"type": "tool_result", "content": encoded},
+        {"type": "document", "source": {"type": "text", "data": words}},
+    ]
+    for kinds, is_read in ((media, True), (texts, False)):
+        for one in kinds:
+            assert (bodies.parse(json.dumps({"messages": [one, words]}).encode()) is not None) == is_read, one["type"]
 
 
 def test_a_body_over_a_limit_passes_as_it_came(proxied):

@@ -13,7 +13,6 @@ from typing import Any
 import zstandard
 
 from applier.store.records import count_values
-from planner.reading.messages import strings_in
 
 __all__ = ["LARGE_BYTES", "MAX_BODY_BYTES", "MAX_DECODED_BYTES", "Body", "collect", "decode", "join", "parse", "write"]
 
@@ -25,8 +24,10 @@ session's work on it a body takes up to 20 bytes of memory for each byte, and 70
 MAX_TEXT_CHARACTERS, MAX_LINES = 16 * 2**20, 400_000
 """Characters of text, without media, and lines that any body may have: four million tokens. They take the same memory
 as those of a compressed one, 300 MB at most, but whoever sends them has to send them all."""
-_MEDIUM = re.compile(r"(?:data:[\w./+;=-]{1,100},)?[A-Za-z0-9+/=_-]{500,}")
-"""Base64, with or without its address: media take little memory beside their own."""
+_MEDIUM = re.compile(r"image|document|file|audio|video|screenshot")
+"""Word in the type of an item or block that holds a medium, in each API."""
+_ENCODED = re.compile(r"(?:data:[\w./+;=-]{1,100},)?[A-Za-z0-9+/=_-]{500,}")
+"""Base64, with or without its address."""
 LARGE_BYTES = 4 * 2**20
 """Size from which bodies are worked on few at a time."""
 MAX_VALUES = 250_000
@@ -94,16 +95,26 @@ def parse(raw: bytes) -> dict[str, Any] | None:
         return None
     try:
         body = json.loads(raw.decode("utf-8-sig", "surrogatepass"))
+        too_much = len(raw) > MAX_TEXT_CHARACTERS and _count_text(body) > MAX_TEXT_CHARACTERS
     except (ValueError, RecursionError):
         return None
     if not isinstance(body, dict) or any(isinstance(one, list) and len(one) > MAX_MESSAGES for one in body.values()):
         return None
-    return body if len(raw) <= MAX_TEXT_CHARACTERS or _count_text(body) <= MAX_TEXT_CHARACTERS else None
+    return None if too_much else body
 
 
-def _count_text(body: dict[str, Any]) -> int:
-    """Return the characters in `body` that are no media."""
-    return sum(len(text) for text in strings_in(body) if not _MEDIUM.fullmatch(text))
+def _count_text(value: Any, *, in_medium: bool = False) -> int:
+    """Return the characters of text in JSON data. Base64 of media takes little memory beside its own and does not
+    count; what a call was given counts in any case, for it is read."""
+    if isinstance(value, str):
+        return 0 if in_medium and _ENCODED.fullmatch(value) else len(value)
+    if isinstance(value, list):
+        return sum(_count_text(inner, in_medium=in_medium) for inner in value)
+    if not isinstance(value, dict):
+        return 0
+    kind = str(value.get("type"))
+    in_medium = (in_medium or _MEDIUM.search(kind) is not None) and not kind.endswith("tool_use")
+    return sum(_count_text(inner, in_medium=in_medium) for inner in value.values())
 
 
 def write(body: dict[str, Any]) -> bytes:
