@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -66,7 +67,12 @@ class Visible:
         """
         sessions = (session,) if isinstance(session, str) else session
         self._open, self._history, self._project = open_store, history, project
-        self._sessions = tuple(filter(None, sessions))
+        self._shown: ContextVar[tuple[str, ...]] = ContextVar("sessions", default=tuple(filter(None, sessions)))
+
+    @property
+    def _sessions(self) -> tuple[str, ...]:
+        """Ids of the sessions that are shown; the calls of a server, which run at once, each have their own."""
+        return self._shown.get()
 
     @lazy_property
     def store(self) -> Store:
@@ -74,8 +80,8 @@ class Visible:
         return self._open()
 
     def show(self, session: str) -> None:
-        """Show this session and no other from now on: a server whose client names its thread in each call."""
-        self._sessions = (session,) if session else ()
+        """Show this session and no other in the present context: a server's client names its thread in each call."""
+        self._shown.set((session,) if session else ())
 
     def close(self) -> None:
         """Close the store."""

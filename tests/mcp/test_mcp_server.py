@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import anyio
 import pytest
@@ -66,6 +67,34 @@ def ask(path, *calls, session="wrap-1", history=""):
             visible.close()
 
     return anyio.run(run)
+
+
+class Together(Visible):
+    """Conversations whose first two look-ups begin before one of them goes on."""
+
+    barrier = threading.Barrier(2)
+
+    def restore(self, *reference, **asked):
+        self.barrier.wait(timeout=20)
+        return super().restore(*reference, **asked)
+
+
+def test_calls_of_two_threads_at_once_are_answered_each_from_its_own(store_path):
+    names, answers = ("wrap-1", "wrap-12"), {}
+
+    async def call(client, name):
+        shown = await client.call_tool("restore_context", {"reference": "t5"}, meta={"threadId": name})
+        answers[name] = _text(shown)
+
+    async def run() -> None:
+        visible = Together(lambda: open_store(store_path))
+        async with Client(mcp_server(visible, by_thread=True)) as client, anyio.create_task_group() as calls:
+            for name in names:
+                calls.start_soon(call, client, name)
+        visible.close()
+
+    anyio.run(run)
+    assert all(SESSIONS[name] in answers[name] for name in names), answers
 
 
 def _text(result) -> str:

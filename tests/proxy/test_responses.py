@@ -465,14 +465,17 @@ def test_a_compressed_body_is_read_and_one_that_cannot_be_passes_as_it_came():
     raw = json.dumps({"model": "gpt-5.5", "input": [words("user", "Hi")]}).encode()
     packed = zstandard.ZstdCompressor().compress(raw)
     with hosts(1) as (chatgpt,), ProxyServer(ProxySettings(upstreams=Upstreams("", "", chatgpt.url))) as proxy:
-        for content, encoding in ((packed, "zstd"), (raw, "br"), (raw, "zstd"), (packed + b"more", "zstd")):
-            headers = {**LOGIN, "content-type": "application/json", "content-encoding": encoding}
-            httpx.post(f"{proxy.url}/v1/responses", content=content, headers=headers)
+        sent = ((packed, "zstd"), (raw, "identity"), (raw, "br"), (raw, "zstd"), (packed + b"more", "zstd"))
+        for content, *encodings in (*sent, (packed, "zstd", "br"), (packed, "br, zstd")):
+            headers = [*LOGIN.items(), *(("content-encoding", one) for one in encodings)]
+            httpx.post(
+                f"{proxy.url}/v1/responses", content=content, headers=[("content-type", "application/json"), *headers]
+            )
         failed = proxy.metrics.value("requests", kind="failed")
     assert failed == 0
-    assert ["content-encoding" in one.headers for one in chatgpt.arrivals] == [False, True, True, True]
+    assert ["content-encoding" in one.headers for one in chatgpt.arrivals] == [False, False, *[True] * 5]
     bodies = [one.body.encode("utf-8", "surrogateescape") for one in chatgpt.arrivals]
-    assert bodies == [raw, raw, raw, packed + b"more"]
+    assert bodies == [raw, raw, raw, raw, packed + b"more", packed, packed]
 
 
 @pytest.mark.real

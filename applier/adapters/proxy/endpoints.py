@@ -120,7 +120,8 @@ class Endpoints:
         way = way_of(self.settings.upstreams, request.url.path, request.headers)
         body = _arriving(request)
         raw = await collect(body) if wire else body
-        if isinstance(raw, bytes) and (encoding := request.headers.get("content-encoding")):
+        encoding = ",".join(request.headers.getlist("content-encoding"))
+        if isinstance(raw, bytes) and encoding:
             plain = await anyio.to_thread.run_sync(decode, raw, encoding, limiter=self._decoding)
             wire, raw = (wire, plain) if plain is not None else (None, raw)
         if wire is None or not isinstance(raw, bytes):
