@@ -50,9 +50,9 @@ class ReplayedCall:
     sent: Sequence[object] = field(repr=False)
     """List that was sent; untouched messages are the transcript's own objects."""
 
-    def cost(self, read_price: float, write_price: float = WRITE_5_MINUTES) -> float:
+    def cost(self, read_price: float) -> float:
         """Return the input cost in units of one uncached input token."""
-        return read_price * self.cached_tokens + write_price * (self.sent_tokens - self.cached_tokens)
+        return read_price * self.cached_tokens + WRITE_5_MINUTES * (self.sent_tokens - self.cached_tokens)
 
 
 @dataclass(frozen=True, slots=True)

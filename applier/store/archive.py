@@ -52,7 +52,7 @@ from planner.plan import CompactionPlan, ExtractedFact
 from planner.reading.messages import message_digest, to_json
 from planner.reading.secrets import MARK
 
-__all__ = ["Archive", "back_up", "export_conversation", "import_archive", "import_records", "open_archive"]
+__all__ = ["Archive", "back_up", "export_conversation", "import_archive", "open_archive"]
 
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
 """Prefixes of the states that a conversation carries: its session, its folder, its views."""
@@ -196,12 +196,6 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
             _check_seal(archive)
         whole_names = WholeNames(archive) if archive.is_old else None
         return _Import(store, archive, is_own_backup, whole_names).done()
-
-
-def import_records(store: Store, path: str | os.PathLike[str], *, is_own_backup: bool = False) -> list[str]:
-    """Import the file `path` into `store`; see `import_archive`."""
-    with open_archive(path) as archive:
-        return import_archive(store, archive, is_own_backup=is_own_backup)
 
 
 def _check_sizes(archive: Archive) -> None:

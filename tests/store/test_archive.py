@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from applier.session.session import Session
 from applier.store import open_store
-from applier.store.archive import back_up, export_conversation, import_records
+from applier.store.archive import back_up, export_conversation
 from applier.store.listing import conversations as stored_conversations
 from applier.store.records import pack, read
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError
 from planner.reading.history import read_history
+from tests.store.archives import import_records
 from tests.store.damage import damages, fact, plan_for
 from tests.store.test_retention import clear, conversations, fill, said
 from tests.strategies import make_session
