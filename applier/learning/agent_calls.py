@@ -50,7 +50,6 @@ ALIKE = 0.6
 _QUOTED = re.compile(r"(?:-m|--message|--body|\bbody=)[ =]?\"((?:[^\"\\]|\\.)*)\"|(?:-m|--body) '([^']*)'", re.S)
 _ESCAPED = re.compile(r"\\([`\"$\\])|\*\*")
 """Escapes of a shell, and marks of bold text."""
-_POINTING = re.compile(r"\W*(?:this|that|these|those|it|they)\b", re.I)
 _GROUNDS = re.compile(
     r"\b(?:because|since|so that|otherwise|rather than|instead of|intentionally|by design|now that|to avoid|, so)\b"
     r"|\bso (?:we|it|the|this|a)\b|, not [\w-]+",
@@ -64,12 +63,6 @@ _PASSING = re.compile(
     re.I,
 )
 """Sentence about this work or its past, which is no decision."""
-_DONE = re.compile(
-    r"(?:^|[:*] +)(?:[-*] +)?(?:add|allow|cast|change|drop|extract|fix|make|mov|refactor|remov|renam|replac|restructur"
-    r"|switch|throw|updat|us)(?:e?d?|es|s|ing)\b",
-    re.I,
-)
-"""Sentence about one change, which the next may undo: ``- Use the constant instead of 64``."""
 
 
 # Checks of the project.
@@ -192,12 +185,11 @@ def _reasoned(message: tuple[str, str]) -> tuple[str, str] | None:
     title, body = message
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
         for sentence in filter(_is_lasting, sentences(folded(paragraph))):
-            if title or (not _POINTING.match(sentence) and specifics_of(sentence)):
+            if title or specifics_of(sentence):
                 return title, sentence.removeprefix("- ")
     return None
 
 
 def _is_lasting(sentence: str) -> bool:
     is_read = len(sentence.split()) >= LEAST_WORDS and len(sentence) <= MOST_CHARACTERS
-    passes = any(one.search(sentence) for one in (_PASSING, _DONE))
-    return is_read and bool(_GROUNDS.search(sentence)) and not passes
+    return is_read and bool(_GROUNDS.search(sentence)) and not _PASSING.search(sentence)

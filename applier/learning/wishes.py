@@ -45,9 +45,6 @@ _QUESTION = re.compile(
     re.I | re.S,
 )
 """Question, which decides nothing: ``why is it never called``, ``we never do that, right?``."""
-_HEDGED = re.compile(
-    r"\b(?:consider|whether|wonder|maybe|perhaps|i (?:think|guess|thought)|might|not sure|wrong chat)\b", re.I
-)
 _AFTERTHOUGHT = re.compile(r",? but (?:i think|i guess|not sure|maybe|perhaps)\b.*$", re.I | re.S)
 """Doubt at the end of a statement: ``never block the user, but I think we should warn``."""
 _ASSENT = re.compile(r"^(?:yes|ok|okay|yeah|sure)[.,!]? +", re.I)
@@ -135,7 +132,7 @@ def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """Return the binding part of a statement on one line; empty if it asks, doubts, or needs its context."""
+    """Return the binding part of a statement on one line; empty if it asks, or needs its context."""
     parts = sentences(_ITEM.sub("", folded(statement.text)))
     binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
     behind = parts[binding[-1] + 1 :] if binding else []
@@ -145,9 +142,9 @@ def _binding_words(statement: Statement) -> str:
 
 
 def _is_clear(text: str) -> bool:
-    """Return True if the text can be understood alone, and neither asks nor doubts."""
+    """Return True if the text can be understood alone, and asks nothing."""
     is_read = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS and not _POINTING.match(text)
-    return is_read and not (is_question(text) or _HEDGED.search(text))
+    return is_read and not is_question(text)
 
 
 def is_question(text: str) -> bool:
