@@ -8,10 +8,11 @@ receipt that names something new. No language, no product and no trade is known 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.evidence.calls import Call
+from planner.evidence.hosts import is_running, running_id
 from planner.evidence.names import specifics_of
 from planner.evidence.outcomes import Outcome
 from planner.evidence.turns import Evidence, TurnEvidence, call_head
@@ -195,13 +196,39 @@ def _cut(text: str, most: int) -> str:
 
 
 def open_calls(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Return the turn and the words of each call outside of the live tail that runs on, or that nobody has answered."""
+    """Return the turn and the words of each call outside of the live tail that runs on, or that nobody has answered.
+
+    A call that runs has ended once a later call asks for it by the name that the host gave it, or a notice of the host
+    has that name, and neither reports that it still runs.
+    """
     running: dict[str, tuple[str, str]] = {}
-    for turn, call, outcome in evidence.ended_calls():
-        if outcome.status in ("running", "unanswered") and not turn.turn.live:
-            head = call_head(call, evidence.root)
-            running[head] = turn.turn.id, f"{head}: {outcome.status}"
+    names: dict[str, str] = {}
+    """Calls that run, by the names that the host gave them."""
+    for turn in evidence.turns.values():
+        for call, outcome in turn.ended_calls:
+            asked = names.keys() & set(map(str, call.input.values()))
+            if outcome.status in ("running", "unanswered"):
+                if not asked and not turn.turn.live:
+                    head = call_head(call, evidence.root)
+                    running[head] = turn.turn.id, f"{head}: {outcome.status}"
+                    names[running_id(call.text) or head] = head
+            elif not outcome.refused:
+                _forget(asked, names, running)
+        _forget({name for name in names if _has_notice(turn, name)}, names, running)
     yield from running.values()
+
+
+def _forget(ended: Iterable[str], names: dict[str, str], running: dict[str, tuple[str, str]]) -> None:
+    for name in ended:
+        running.pop(names.pop(name), None)
+
+
+def _has_notice(turn: TurnEvidence, name: str) -> bool:
+    """Return True if a block of the host, no result of a call, has `name` and does not report that it runs."""
+    results = {call.result_block for call in turn.calls}
+    own = [line for line in turn.lines.of_sources("host", "tool") if line.block not in results and line.part != "call"]
+    told = {line.block for line in own if name in line.text}
+    return bool(told - {line.block for line in own if is_running(line.text)})
 
 
 def unanswered_questions(evidence: Evidence) -> Iterator[tuple[str, str]]:

@@ -91,7 +91,9 @@ HOSTS = (
             r"<local-command-caveat>",
             r"\[Request interrupted by user",
         ),
-        results=(r"(?s:<task-notification>.*</task-notification>\s*\Z)",),
+        results=(
+            r"(?s:(?:\[SYSTEM NOTIFICATION - NOT USER INPUT\].*)?<task-notification>.*</task-notification>\s*\Z)",
+        ),
         notes=(r"\[Request interrupted by user(?: for tool use)?\][ \t]*$", r"\[Image: source: .*$"),
         refusals={
             "The user doesn't want to proceed with this tool use.": (
@@ -124,7 +126,14 @@ HOSTS = (
             "Warning: the file exists but (?:the contents are empty|is shorter)",
         ),
         wrapping=("Exit code", "Error: Exit code"),
-        running=("Command running in background with ID: ", "<status>running</status>"),
+        running=(
+            "Command running in background with ID: ",
+            r"Command was manually backgrounded by user with ID: ",
+            r"Command (?:was|did not complete within its \S{1,12} timeout and was) moved to the background \(ID: ",
+            r"Async agent launched successfully\.(?:[^\n]{0,400}\nagentId: )?",
+            r"Monitor started \(task ",
+            "<status>running</status>",
+        ),
     ),
     Host(
         "Codex",

@@ -10,7 +10,7 @@ from applier import preview
 from planner import plan_compaction
 from planner.analysis import analyze
 from planner.brief import brief_text, check_brief
-from planner.evidence.effects import effects, retried
+from planner.evidence.effects import effects, open_calls, retried
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
 from planner.rules import effects_records
@@ -199,3 +199,62 @@ def test_lists_and_tables_of_an_unknown_tool_are_answers(result, listed):
 def test_of_equal_successes_the_next_one_ends_a_failed_action():
     actions = [("xq7", 1, True), ("xq7", 1, False), ("xq7", 1, False)]
     assert retried(analyze(history_of(actions)).evidence) == {"t3": ("t5", 0)}
+
+
+def called(number, name, arguments, result):
+    use = {"type": "tool_use", "id": f"c{number}", "name": name, "input": arguments}
+    answer = {"type": "tool_result", "tool_use_id": f"c{number}", "content": result}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+
+
+def notice(name, status):
+    """Return what Claude Code 2.1.332 writes when a task in the background changes."""
+    task = f"<task-notification>\n<task-id>{name}</task-id>\n<status>{status}</status>\n</task-notification>"
+    return [{"role": "system", "content": f"[SYSTEM NOTIFICATION - NOT USER INPUT]\nNot from the user.\n\n{task}"}]
+
+
+SHELL = "Command running in background with ID: b305hupk5. Output is being written to: /tmp/b305hupk5.output."
+MOVED = "Command did not complete within its 120s timeout and was moved to the background (ID: b305hupk5). Output: x"
+AGENT = "Async agent launched successfully. (This tool result is internal metadata.)\nagentId: ab0a9c6d (internal ID)"
+SESSION = "Chunk ID: 3\nWall time: 10.0 seconds\nProcess running with session ID 54418\nOutput:\nstep 1"
+ENDED = "Chunk ID: 4\nWall time: 0.1 seconds\nProcess exited with code 0\nOutput:\nstep 2"
+IN_FLIGHT = {
+    "a shell of Claude Code": (("Bash", {"command": "make"}, SHELL), notice("b305hupk5", "completed")),
+    "a command that took too long": (("Bash", {"command": "make"}, MOVED), notice("b305hupk5", "failed")),
+    "a shell that was stopped": (
+        ("Bash", {"command": "make"}, SHELL),
+        called(8, "TaskStop", {"task_id": "b305hupk5"}, "Successfully stopped task"),
+    ),
+    "a subagent of Claude Code": (("Agent", {"prompt": "find"}, AGENT), notice("ab0a9c6d", "completed")),
+    "a command of Codex": (
+        ("exec_command", {"cmd": "make"}, SESSION),
+        called(8, "write_stdin", {"session_id": 54418, "chars": ""}, ENDED),
+    ),
+}
+STILL = {
+    "a notice of a step": notice("b305hupk5", "running"),
+    "a notice of another task": notice("b999", "completed"),
+    "a look that finds it at work": called(8, "write_stdin", {"session_id": 54418}, SESSION),
+    "words of the user": [{"role": "user", "content": "Leave b305hupk5 and 54418 alone."}],
+}
+
+
+def in_flight(started, since):
+    messages = [{"role": "user", "content": "Go on."}, *called(7, *started), *since]
+    messages += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "More."}]
+    return [
+        turn_id for turn_id, _ in open_calls(analyze([*messages, {"role": "assistant", "content": "So."}]).evidence)
+    ]
+
+
+@pytest.mark.parametrize("name", IN_FLIGHT)
+def test_what_runs_is_pending_until_its_client_reports_its_end(name):
+    started, ended = IN_FLIGHT[name]
+    assert in_flight(started, []) == ["t2"]
+    assert in_flight(started, ended) == []
+
+
+@pytest.mark.parametrize("since", STILL)
+@pytest.mark.parametrize("name", ["a shell of Claude Code", "a command of Codex"])
+def test_what_runs_stays_pending_whatever_else_is_said_of_it(name, since):
+    assert "t2" in in_flight(IN_FLIGHT[name][0], STILL[since])
