@@ -1,4 +1,4 @@
-"""`CompactionMiddleware`: an anthropic client's requests go out as a session prepares them.
+"""Middleware for anthropic's clients: a session prepares each request.
 
 Reads model, system, tools and thinking off every request, and answers "prompt is too long" with one shorter request
 before the caller sees it. Leaves alone what is no full conversation: other endpoints, ``count_tokens``.
@@ -35,7 +35,7 @@ logger = logging.getLogger("applier.session")
 
 
 class CompactionMiddleware(anthropic.Middleware):
-    """Compaction for a whole client, with no change to the loop around it.
+    """Compaction for a client, without a change to the agent's loop.
 
     ::
 
@@ -50,10 +50,10 @@ class CompactionMiddleware(anthropic.Middleware):
     """
 
     for_agents_only = True
-    """Read by `planner.model.client`: a planner's own request must not wait for the session that waits for it."""
+    """Mark for `planner.model.client`: a planner's own request must not wait for the session that waits for it."""
 
     def __init__(self, session: Session | SessionOf[Mapping[str, Any]]) -> None:
-        """One `session`, or a function that names the session of a request body (None: leave it alone).
+        """Compact one `session`, or the one that a function returns for a request body (None: send it unchanged).
 
         A client that several conversations share (subagents, threads) needs the function. Where it cannot open a
         session, because the store or the settings fail, the request goes out as it came.
@@ -61,7 +61,7 @@ class CompactionMiddleware(anthropic.Middleware):
         self._session_of = opener(session)
 
     def handle(self, request: APIRequest, call_next: CallNext) -> APIResponse[Any]:
-        """One attempt of a synchronous client."""
+        """Send one attempt of a synchronous client."""
         exchange = self._exchange(request)
         if exchange is None:
             return call_next(request)
@@ -76,7 +76,7 @@ class CompactionMiddleware(anthropic.Middleware):
         return response
 
     async def handle_async(self, request: APIRequest, call_next: AsyncCallNext) -> AsyncAPIResponse[Any]:
-        """One attempt of an asynchronous client; the session works in a thread meanwhile."""
+        """Send one attempt of an asynchronous client; the session works in a thread."""
         exchange = self._exchange(request)
         if exchange is None:
             return await call_next(request)
@@ -104,11 +104,11 @@ class CompactionMiddleware(anthropic.Middleware):
 
 
 _HELPER_HEADER, _THREAD_HELPER = "x-stainless-helper", "message-thread"
-"""How the SDK marks requests of a thread whose whole history it holds itself, too."""
+"""Header by which the SDK marks requests of a thread whose whole history it holds itself."""
 
 
 def _whole(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`body` with the whole conversation, for no server to hold.
+    """Return `body` with the whole conversation, so that no server holds it.
 
     Raises:
         APIStatusError: it holds only the newest messages; the SDK's own thread then sends them all again.
@@ -126,7 +126,7 @@ def _whole(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass
 class _Exchange:
-    """One attempt of one request in a session: what goes out, what came back, what goes out instead."""
+    """One attempt of one request in a session: its prepared form, its answer, its shorter form."""
 
     session: Session
     request: APIRequest
@@ -135,7 +135,7 @@ class _Exchange:
     is_again: bool = False
 
     def first(self) -> APIRequest:
-        """The request with the messages the session prepared; as it came if no API would take it."""
+        """Return the request with the prepared messages; unchanged if its messages are not valid."""
         try:
             self.session.set_request(**fields_of_body(self.body), client_follows=True)
         except SettingsError as error:  # the provider's answer says it better
@@ -144,11 +144,11 @@ class _Exchange:
         return self._with(self.session.prepare(self.body["messages"]))
 
     def is_whole(self, response: _AnyResponse) -> bool:
-        """Whether the answer is here already."""
+        """True if the answer has come already."""
         return response.is_closed and not self.request.stream
 
     def second(self, response: _AnyResponse, answer: object) -> APIRequest | None:
-        """A shorter request, once, if `response`, or the `answer` in it, says that the first was too long.
+        """Return a shorter request, once, if `response` or its `answer` reports that the first was too long.
 
         Tells the session what was sent, once the provider has taken it, and of the usage in the answer.
         """
@@ -175,7 +175,7 @@ class _Exchange:
 
 
 def _listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[Any]:
-    """`stream_class` (``Stream[…]`` or ``AsyncStream[…]``), calling `hear` with the message that starts and its end.
+    """Return `stream_class` (``Stream[…]`` or ``AsyncStream[…]``) that calls `hear` with the first message and its end.
 
     Changes no event and reads nothing ahead.
     """

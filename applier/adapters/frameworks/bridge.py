@@ -1,7 +1,6 @@
-"""What every bridge does: it finds the session of a request, keeps those of several conversations open, and prepares
-foreign messages by their plain form.
+"""Finds the session of a request, keeps sessions of several conversations open, and prepares a framework's messages.
 
-Nothing here raises: what cannot be prepared goes out as it came.
+Shared by all bridges. No function that prepares messages raises: a list that cannot be prepared is sent unchanged.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ logger = logging.getLogger("applier.session")
 R = TypeVar("R")
 T = TypeVar("T")
 SessionOf = Callable[[R], "Session | None"]
-"""Names the session of a request; None leaves it alone."""
+"""Function that returns the session of a request; None: the request is sent unchanged."""
 OPEN_SESSIONS = 200
-"""So many are kept in memory, each with its whole history."""
+"""Most sessions in memory, each with its whole history."""
 
 MAX_CHILDREN = 50
-"""So many subagents of one run are remembered; one that was forgotten begins anew when it comes back."""
+"""Most subagents of one run that are remembered; a forgotten one begins a new session."""
 
 
 class OpenSessions:
-    """Sessions by name, each opened when it is first asked for; may be asked by several threads.
+    """Sessions by name, each opened at its first use; several threads may use it.
 
-    The longest unused is closed where there are too many, and opened again, from its store, when its name comes back.
+    Over the limit, the longest unused one is closed; its next use opens it from its store.
     """
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
-        """`open_session` opens the session of a name (None: there is to be none); `limit` bounds how many are open.
+        """Open sessions by `open_session`, which may return None for a name; at most `limit` are open.
 
         Raises:
-            SettingsError: `open_session` is no function.
+            SettingsError: `open_session` is not a function.
         """
         if not callable(open_session):
             example = "lambda name: Session(session_id=name)"
@@ -56,10 +55,10 @@ class OpenSessions:
         self._named: dict[str, Session] = {}
 
     def named(self, name: str) -> Session | None:
-        """The session of that name.
+        """Return the session of that name.
 
         Raises:
-            SettingsError: what should open it gave something else.
+            SettingsError: `open_session` returned something else.
             StoreError: it cannot be opened.
         """
         with self._lock:
@@ -72,7 +71,7 @@ class OpenSessions:
             return session
 
     def close(self) -> None:
-        """Close all; their histories are in the store then."""
+        """Close all; their histories are in the store."""
         with self._lock:
             while self._named:
                 self._named.popitem()[1].close()
@@ -80,35 +79,35 @@ class OpenSessions:
 
 @dataclass
 class Member:
-    """A conversation of a family, as far as its session has seen it."""
+    """One conversation of a family: its session, and the messages that it has seen."""
 
     session: Session
     messages: int = 0
     seen: str = ""
-    """Digest of all of them."""
+    """Digest of these messages."""
     calls: frozenset[str] = frozenset()
     """Ids of the calls in its newest answer."""
 
 
 class Family:
-    """The conversations of one run, an agent's and its subagents', told apart by what was said in them before.
+    """The conversations of an agent and its subagents in one run, recognised by their earlier messages.
 
-    For hosts that say no more than the messages. The first is the session's own; a list that goes on from none of
-    those known begins one more. May be asked by several threads.
+    For frameworks that pass nothing but messages. The first conversation is the session's own; a list that continues
+    no known one begins another. Several threads may use it.
     """
 
     def __init__(self, session: Session) -> None:
-        """Of `session` and its children.
+        """Begin with `session`; subagents get children of it.
 
         Raises:
-            SettingsError: it is no session.
+            SettingsError: `session` is not a Session.
         """
         if not isinstance(session, Session):
             raise SettingsError(f"session: expected a Session, found {type(session).__name__}")
         self._members, self._lock = [Member(session)], threading.Lock()
 
     def member(self, messages: Sequence[Message]) -> Member:
-        """Whose conversation `messages` are; of several the one that has seen most of them."""
+        """Return the conversation that `messages` continue; of several, the one that has seen most of them."""
         digests = map(message_digest, messages)
         seen = ["", *accumulate(digests, lambda one, other: sha256(f"{one}{other}".encode()).hexdigest())]
         with self._lock:
@@ -118,7 +117,7 @@ class Family:
             return member
 
     def caller(self, call_id: str) -> Session:
-        """Who made that call; the first, if nobody did."""
+        """Return the session whose agent made that call; the first one if none did."""
         with self._lock:
             return next((one.session for one in self._members if call_id in one.calls), self._members[0].session)
 
@@ -133,13 +132,13 @@ class Family:
 
 
 def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
-    """What names the session of a request: always `session`, or what that says.
+    """Return a function that returns the session of a request: always `session`, or the one that `session` returns.
 
-    Where none can be opened, because the store or the settings fail, that is None, and the log says so once; settings
-    that no session could be opened with are said now.
+    It returns None, and logs a line once, if the store or the settings keep the session from being opened. Settings
+    that no session can use are logged at once.
 
     Raises:
-        SettingsError: `session` is neither.
+        SettingsError: `session` is neither a Session nor a function.
     """
     if not callable(session):
         if not isinstance(session, Session):
@@ -216,9 +215,9 @@ def _matched(
 
 
 def grouped(foreign: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:
-    """`foreign` by message, where several are one: those of one `kind` that stand together.
+    """Return `foreign` in groups that are one message each: neighbours of one `kind`.
 
-    What has no kind, which is false, is a message of its own.
+    A message whose kind is false is a group of its own.
     """
     runs = groupby(foreign, kind)
     return [group for key, run in runs for group in ([list(run)] if key else ([one] for one in run))]

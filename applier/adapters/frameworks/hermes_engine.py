@@ -1,4 +1,4 @@
-"""Hermes Agent: a context engine that compacts its conversations, and answers when the agent looks back.
+"""Context engine for Hermes Agent: it compacts the conversations and answers the agent's tools.
 
 Found by Hermes itself where both are installed; its ``config.yaml`` turns it on::
 
@@ -32,42 +32,42 @@ __all__ = ["CompactorEngine", "register"]
 logger = logging.getLogger("applier.session")
 
 _ASKED_AGAIN = 1.05
-"""Where nothing was worth compacting, the prompt grows by this before it is tried again."""
+"""Factor by which the prompt grows before another attempt, after one that found nothing to compact."""
 
 
 class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overrides
-    """One agent's conversation, in a session that is named as Hermes names its own."""
+    """One agent's conversation, in a session with the name of Hermes' own."""
 
     def __init__(self) -> None:
-        """Settings are those of the environment; no store is opened yet."""
+        """Read the settings of the environment; no store is opened yet."""
         self._id, self._model, self.compression_count = "", "", 0
         self._session: Session | None = None
         self._not_below = 0
 
     def __deepcopy__(self, _memo: object) -> CompactorEngine:
-        """Another agent's engine, of which Hermes makes one for each agent: a session of its own."""
+        """Return an engine for another agent, with a session of its own."""
         return CompactorEngine()
 
     @property
     def name(self) -> str:
-        """By which ``context.engine`` chooses it."""
+        """Name in ``context.engine``."""
         return "compactor"
 
     def update_model(self, model: str, context_length: int, *more: Any, **others: Any) -> None:
-        """Take the agent's model and its window; a session of another is opened anew, from the store."""
+        """Use this model and window; for another model the session is opened again from the store."""
         super().update_model(model, context_length, *more, **others)
         share = load_settings().compact_at_ratio or self.threshold_percent
         self.threshold_tokens, self._model = int(context_length * share), model
         self._close()
 
     def update_from_response(self, usage: dict[str, Any]) -> None:
-        """Take what the provider counted."""
+        """Use the provider's token count."""
         self.last_prompt_tokens = usage.get("prompt_tokens") or 0
         self.last_completion_tokens = usage.get("completion_tokens") or 0
         self.last_total_tokens = usage.get("total_tokens") or 0
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """True over the threshold, unless the last attempt found nothing and little has come since."""
+        """Return True over the threshold, unless the last attempt found nothing and the prompt has hardly grown."""
         tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
         return tokens >= max(self.threshold_tokens, self._not_below)
 
@@ -79,7 +79,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         force: bool = False,  # noqa: ARG002 - an attempt that is asked for is made
         memory_context: str = "",  # noqa: ARG002 - what its memory says, Hermes says again itself
     ) -> list[dict[str, Any]]:
-        """`messages` compacted, with their originals in the store; the same list if there is nothing to gain."""
+        """Return `messages` compacted, their originals stored; the same list if that saves nothing."""
         try:
             view = self._compacted(messages, focus_topic or "")
         except Exception as error:  # noqa: BLE001 - the host's agent goes on whatever fails here
@@ -92,23 +92,23 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         return view
 
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:
-        """A conversation begins, or goes on under another id behind a compaction."""
+        """Open the session of a conversation that begins, or that continues under another id."""
         if kwargs.get("boundary_reason") != "compression":
             self._close()
             self._id = session_id
 
     def on_session_end(self, session_id: str, messages: list[dict[str, Any]]) -> None:  # noqa: ARG002
-        """Close the session: its history is in the store then."""
+        """Close the session; its history is in the store."""
         self._close()
 
     def on_session_reset(self) -> None:
-        """Another conversation begins."""
+        """Close the session: another conversation begins."""
         super().on_session_reset()
         self._not_below = 0
         self._close()
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """``restore_context`` and ``search_context``."""
+        """Return ``restore_context`` and ``search_context``."""
         return [
             {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
             for tool in AGENT_TOOLS
@@ -116,7 +116,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         ]
 
     def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
-        """The answer, as JSON."""
+        """Return the answer of one of the tools, as JSON."""
         try:
             session = self._opened()
             _through(session.prepare, kwargs.get("messages") or [])
@@ -149,7 +149,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
 
 
 def _through(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """`messages` after `act` on their plain form; None if that says None. The system's in front stay there."""
+    """Return `messages` after `act` on their plain form; None if `act` returns None. System messages in front stay."""
     lead = leading_system(messages)
     groups = grouped(messages[lead:], lambda message: message["role"] == "tool")
     view = through(act, groups, lambda group: strip_openai(from_openai(group))[0], lambda one: to_openai([one]))
@@ -157,5 +157,5 @@ def _through(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any
 
 
 def register(context: Any) -> None:
-    """Called by Hermes, where its ``config.yaml`` enables the plugin."""
+    """Register the engine; Hermes calls this if its ``config.yaml`` enables the plugin."""
     context.register_context_engine(CompactorEngine())

@@ -7,8 +7,8 @@
     agent = create_react_agent(model, tools, pre_model_hook=pre_model_hook(session))
 
 The graph's own state keeps every message; messages that are not compacted stay the same objects. A graph that serves
-several threads, or has subagents, passes what names the session of each: `ThreadSessions`. What a subagent is,
-LangGraph says itself: the namespace of its checkpoints names the task that it runs in; nothing is guessed.
+several threads, or has subagents, passes `ThreadSessions`. A subagent is recognised by the namespace of LangGraph's
+checkpoints, which names the task that it runs in.
 """
 
 from __future__ import annotations
@@ -53,51 +53,51 @@ __all__ = ["LangChainCompaction", "ThreadSessions", "context_tools", "pre_model_
 
 @dataclass(frozen=True)
 class _Agent:
-    """An agent of a thread, as far as its session has seen its messages."""
+    """An agent of a thread, and the messages that its session has seen."""
 
     session: str
-    """Its session's name."""
+    """Name of its session."""
     role: str
-    """Its namespace without the numbers of tasks."""
+    """Its namespace without the ids of tasks."""
     messages: int
     last: Any
 
     def goes_on_in(self, messages: Sequence[Any]) -> bool:
-        """True if `messages` begin with all that was seen."""
+        """Return True if `messages` begin with all the messages seen."""
         return 0 < self.messages <= len(messages) and messages[self.messages - 1] == self.last
 
 
 class ThreadSessions:
-    """Names the session of a model call, or of a call of a tool, by its thread and by the subagent that makes it.
+    """Returns the session of a call of a model or tool, by its thread and its subagent.
 
     ::
 
         sessions = ThreadSessions(lambda name: Session(session_id=name))
         agent = create_agent(model, tools, middleware=[LangChainCompaction(sessions)], checkpointer=saver)
 
-    A thread's own session is named as the thread is, so that it goes on after a restart; a subagent's is named
-    ``thread/tools:…``. A subagent that is a node of the graph, and comes back with all that it saw before, keeps its
+    The session of a thread has the thread's name and continues after a restart; a subagent's is named
+    ``thread/tools:…``. A subagent that is a node of the graph and returns with all its earlier messages keeps its
     session. A run without a thread has a session of its own.
     """
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
-        """`open_session` opens the session of a name; at most `limit` are open at once.
+        """Open sessions by `open_session`, which takes a name; at most `limit` are open at once.
 
         Raises:
-            SettingsError: `open_session` is no function.
+            SettingsError: `open_session` is not a function.
         """
         self._sessions, self._limit, self._lock = OpenSessions(open_session, limit), limit, threading.Lock()
         self._agents: dict[tuple[str, str], _Agent] = {}
-        """By thread and namespace, the longest unused first."""
+        """Agents by thread and namespace, the longest unused first."""
 
     def __call__(self, request: Any) -> Session | None:
-        """The session of `request`: a model's, a tool's runtime, or a graph's state."""
+        """Return the session of `request`: a request to a model, the runtime of a tool, or the state of a graph."""
         messages = _messages(request)
         thread, namespace = _place(messages)
         return self._sessions.named(self._agent(thread, namespace, messages).session) if thread else None
 
     def close(self) -> None:
-        """Close all sessions; their histories are in the store then."""
+        """Close all sessions; their histories are in the store."""
         self._sessions.close()
 
     def _agent(self, thread: str, namespace: str, messages: Sequence[Any]) -> _Agent:
@@ -112,7 +112,7 @@ class ThreadSessions:
             return agent
 
     def _returned(self, thread: str, role: str, messages: Sequence[Any]) -> _Agent | None:
-        """Who ran in another task of `thread` with that role, and goes on in `messages`; forgotten there."""
+        """Remove and return the agent of another task of `thread` with that role whose messages `messages` continue."""
         for place, agent in reversed(self._agents.items()):
             if place[0] == thread and agent.role == role and agent.goes_on_in(messages):
                 return self._agents.pop(place)
@@ -126,7 +126,7 @@ def _messages(request: Any) -> Sequence[Any]:
 
 
 def _place(messages: Sequence[Any]) -> tuple[str, str]:
-    """Thread and namespace of the agent that runs now; a run without a thread is called by its first message.
+    """Return thread and namespace of the agent that runs now; a run without a thread is named by its first message.
 
     ``tools:4f1c|model:9a0e`` is the node of a model in an agent that runs in the task ``tools:4f1c``.
     """
@@ -140,9 +140,9 @@ def _place(messages: Sequence[Any]) -> tuple[str, str]:
 
 
 def context_tools(session: Session | SessionOf[Any]) -> list[BaseTool]:
-    """``restore_context``, ``search_context`` and ``compact`` for an agent or a `ToolNode`.
+    """Return ``restore_context``, ``search_context`` and ``compact`` for an agent or a `ToolNode`.
 
-    `session` is one conversation, or what names the session of a tool's runtime.
+    `session` is one conversation, or a function that returns the session of a tool's runtime.
     """
     session_of = opener(session)
     return [_context_tool(session_of, **tool) for tool in AGENT_TOOLS]
@@ -168,26 +168,26 @@ AsyncCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 
 class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
-    """Compaction as agent middleware; a prompt that is too long is tried once more, shorter.
+    """Compaction as agent middleware; a prompt that is too long is sent once more, shorter.
 
-    An agent that has tools gets those by which it looks behind references, too; one without gets none.
+    An agent with tools also gets the tools that restore and search; an agent without tools gets none.
     """
 
     name = "SummarizationMiddleware"
-    """Of what it stands in for: deepagents puts it in the place of its own, in the general-purpose subagent, too."""
+    """Name of the middleware that it replaces: deepagents uses it instead of its own, in subagents too."""
 
     def __init__(self, session: Session | SessionOf[Any]) -> None:
-        """`session` is one conversation; for several threads or subagents, what names the session of each request.
+        """Compact `session`, one conversation, or the session that it returns for a request.
 
         Raises:
-            SettingsError: `session` is neither.
+            SettingsError: `session` is neither a Session nor a function.
         """
         super().__init__()
         self._session_of = opener(session)
         self.tools = context_tools(self._session_of)
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Call) -> ModelResponse[Any]:
-        """One model call."""
+        """Make one call of the model."""
         session, request = self._opened(request)
         if session is None:
             return handler(request)
@@ -198,7 +198,7 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         return _observed(session, handler(shorter))
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncCall) -> ModelResponse[Any]:
-        """One model call of an asynchronous agent; the session works in a thread meanwhile."""
+        """Make one call of the model for an asynchronous agent; the session works in a thread."""
         session, request = self._opened(request)
         if session is None:
             return await handler(request)
@@ -209,7 +209,7 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         return _observed(session, await handler(shorter))
 
     def _opened(self, request: ModelRequest[Any]) -> tuple[Session | None, ModelRequest[Any]]:
-        """The session of `request`, and the request with the tools that its model is to be offered."""
+        """Return the session of `request`, and the request with the tools that the model gets."""
         session = self._session_of(request)
         others = [tool for tool in request.tools if not any(tool is own for own in self.tools)]
         is_offered = session is not None and others
@@ -217,9 +217,9 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
 
 
 def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[str, list[AnyMessage]]]:
-    """A LangGraph node that gives the model the prepared messages as ``llm_input_messages``.
+    """Return a LangGraph node that passes the prepared messages to the model as ``llm_input_messages``.
 
-    `session` is one conversation, or a function that names the session of a graph's state.
+    `session` is one conversation, or a function that returns the session of a graph's state.
     """
     session_of = opener(session)
 
@@ -245,7 +245,11 @@ def _prepared(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]
 
 
 def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> ModelRequest[Any]:
-    """A shorter request after this `error`, which is raised if there is none."""
+    """Return a shorter request after this `error`.
+
+    Raises:
+        Exception: `error`, if there is no shorter request.
+    """
     shorter = _through(lambda plain: session.recover(plain, error), request.messages)
     if shorter is None:
         raise error
@@ -269,9 +273,9 @@ def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[A
 def _through(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
 ) -> list[AnyMessage] | None:
-    """`messages` after `act` on their plain form, None if that says None or they have none.
+    """Return `messages` after `act` on their plain form; None if `act` returns None, or if they have no plain form.
 
-    System messages in front stay there, untouched; others are part of the conversation.
+    System messages in front stay unchanged; later ones are part of the conversation.
     """
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
     # the results of parallel calls stand together, as in one message

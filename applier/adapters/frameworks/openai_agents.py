@@ -35,16 +35,16 @@ __all__ = ["CONTEXT_TOOLS", "CompactedModels"]
 logger = logging.getLogger("applier.session")
 
 _ARGUMENTS = ("system_instructions", "input", "model_settings", "tools", "output_schema", "handoffs", "tracing")
-"""Of a model's methods, in order; others have names only."""
+"""Positional parameters of a model's methods, in order; all others are named."""
 _OF_THE_MODEL = ("close", "get_retry_advice", "_cleanup_on_run_end", "_supports_default_prompt_cache_key")
-"""What the runner asks a model besides answers."""
+"""Methods of a model that the runner calls besides requests."""
 
 
 class CompactedModels(ModelProvider):
-    """Provides the models of one conversation; a prompt that is too long is tried once more, shorter."""
+    """Provides the models of one conversation; a prompt that is too long is sent once more, shorter."""
 
     def __init__(self, session: Session, provider: ModelProvider | None = None) -> None:
-        """`provider` makes the models; None: as the SDK's own settings say.
+        """Take models from `provider`; None: from the SDK's default provider.
 
         Raises:
             SettingsError: `session` is no session, or `provider` no provider.
@@ -56,11 +56,11 @@ class CompactedModels(ModelProvider):
         self._provider = provider or MultiProvider()
 
     def get_model(self, model_name: str | None) -> Model:
-        """The provider's model, in the session."""
+        """Return the provider's model, in the session."""
         return self.around(self._provider.get_model(model_name))
 
     def around(self, model: Model) -> Model:
-        """`model` in the session: for an `Agent` whose model is an object."""
+        """Return `model` in the session, for an `Agent` whose model is an object."""
         return _CompactedModel(model, self.family)
 
     async def aclose(self) -> None:
@@ -69,7 +69,7 @@ class CompactedModels(ModelProvider):
 
 
 class _CompactedModel(Model):
-    """A model whose prompts a session prepares."""
+    """Model whose prompts a session prepares."""
 
     def __init__(self, model: Model, family: Family) -> None:
         self._model, self._family = model, family
@@ -106,14 +106,14 @@ class _CompactedModel(Model):
 
 
 class _Call:
-    """One request to a model: what goes out for it, what instead, and what its answer tells the session."""
+    """One request to a model: its prepared form, its shorter form, and its answer."""
 
     def __init__(self, family: Family, model: Model, request: dict[str, Any]) -> None:
         self._family, self._model, self._request = family, model, request
         self._member: Member | None = None
 
     def prepared(self) -> dict[str, Any]:
-        """The request with the items that the session prepared; as it came where the server holds the rest."""
+        """Return the request with the prepared items; unchanged if the server holds earlier ones."""
         if self._request.get("previous_response_id") or self._request.get("conversation_id"):
             return self._request
         items = self._request["input"]
@@ -122,7 +122,7 @@ class _Call:
         return self._with(self._session_prepared) or self._request
 
     def shorter(self, error: Exception) -> dict[str, Any]:
-        """A shorter request after this `error`, which is raised if there is none."""
+        """Return a shorter request after this `error`; raise `error` if there is none."""
         member = self._member
         request = None if member is None else self._with(lambda plain: member.session.recover(plain, error))
         if request is None:
@@ -130,13 +130,13 @@ class _Call:
         return request
 
     def heard(self, event: Any) -> Any:
-        """`event` of a stream; the one that ends it tells what was used."""
+        """Return `event` of a stream; read the usage from the last one."""
         if event.type == "response.completed":
             self.answered(event.response.output, event.response.usage)
         return event
 
     def answered(self, output: Sequence[Any], usage: Any) -> None:
-        """Tell the session what the provider counted, and remember which calls are its agent's."""
+        """Pass the provider's token count to the session, and remember the calls of its agent."""
         if self._member is not None:
             calls = (item.call_id for item in output if getattr(item, "type", "") == "function_call")
             self._member.calls = frozenset(calls)
@@ -155,7 +155,7 @@ class _Call:
         return self._member.session.prepare(plain)
 
     def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
-        """The request with its items after `act` on their plain form; None if that says None or they have none.
+        """Return the request with its items after `act` on their plain form; None if there is nothing to change.
 
         None, too, whatever fails: what only its own provider understands must reach it all the same.
         """
@@ -179,7 +179,7 @@ def _handoff(handoff: Handoff[Any, Any]) -> dict[str, Any]:
 
 
 async def _answer(context: ToolContext[Any], arguments: str) -> Any:
-    """What one of our tools answers in the conversation of the agent that called it."""
+    """Return the answer of one of our tools, from the conversation of the agent that called it."""
     models = getattr(context.run_config, "model_provider", None)
     if not isinstance(models, CompactedModels):
         return "nothing of this conversation was compacted"
@@ -192,7 +192,7 @@ async def _answer(context: ToolContext[Any], arguments: str) -> Any:
 
 
 def _shown(block: Block) -> dict[str, Any]:
-    """A block as the SDK takes it from a tool."""
+    """Return a block in the form in which the SDK takes it from a tool."""
     (message,) = to_items(ReadItems(), [{"role": "user", "content": [block]}])
     (part,) = message["content"]
     return {**part, "type": part["type"].removeprefix("input_")}
