@@ -97,7 +97,7 @@ def _root(history: History) -> str:
 def _elsewhere(name: str, place: str, projects: Sequence[str]) -> Unread | None:
     if any(is_within(place, project) for project in projects):
         return None
-    return Unread(name, f"worked in {place}" if place else "do not say where they worked")
+    return Unread(name, f"worked in {place}" if place else "do not name a folder")
 
 
 def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> list[FinishedConversation | Unread]:
@@ -110,7 +110,7 @@ def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> lis
         if isinstance(one, Unread):
             finished.append(one)
         elif now - one.time < OPEN_SECONDS:
-            finished.append(Unread(one.name, "are not over: something was said within the hour"))
+            finished.append(Unread(one.name, "are not over: their last words are less than an hour old"))
         elif id(one) not in longer:
             finished.append(replace(one, name=f"{one.name}-{one.digest[7:13]}") if one.name in names else one)
             names.add(one.name)

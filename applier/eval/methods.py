@@ -155,7 +155,8 @@ def _named(name: str) -> Iterator[None]:
     except CompactorError:
         raise
     except Exception as error:
-        raise SettingsError(f"{name}: {type(error).__name__}: {error}") from error
+        cure = ": name its folder by PYTHONPATH" if isinstance(error, ModuleNotFoundError) else ""
+        raise SettingsError(f"{name}: {type(error).__name__}: {error}{cure}") from error
 
 
 def compact_by(

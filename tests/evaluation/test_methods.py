@@ -82,6 +82,11 @@ def test_an_unknown_method_is_one_clear_error(name):
         find_method(name)
 
 
+def test_a_module_that_is_not_found_can_be_made_known():
+    with pytest.raises(SettingsError, match=r"^method no\.such:function: .*: name its folder by PYTHONPATH$"):
+        find_method("no.such:function")
+
+
 def test_every_method_that_is_listed_can_be_found():
     assert all(callable(find_method(name)) for name in METHODS)
 
