@@ -26,7 +26,7 @@ __all__ = [
     "HEADINGS",
     "CheckedStatement",
     "Heading",
-    "Statement",
+    "PageStatement",
     "brief_text",
     "check_brief",
     "check_statements",
@@ -89,7 +89,7 @@ _HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
 
 
 @dataclass(frozen=True)
-class Statement:
+class PageStatement:
     """One line of a brief."""
 
     heading: Heading
@@ -108,16 +108,16 @@ class Statement:
 class CheckedStatement:
     """One statement and what holds of it."""
 
-    written: Statement
-    sound: Statement | None
+    written: PageStatement
+    sound: PageStatement | None
     """As it may stand; None if it is struck."""
     findings: tuple[Finding, ...]
 
 
-def read_brief(text: str) -> list[Statement]:
+def read_brief(text: str) -> list[PageStatement]:
     """The statements of a brief; lines above the first heading count as ``STATE``."""
     heading: Heading = "STATE"
-    statements: list[Statement] = []
+    statements: list[PageStatement] = []
     for line in text.splitlines():
         name = _HEADING_MARKS.sub("", line[:40]).upper()
         if name in HEADINGS:
@@ -126,7 +126,7 @@ def read_brief(text: str) -> list[Statement]:
             cited = tuple(dict.fromkeys(turn for group in _CITED.findall(line) for turn in _ids(group)))
             words = " ".join(_OF_PROMPT.sub("", _BULLET.sub("", _CITED.sub("", line[:MOST_CHARACTERS]))).split())
             if words and not _UNFINISHED.search(words):
-                statements.append(Statement(heading, words, cited))
+                statements.append(PageStatement(heading, words, cited))
     return statements
 
 
@@ -136,7 +136,7 @@ def _ids(group: str) -> Iterator[str]:
         yield from (f"t{number}" for number in range(first, min(last, first + MOST_CITED) + 1))
 
 
-def brief_text(statements: Iterable[Statement]) -> str:
+def brief_text(statements: Iterable[PageStatement]) -> str:
     """`statements` as a page: headings in their order, none of them empty."""
     by_heading: dict[str, list[str]] = {heading: [] for heading in HEADINGS}
     for statement in statements:
@@ -146,7 +146,7 @@ def brief_text(statements: Iterable[Statement]) -> str:
 
 def with_notes(text: str, evidence: Evidence) -> str:
     """Return the brief with the agent's own notes: a planner can neither leave one out nor write one."""
-    notes = [Statement("NOTES", f"{note.kind}: {note.text}", (note.turn_id,)) for note in written_notes(evidence)]
+    notes = [PageStatement("NOTES", f"{note.kind}: {note.text}", (note.turn_id,)) for note in written_notes(evidence)]
     statements = read_brief(text)
     others = [statement for statement in statements if statement.heading != "NOTES"]
     return brief_text((*others, *notes)) if notes or len(others) < len(statements) else text
@@ -165,10 +165,10 @@ def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
     return [_checked(statement, evidence, words) for statement in read_brief(text)]
 
 
-def _checked(written: Statement, evidence: Evidence, users_words: str) -> CheckedStatement:
+def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> CheckedStatement:
     """`written` mended until nothing is left to mend: without a clause or its marks it may name other things."""
     findings: list[Finding] = []
-    sound: Statement | None = replace(written, text=evidence.shown(written.text))
+    sound: PageStatement | None = replace(written, text=evidence.shown(written.text))
     while sound is not None:
         sound, finding = _mended(sound, evidence, users_words)
         if finding is None:
@@ -178,7 +178,9 @@ def _checked(written: Statement, evidence: Evidence, users_words: str) -> Checke
     return CheckedStatement(written, sound, tuple(findings))
 
 
-def _mended(statement: Statement, evidence: Evidence, users_words: str) -> tuple[Statement | None, Finding | None]:
+def _mended(
+    statement: PageStatement, evidence: Evidence, users_words: str
+) -> tuple[PageStatement | None, Finding | None]:
     """`statement` with the first thing that does not hold mended, and what that was; None if nothing of it holds."""
     sound, problem = _grounded(statement, evidence)
     if sound is None:
@@ -194,7 +196,7 @@ def _mended(statement: Statement, evidence: Evidence, users_words: str) -> tuple
     return sound, None
 
 
-def _grounded(statement: Statement, evidence: Evidence) -> tuple[Statement | None, str]:
+def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStatement | None, str]:
     """`statement` citing turns that hold all it names; None if some name stands in no turn."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing = _missing(statement.text, cited, evidence)
@@ -217,7 +219,7 @@ def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str
     return [name for name in lacks[0] if all(name in own for own in lacks)]
 
 
-def _short(statement: Statement) -> str:
+def _short(statement: PageStatement) -> str:
     return f"{statement.text[:80]}{'…' * (len(statement.text) > 80)}"
 
 
@@ -236,7 +238,7 @@ def _folded(text: str) -> str:
     return " ".join(text.lower().replace("’", "'").replace("…", "...").split())
 
 
-def _quoted(statement: Statement, users_words: str, evidence: Evidence) -> tuple[Statement, str]:
+def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
     """`statement` without quotation marks around what the user did not say; code keeps those of its turns."""
     cited = [evidence.turns[turn_id] for turn_id in statement.turns]
     text, problem = statement.text, ""
@@ -286,7 +288,7 @@ def _last_names(text: str) -> set[str]:
 
 
 def with_record(
-    brief: str, records: Iterable[Sequence[Statement]], counter: TokenCounter, most_raw_tokens: float
+    brief: str, records: Iterable[Sequence[PageStatement]], counter: TokenCounter, most_raw_tokens: float
 ) -> str:
     """Return `brief` with those statements of the record of effects and open calls that it does not carry itself.
 
@@ -302,13 +304,13 @@ def with_record(
         if sum(costs) <= most_raw_tokens:
             break
     left = most_raw_tokens
-    added: list[Statement] = []
+    added: list[PageStatement] = []
     for at, (statement, cost) in enumerate(zip(missing, costs, strict=True)):
         left -= cost
         if left < 0:
             older = tuple(dict.fromkeys(turn_id for one in reversed(missing[at:]) for turn_id in one.turns))
             text = f"{len(missing) - at} earlier ones of {older[0]} to {older[-1]}"
-            added.append(Statement("EFFECTS", text, tuple(dict.fromkeys((older[0], older[-1])))))
+            added.append(PageStatement("EFFECTS", text, tuple(dict.fromkeys((older[0], older[-1])))))
             break
         added.append(statement)
     return brief_text([*written, *added]) if added else brief

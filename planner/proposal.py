@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from planner.analysis import Analysis
-from planner.brief import Statement, brief_text, read_brief
+from planner.brief import PageStatement, brief_text, read_brief
 from planner.evidence import Evidence, TurnEvidence
 from planner.plan import CompactionPlan, ExtractedFact, Provenance, Strategy, TurnDecision
 from planner.reading.history import History
@@ -168,7 +168,7 @@ def read_and_new(request: PlanRequest, earlier: CompactionPlan | None) -> tuple[
     return read, [turn for turn in turns if turn.turn.id not in known]
 
 
-def written_brief(earlier: CompactionPlan) -> list[Statement]:
+def written_brief(earlier: CompactionPlan) -> list[PageStatement]:
     """The statements that a planner wrote: without the rules' record of the turns that it has not read."""
     return [one for one in read_brief(earlier.brief) if not _cites_since(one.turns, earlier)]
 

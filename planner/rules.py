@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Iterator
 from sys import intern
 
-from planner.brief import Heading, Statement, brief_text, check_brief
+from planner.brief import Heading, PageStatement, brief_text, check_brief
 from planner.evidence import Evidence, TurnEvidence, record
 from planner.evidence.effects import effects, open_calls, unanswered_questions
 from planner.evidence.turns import RecordLine
-from planner.evidence.user_words import is_question
+from planner.evidence.user_words import introduces, is_question
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, earlier_plan
 from planner.reading.lines import statements, text_width
@@ -97,7 +97,7 @@ def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
 def _facts_of(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     for statement in statements(turn.typed_lines):
         text = statement.text.strip()
-        if text_width(text) >= LEAST_DEMAND and not is_question(text):
+        if text_width(text) >= LEAST_DEMAND and not (is_question(text) or introduces(text)):
             yield "constraint", text
     for said in turn.statements_of(turn.failure_lines):
         text = said.text.strip()
@@ -135,7 +135,7 @@ def rules_brief(evidence: Evidence) -> str:
         "NEXT": record.open_items(evidence),
     }
     page = [
-        Statement(heading, " ".join(one.text.split()), one.turn_ids[-CITED_TURNS:])
+        PageStatement(heading, " ".join(one.text.split()), one.turn_ids[-CITED_TURNS:])
         for heading, listed in sections.items()
         for one in {line.text: line for line in listed}.values()
     ]
@@ -143,12 +143,14 @@ def rules_brief(evidence: Evidence) -> str:
     return sound
 
 
-def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> list[list[Statement]]:
+def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> list[list[PageStatement]]:
     """Return what was done to the world, the newest first, and what runs or waits for an answer, once for each share.
 
     Each action is cut to this share of its longest form.
     """
     done = effects(evidence)[::-1]
     waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
-    pending = [Statement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting]
-    return [[*pending, *(Statement("EFFECTS", one.text(share), (one.turn_id,)) for one in done)] for share in shares]
+    pending = [PageStatement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting]
+    return [
+        [*pending, *(PageStatement("EFFECTS", one.text(share), (one.turn_id,)) for one in done)] for share in shares
+    ]

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from planner.brief import Statement, brief_text, fit_brief, read_brief, with_record
+from planner.brief import PageStatement, brief_text, fit_brief, read_brief, with_record
 from planner.evidence import TurnEvidence
 from planner.pinned import memory_room, pinned
 from planner.placeholders import (
@@ -146,7 +146,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     return Selection(selecting.chosen, brief, max(0, int(filled * counter.scale)), tuple(selecting.findings))
 
 
-def _settled_records(request: PlanRequest) -> list[list[Statement]]:
+def _settled_records(request: PlanRequest) -> list[list[PageStatement]]:
     """Return the record of effects without those of the live tail, in ever shorter forms."""
     turns = request.evidence.turns
     records = effects_records(request.evidence, RECORD_SHARES)
@@ -374,7 +374,7 @@ class _Selecting:
         rest = [one for one in statements if one.heading in RECORDED or not self._stands_below(one)]
         return brief if len(rest) == len(statements) else brief_text(rest)
 
-    def _stands_below(self, statement: Statement) -> bool:
+    def _stands_below(self, statement: PageStatement) -> bool:
         if not self.pinned.told.keys().isdisjoint(statement.turns):
             return False
         told, text = Told(), _CHANGED.sub("", statement.text)

@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import pkgutil
+import re
 import subprocess
 import sys
 from functools import cache
@@ -213,6 +214,24 @@ def test_folders_import_in_the_order_the_data_passes(folder):
     }
     assert names
     assert guilty == set()
+
+
+FOREIGN = re.compile(
+    r"\b(?:git|bash|shell|pytest|npm|kubectl|docker|branch(?:es)?|commits?|compilers?|test runners?|def)\b", re.I
+)
+"""Words of programming."""
+
+
+def test_general_evidence_knows_no_word_of_programming():
+    """Hosts write what they write, and a name in a claim may be a package; all else is in its own folder."""
+    general = {name for name in MODULES if is_below(name, "planner.evidence")}
+    texts = {
+        (name, node.value)
+        for name in general - {"planner.evidence.hosts", "planner.evidence.grounding", "planner.evidence.field"}
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert {(name, found[0]) for name, text in texts if (found := FOREIGN.search(text))} == set()
 
 
 def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_below_knows_them():

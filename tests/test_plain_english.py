@@ -22,7 +22,7 @@ LIMITS = {
     "of which": (re.compile(r"\bof (?:which|whom)\b|\bwhose\b", re.I), 0.028),
 }
 """Words that a stranger reads twice, each with the greatest share of docstrings that may hold it."""
-REPEATED_CLASSES = {"Situation", "Statement"}
+REPEATED_CLASSES = {"Situation"}
 REPEATED_MODULES = {"settings", "state"}
 """Names that are still used twice. None may be added."""
 SHOWN = 20

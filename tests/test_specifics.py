@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given
 
-from planner.evidence.names import defines, parts_of, specifics_of
+from planner.evidence.names import parts_of, specifics_of
+from planner.programming.definitions import defines
 from tests.strategies import texts
 
 

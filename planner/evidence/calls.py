@@ -38,7 +38,7 @@ _ASK = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (_ASK, "ask"),
-    (lazy_pattern(r"^(?!.*kubectl).*(?:write|edit|create|patch|replace|insert|delete|update|apply)", re.I), "write"),
+    (lazy_pattern(r"write|edit|create|patch|replace|insert|delete|update|apply", re.I), "write"),
     (lazy_pattern(r"grep|search|find|query|rg", re.I), "search"),
     (lazy_pattern(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I), "read"),
 )

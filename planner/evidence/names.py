@@ -1,5 +1,5 @@
-"""Names in texts: specifics, which an agent cannot guess again once they are gone, definitions in lines of code, and
-the folder that most paths are in.
+"""Names in texts: specifics, which an agent cannot guess again once they are gone; and texts without
+the beginning that most names share.
 
 Specifics are paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothing about their worth.
 """
@@ -14,7 +14,6 @@ from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "PATH_MARKS",
-    "defines",
     "parts_of",
     "specifics_of",
     "without_root",
@@ -55,18 +54,6 @@ PART_CHARACTERS = 4
 """A shorter part of a name is none by itself."""
 _TRAILING = ".,:;!?-"
 
-_DEFINITION = lazy_pattern(
-    r"[ \t]{0,8}"
-    r"(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)[ \t]){0,4}"
-    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module"
-    r"|(?<![ \t])const|(?<=export )const|(?<=pub )const)"
-    r"[ \t]{1,4}(?:\([^()\n]{0,60}\)[ \t]{0,2})?[A-Za-z_]"
-)
-"""A function, type or constant of a module: ``func (s *Store) Save(``, ``export class Foo``, ``const LIMIT``; not
-``return type(x)``, nor a ``const`` within a function."""
-_BEFORE_CODE = lazy_pattern(r"(?:\+|\s{0,8}\d{1,9}(?:→|\t| \| ))?")
-"""Marks of viewers and diffs before a line of code: ``12→``, ``+``."""
-
 PATH_MARKS = r"[\w.:/~)\]}*>$%-]"
 """Characters before a slash within a path or an address."""
 
@@ -87,12 +74,6 @@ def specifics_of(text: str) -> list[str]:
                 if name not in names and _is_specific(match.lastgroup, name):
                     names[name] = None
     return list(names)
-
-
-def defines(line: str) -> bool:
-    """True if a function, type or constant is defined in `line`, as it stands in a file, a viewer or a diff."""
-    before = _BEFORE_CODE.match(line)
-    return _DEFINITION.match(line[before.end() :] if before else line) is not None
 
 
 def parts_of(name: str) -> tuple[str, ...]:

@@ -190,7 +190,7 @@ def _telling_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statemen
 
 def reports_error(call: Call) -> bool:
     """Return True if the result of a tool is a JSON object whose own fields report an error: an HTTP status of 400 to
-    599, an ``error`` that is not empty, or a ``success`` that is false. A file or output of a shell is data."""
+    599, an ``error`` that is not empty, or a ``success`` that is false. A file and the output of a command are data."""
     if call.kind in ("read", "run", "search") and (call.path or call.command):
         return False
     result = parsed_result(call.text)

@@ -18,7 +18,16 @@ from planner.reading.history import History, Turn
 from planner.reading.lines import Line, Lines, Statement, join_lines, text_width, turn_lines
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Choice", "answered_offer", "binding_lines", "first_words", "is_question", "own_words", "typed_lines"]
+__all__ = [
+    "Choice",
+    "answered_offer",
+    "binding_lines",
+    "first_words",
+    "introduces",
+    "is_question",
+    "own_words",
+    "typed_lines",
+]
 
 LONG_MESSAGE = 2_000
 """Width of a message from which on its pasted parts are looked for; a shorter one counts as typed, whatever its shape.
@@ -98,6 +107,11 @@ def binding_lines(lines: Iterable[Line]) -> list[Line]:
 def is_question(text: str) -> bool:
     """Return True for a line that ends as questions do, in any script."""
     return _QUESTION.match(text) is not None
+
+
+def introduces(text: str) -> bool:
+    """Return True for a line that only announces what follows it, in any script: ``For this page I want:``."""
+    return text.rstrip().endswith((":", "："))
 
 
 def own_words(lines: Lines, calls: Sequence[Call] = ()) -> tuple[Line, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from planner.brief import Statement, brief_text, read_brief
+from planner.brief import PageStatement, brief_text, read_brief
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.hosts import is_host_text, without_boilerplate
 from planner.model.answer import Scope
@@ -127,14 +127,14 @@ class Situation:
         return round(LINE_TOKENS / max(NOTE_TOKENS, dense) / 10) * 10
 
     @lazy_property
-    def record(self) -> Sequence[Statement]:
+    def record(self) -> Sequence[PageStatement]:
         """The outcomes and effects of calls, as rules read them, and what waits or runs.
 
         Where files were changed and nothing mentions a commit, a statement with the last turn says so.
         """
         evidence = self.request.evidence
         done = [one for one in read_brief(rules_brief(evidence)) if one.heading not in ("REQUEST", "NOTES")]
-        none = Statement("STATE", "no commit shows", (next(reversed(evidence.turns)),))
+        none = PageStatement("STATE", "no commit shows", (next(reversed(evidence.turns)),))
         return [*done, none] if changed_files(evidence) and not _tells_of_commits(evidence) else done
 
 
@@ -402,7 +402,7 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
     return "\n".join(sorted(lines, key=lambda text: number[text.partition(":")[0]]))
 
 
-def _outcomes(record: Sequence[Statement], scope: Scope, characters: int) -> str:
+def _outcomes(record: Sequence[PageStatement], scope: Scope, characters: int) -> str:
     """Return the effects of the calls in `scope`, a line each, as far as they fit, the latest ones."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
     newest = [max((number.get(turn_id, 0) for turn_id in one.turns), default=0) for one in record]

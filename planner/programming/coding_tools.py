@@ -20,6 +20,8 @@ _WHOLE = ("content", "file_text")
 _SHELL = lazy_pattern(r"bash|shell|exec|run|terminal|command|python", re.I)
 _PROCESS = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command|Task)_?Output", re.I)
 """Tools that go on with a command that runs: ``write_stdin``, ``BashOutput``."""
+_CLUSTER = "kubectl"
+"""Tools that change a cluster, not the files that they read."""
 _LOOKS = frozenset({"view", "read", "open", "show", "list"})
 """Commands of editors that change nothing."""
 PATCHED = lazy_pattern(r"^\*\*\* (Add|Update|Delete) File: (\S.*)(?:\n\*\*\* Move to: (\S.*))?$", re.M)
@@ -55,8 +57,8 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
 
 
 def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) -> CallKind:
-    if kind == "ask":
-        return kind
+    if kind == "ask" or _CLUSTER in name:
+        return "other" if kind == "write" else kind
     if _PROCESS.search(name):
         return "run"
     if commands:

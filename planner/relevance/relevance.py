@@ -14,7 +14,6 @@ from itertools import chain
 from math import exp, log1p
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.names import defines
 from planner.reading.lines import BlockText, Line, Part, text_width
 from planner.reading.patterns import lazy_pattern
 from planner.relevance.occurrences import NUMBER, WORD, WRITERS, Occurrences, Rows, names_of
@@ -35,8 +34,6 @@ Words about a failure are worth as much as a sender's."""
 HOST_RELEVANCE = 0.0003
 """Relevance of text that a host quotes in the user's message: rules of a project are many pages, and are in a file of
 it."""
-DEFINITION_WEIGHT = 10
-"""Factor for a line of code with a definition, whose place and arguments are looked for again."""
 
 RECEIPT_WEIGHT, RECEIPT_WIDTH = 2.0, 300
 """Weight of a result of at most this width, against a very long one: a short result is the outcome of its call, a long
@@ -135,8 +132,6 @@ def _base(line: Line, failures: Collection[int]) -> float:
     relevance = PART_RELEVANCE["assistant" if line.number in failures or line.source == "user" else line.part]
     if line.source == "host" and line.part == "user":
         relevance = HOST_RELEVANCE
-    elif line.part in ("call", "result") and defines(line.text):
-        relevance *= DEFINITION_WEIGHT
     return relevance * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from planner.brief import Statement, brief_text, fit_brief, read_brief
+from planner.brief import PageStatement, brief_text, fit_brief, read_brief
 from planner.evidence import TurnEvidence
 from planner.model.planners import RelayedPlanner, rendered_prompts
 from planner.model.question import Situation, brief_tokens
@@ -43,9 +43,9 @@ def _answer(request: PlanRequest) -> str:
     return json.dumps({"brief": page.splitlines(), "turns": [f"{best} summarize 7 1-9"]})
 
 
-def _said(turns: Sequence[TurnEvidence]) -> Iterable[Statement]:
+def _said(turns: Sequence[TurnEvidence]) -> Iterable[PageStatement]:
     """Yield the first words of the agent in each turn."""
     for turn in reversed(turns):
         words = next((line.text.split() for line in turn.lines if line.part == "assistant" and line.text.strip()), [])
         if words:
-            yield Statement("FACTS", " ".join(words[:STATEMENT_WORDS]), (turn.turn.id,))
+            yield PageStatement("FACTS", " ".join(words[:STATEMENT_WORDS]), (turn.turn.id,))

@@ -198,3 +198,13 @@ def test_words_of_the_user_that_are_cut_end_with_a_mark():
     (words,) = [part for part in view.split("<user-words>") if part.startswith("Satz 0")]
     words = words.partition("</user-words>")[0]
     assert sentences[-1] in words or words.endswith("…")
+
+
+@pytest.mark.parametrize(
+    "heading", ["For the first page I want:", "Für die erste Seite möchte ich:", "首页上我想要的内容："]
+)
+def test_a_line_that_only_announces_others_is_no_fact(heading):
+    demand = "A red button with round corners."
+    asked = [{"role": "user", "content": f"{heading}\n{demand}"}, {"role": "assistant", "content": "On it."}]
+    plan = plan_compaction(asked, "x", planner="rules")
+    assert [fact.content for fact in plan.extracted_facts] == [demand]
