@@ -100,7 +100,7 @@ class PageStatement:
 
     @property
     def line(self) -> str:
-        """As it stands on the page."""
+        """The statement as a line of the page."""
         return f"- {self.text} ({', '.join(self.turns)})" if self.turns else f"- {self.text}"
 
 
@@ -115,7 +115,7 @@ class CheckedStatement:
 
 
 def read_brief(text: str) -> list[PageStatement]:
-    """The statements of a brief; lines above the first heading count as ``STATE``."""
+    """Return the statements of a brief; lines above the first heading count as ``STATE``."""
     heading: Heading = "STATE"
     statements: list[PageStatement] = []
     for line in text.splitlines():
@@ -137,7 +137,7 @@ def _ids(group: str) -> Iterator[str]:
 
 
 def brief_text(statements: Iterable[PageStatement]) -> str:
-    """`statements` as a page: headings in their order, none of them empty."""
+    """Return `statements` as a page: headings in their order, none of them empty."""
     by_heading: dict[str, list[str]] = {heading: [] for heading in HEADINGS}
     for statement in statements:
         by_heading[statement.heading].append(statement.line)
@@ -153,14 +153,14 @@ def with_notes(text: str, evidence: Evidence) -> str:
 
 
 def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
-    """The brief with what does not hold mended or struck, and what that was. Idempotent."""
+    """Return the brief with false statements mended or struck, and the findings. Idempotent."""
     checked = check_statements(text, evidence)
     sound = brief_text(one.sound for one in checked if one.sound)
     return sound, tuple(finding for one in checked for finding in one.findings)
 
 
 def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
-    """Each statement of the brief with what had to be mended or struck."""
+    """Return each statement of the brief with its repairs."""
     words = _users_words(evidence) if text.strip() else ""
     return [_checked(statement, evidence, words) for statement in read_brief(text)]
 
@@ -181,7 +181,7 @@ def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> Ch
 def _mended(
     statement: PageStatement, evidence: Evidence, users_words: str
 ) -> tuple[PageStatement | None, Finding | None]:
-    """`statement` with the first thing that does not hold mended, and what that was; None if nothing of it holds."""
+    """Return `statement` with its first fault mended, and the finding; None if nothing of it is true."""
     sound, problem = _grounded(statement, evidence)
     if sound is None:
         clauses = [clause for clause in statement.text.split("; ") if not invented(clause, evidence.names)]
@@ -197,7 +197,7 @@ def _mended(
 
 
 def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStatement | None, str]:
-    """`statement` citing turns that hold all it names; None if some name stands in no turn."""
+    """Return `statement` with the turns that contain all its names; None if a name is in no turn."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing = _missing(statement.text, cited, evidence)
     added: list[str] = []
@@ -224,7 +224,7 @@ def _short(statement: PageStatement) -> str:
 
 
 def _users_words(evidence: Evidence) -> str:
-    """All that the user said, and what an earlier compaction wrote, which may quote what is gone."""
+    """Return all words of the user, and of an earlier compaction, which may quote them."""
     return " ".join(filter(None, (turn.once(_quotable) for turn in evidence.turns.values())))
 
 
@@ -239,7 +239,7 @@ def _folded(text: str) -> str:
 
 
 def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
-    """`statement` without quotation marks around what the user did not say; code keeps those of its turns."""
+    """Return `statement` without quotation marks around words that are not the user's; code keeps its own."""
     cited = [evidence.turns[turn_id] for turn_id in statement.turns]
     text, problem = statement.text, ""
     while false := next((one for one in _QUOTE.finditer(text) if not _may_quote(one, users_words, cited)), None):
@@ -250,7 +250,7 @@ def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> t
 
 
 def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvidence]) -> bool:
-    """True for words of the user's, for few words, and for code that stands in a cited turn with its marks."""
+    """Return True for words of the user, for few words, and for code that a cited turn contains with its marks."""
     words, before = match[0][1:-1], match.string[: match.start()]
     if len(words.split()) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words:
         return True
@@ -317,7 +317,7 @@ def with_record(
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
-    """The brief within so many raw tokens, and how many statements had to go."""
+    """Return the brief within so many raw tokens, and the number of statements that were removed."""
     statements = read_brief(text)
     costs = [counter.raw(statement.line + "\n") for statement in statements]
     spent = sum(costs) + 2 * len(HEADINGS)

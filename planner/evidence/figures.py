@@ -67,7 +67,7 @@ def _ascii(character: str) -> str:
 
 
 def plain_forms(text: str) -> Iterator[str]:
-    """Yield `text`, and what it says once the escapes of JSON are resolved."""
+    """Yield `text`, and `text` with the escapes of JSON resolved."""
     yield plain_text(text)
     if "\\" in text:
         yield plain_text(_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else " ", text))

@@ -113,7 +113,7 @@ def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> lis
 
 
 def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
-    """The turns, each with what others do to it."""
+    """Return the turns, each with the fields that depend on other turns."""
     turns = list(read.values())
     done = {
         turn.turn.id: [(call, outcome.status in ("passed", "done", "running")) for call, outcome in turn.ended_calls]
@@ -162,8 +162,8 @@ def _without(outcome: Outcome, loud: set[int]) -> Outcome:
 
 
 def _answers(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, str]]:
-    """The ids of the turns in which the user asked for work that ended, each with where it did: in words of the agent
-    that ask nothing, behind calls, before the user goes on without having stopped it."""
+    """Yield the turns in which the user asked for work, each with the turn that ended it: words of the agent that ask
+    nothing, behind calls, before the user goes on without having stopped it."""
     asked, worked = "", False
     for turn, behind in zip(turns, [*turns[1:], None], strict=False):
         if turn.turn.kind == "user":

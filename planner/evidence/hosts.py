@@ -32,7 +32,7 @@ ANSWER_CHARACTERS = 4_000
 """Most characters of a result that count as the user's words: more than anyone types into a dialog,
 little enough that a forged one cannot fill a view."""
 REFUSAL_CHARACTERS = 400
-"""A refusal's mark stands within so much: what is further down is text that a tool returned."""
+"""Length of the beginning of a result in which the mark of a refusal counts."""
 TEMPLATE_ARGUMENT_SHARE = 0.5
 """A line of a template that the user's arguments make up so much of is theirs."""
 REMINDER_LINES = 12
@@ -257,13 +257,13 @@ _NOTHING = f"{_HIDDEN} \t\r\n"
 
 
 def is_host_text(text: str) -> bool:
-    """True if `text`, a whole block of a user's message, was put there by the host."""
+    """Return True for a whole block of a user's message that the host wrote."""
     own = _own_text(text)
     return _HIDDEN in own and not own.strip(_NOTHING)
 
 
 def attributed(lines: Lines, calls: Sequence[Call]) -> Lines:
-    """The `lines` of one turn, each with its source; what a tool gave back in the user's place as a result."""
+    """Return the `lines` of one turn, each with its source; a tool's answer in the user's place is a result."""
     texts = tuple(
         text._replace(part="result", source="tool") if text.source == "user" and _RESULT.match(text.text) else text
         for text in lines.texts
@@ -272,7 +272,7 @@ def attributed(lines: Lines, calls: Sequence[Call]) -> Lines:
 
 
 def _attributed(lines: Lines, calls: Sequence[Call]) -> Iterator[tuple[int, Source]]:
-    """Number and source of the lines whose place does not tell whose they are."""
+    """Yield number and source of the lines with a source that their place does not show."""
     by_result = {call.result_block: call for call in calls if call.result_block is not None}
     before = ""
     for one in lines.texts:
@@ -332,7 +332,7 @@ def _own_arguments(template: str, arguments: str) -> str:
 
 
 def _answer(call: Call, text: str) -> tuple[int, int]:
-    """From where to where the user speaks in the result of `call`: at most one place, at most `ANSWER_CHARACTERS`."""
+    """Return start and stop of the user's words in the result of `call`: one place, at most `ANSWER_CHARACTERS`."""
     forms = _REFUSALS if call.is_error else dict.fromkeys(_ANSWERS.get(call.name, ()), ())
     opening = next((form for form in forms if text.startswith(form)), None)
     if opening is None or _STRANGERS.search(call.name):
@@ -357,23 +357,23 @@ def without_boilerplate(text: str) -> str:
 
 
 def is_wrapping(text: str) -> bool:
-    """True for a line that a host prints around the output of a command."""
+    """Return True for a line that a host prints around the output of a command."""
     return bool(_WRAPPING.match(text))
 
 
 def is_running(text: str) -> bool:
-    """True for a line in which a host says that the command had not ended yet."""
+    """Return True for a line in which a host reports that the command runs on."""
     return bool(_RUNNING.match(text))
 
 
 def running_id(text: str) -> str:
-    """By what a host names a command that had not ended when `text` was its output; empty where it does not."""
+    """Return the id of a command that runs on, in its output `text`; empty for none."""
     found = _RUNNING_ID.search(text)
     return found[1] if found else ""
 
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
-    """Numbers of the lines of one turn, with their sources, that are boilerplate of a host."""
+    """Return the numbers of the lines of one turn that are boilerplate of a host."""
     blocks = [list(group) for _, group in groupby(lines, key=attrgetter("block"))]
     return frozenset(chain.from_iterable(map(_boilerplate_of_block, blocks)))
 

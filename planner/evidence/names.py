@@ -59,7 +59,7 @@ PATH_MARKS = r"[\w.:/~)\]}*>$%-]"
 
 
 def specifics_of(text: str) -> list[str]:
-    """The distinct specifics of `text`, in order of first appearance."""
+    """Return the distinct specifics of `text`, in order of first appearance."""
     names: dict[str, None] = {}
     for found in _RUN.finditer(text):
         url, run = found.groups()
@@ -77,7 +77,7 @@ def specifics_of(text: str) -> list[str]:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """`name`, and what stands as a whole word wherever it stands: runs of its components."""
+    """Return `name`, and runs of its components that are words of their own."""
     breaks = [match.span() for match in islice(_SEPARATORS.finditer(name), MOST_COMPONENTS)]
     if not breaks:
         return (name,)
@@ -113,5 +113,5 @@ def _below(root: str) -> re.Pattern[str]:
 
 
 def without_root(text: str, root: str) -> str:
-    """`text` with paths below `root` made relative to it."""
+    """Return `text` with paths below `root` made relative to it."""
     return _below(root).sub("", text) if root and root.rpartition("/")[2] in text else text

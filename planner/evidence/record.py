@@ -46,7 +46,7 @@ def _chosen(turn: TurnEvidence, choice: Choice) -> RecordLine:
 
 
 def _last_typed(turn: TurnEvidence) -> str:
-    """The words of the last block that the user typed in `turn`."""
+    """Return the last block of words that the user typed in `turn`."""
     typed = [line for line in turn.user_lines if line.part == "user"]
     return _plain_lines(one.text for one in statements(line for line in typed if line.block == typed[-1].block))
 
@@ -67,8 +67,8 @@ _REVIEW = lazy_pattern(
 
 
 def urls(evidence: Evidence) -> list[RecordLine]:
-    """URLs that the user named, the agent wrote, or a short result printed, each with the turns that name it: pull
-    requests and issues first, of each kind the newest first; none that only programs read.
+    """Return the pages that the user, the agent or a short result mentions, each with its turns, the newest first behind
+    reviews and issues; none that only programs read.
     """
     naming: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
@@ -98,7 +98,7 @@ def open_items(evidence: Evidence) -> list[RecordLine]:
 
 
 def _is_left(turns: Sequence[TurnEvidence], at: int) -> bool:
-    """True if the request that the agent worked on at the turn of this number was answered long ago."""
+    """Return True if the request of the turn with this number was answered long ago."""
     asked = next((turns[before] for before in range(at - 2, -1, -1) if turns[before].user_lines), None)
     if asked is None or not asked.answered_at:
         return False

@@ -43,7 +43,7 @@ class Task:
 
     text: str
     status: str
-    """As the host writes it; ``pending`` where it says nothing."""
+    """As the host writes it; ``pending`` by default."""
     turn_id: str = ""
     """The turn whose call gave it this state."""
     number: str = ""
@@ -56,7 +56,7 @@ class Task:
 
 
 def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
-    """The lists that stand: the one that was written whole last, and the tasks that were made one by one."""
+    """Return the present lists: the one that was written whole last, and the tasks that were made one by one."""
     written: tuple[Task, ...] = ()
     made: dict[str, Task] = {}
     for turn, call, outcome in evidence.ended_calls():
@@ -77,7 +77,7 @@ def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
 
 
 def written_tasks(call: Call) -> tuple[Task, ...] | None:
-    """The items of the whole list that `call` writes, empty if it clears it; None if it writes none."""
+    """Return the items of the whole list that `call` writes, empty if it clears it; None if it writes none."""
     if (checklist := call.input.get(_CHECKLIST_KEY)) is not None:
         return tuple(_items(checklist)) or None
     if not _WRITES_LIST.match(call.name):
@@ -87,7 +87,7 @@ def written_tasks(call: Call) -> tuple[Task, ...] | None:
 
 
 def _items(value: object) -> Iterator[Task]:
-    """The items of a list, of its JSON text, or of a checklist in Markdown."""
+    """Yield the items of a list, of its JSON text, or of a checklist in Markdown."""
     if isinstance(value, str):
         yield from (Task(text.strip(), _MARKS.get(mark.lower(), "pending")) for mark, text in _CHECKBOX.findall(value))
         value = _parsed(value)

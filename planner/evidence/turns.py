@@ -80,7 +80,7 @@ class TurnEvidence:
     """Cached values, by the function that made them."""
 
     def tokens_of(self, numbers: Iterable[int]) -> int:
-        """The raw tokens of some of the turn's lines."""
+        """Return the raw tokens of some of the turn's lines."""
         return sum(self.line_tokens[number - 1] for number in numbers)
 
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
@@ -113,7 +113,7 @@ class TurnEvidence:
         return self.once(_name_index)
 
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
-        """The statements that the lines with these `numbers` make, in their order."""
+        """Yield the statements of the lines with these `numbers`, in their order."""
         return statements(self.lines[number - 1] for number in numbers)
 
     @property
@@ -127,16 +127,16 @@ class TurnEvidence:
         return self.once(_typed_lines)
 
     def lines_of(self, block: int | None) -> Sequence[Line]:
-        """The lines of one block of the turn, by its index; none for None."""
+        """Return the lines of one block of the turn, by its index; none for None."""
         return self.lines.of_block(block)
 
     def outcome_of(self, call: Call) -> str:
-        """How `call` ended, in one line; empty if it has no result, or one whose end says nothing."""
+        """Return how `call` ended, in one line; empty if no line shows it."""
         ends = (without_boilerplate(one.text) for one in self.statements_of(self.outcomes[call.number].lines))
         return next((" ".join(plain.split()) for plain in ends if plain), "")
 
     def is_refused(self, call: Call) -> bool:
-        """True if the user did not let `call` happen."""
+        """Return True if the user did not let `call` happen."""
         return self.outcomes[call.number].refused
 
     @property
@@ -228,11 +228,11 @@ class Evidence:
         return NameIndex([text.text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
 
     def ended_calls(self) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
-        """Every call with its turn and how it ended, in the order of the history."""
+        """Yield every call with its turn and its outcome, in the order of the history."""
         return ((turn, call, outcome) for turn in self.turns.values() for call, outcome in turn.ended_calls)
 
     def shown(self, text: str) -> str:
-        """`text` as it stands in a note: paths below the root without it."""
+        """Return `text` with the paths below the root relative to it."""
         return without_root(text, self.root)
 
     @property
@@ -251,8 +251,7 @@ def _record(evidence: Evidence) -> tuple[RecordLine, ...]:
 
 
 def call_head(call: Call, root: str = "", failed: bool = False) -> str:
-    """A call in a few words: the tool and its subject, without `root`; of a search what for, of one that failed what
-    was tried."""
+    """Return a call in a few words, without `root`: the tool and its subject or query; of a failed one the attempt."""
     subject = call.attempt.removeprefix(call.reading.lead) if failed else call.sought or call.head_subject
     subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:

@@ -52,14 +52,14 @@ _RUNS_NOTHING = frozenset({"--help", "--version", "-h", "-V"})
 
 
 def check_kinds(call: Call) -> list[CheckKind]:
-    """Which checks a call ran, in their order: ``make lint && make test`` ran two; ``git add a.test.ts`` none."""
+    """Return the checks that a call ran, in order: ``make lint && make test`` ran two; ``git add a.test.ts`` none."""
     kinds = map(check_kind, commands_in(call)) if call.kind == "run" else ()
     return list(dict.fromkeys(kind for kind in kinds if kind))
 
 
 def check_kind(command: Command) -> CheckKind | None:
-    """Which check a command runs, told by its first word that is no launcher, option or number; ``go test -c`` builds
-    and runs none.
+    """Return the check that a command runs, by its first word that is no launcher, option or number; ``go test -c``
+    builds and runs none.
     """
     if command.starts("go", "test") and "-c" in command.words:
         return "build"
@@ -79,7 +79,7 @@ def check_kind(command: Command) -> CheckKind | None:
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:
     """Return the last run of each kind of check with its counts, its failures or its exit code.
 
-    Nothing is said of a run whose end does not show.
+    A run without a visible end is left out.
     """
     ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered" and not one[2].refused]
     last = {kind: at for at, (_, call, _) in enumerate(ended) for kind in check_kinds(call)}
@@ -94,8 +94,8 @@ def check_outcomes(evidence: Evidence) -> list[RecordLine]:
 
 
 def _end_of(ended: Sequence[_Ended], at: int) -> _Ended:
-    """The call that shows how the one `at` a place ended: of a command that went on behind its call the last that asks
-    for its output."""
+    """Return the call that shows how the one `at` a place ended: for a command that ran on, the last that asks for its
+    output."""
     name = running_id(ended[at][1].text) if ended[at][2].status == "running" else ""
     asking = (one for one in reversed(ended[at + 1 :]) if name in map(str, one[1].input.values()))
     return next(asking, ended[at]) if name else ended[at]
@@ -120,7 +120,7 @@ def _check_outcome(evidence: Evidence, run: Call, turn: TurnEvidence, call: Call
 
 
 def recoveries(evidence: Evidence) -> list[RecordLine]:
-    """Commands that failed and of which a later run shows that it passed, by its counts or its exit code."""
+    """Return the commands that failed and passed later, by the counts or the exit code of the later run."""
     failed: dict[str, list[str]] = {}
     lines: list[RecordLine] = []
     for turn, call, outcome in evidence.ended_calls():

@@ -37,7 +37,7 @@ class FileChange:
     turns: list[str] = field(default_factory=list)
     """Those that changed it."""
     edits: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The turn of each edit that stands, by its old text and its new."""
+    """The turn of each edit that was not taken back, by its old text and its new."""
     how: str = ""
     """How it was changed last, in words: ``edited``, ``written``, ``removed``, ``edited by a command``."""
     undone: str = ""
@@ -47,7 +47,7 @@ class FileChange:
 
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
-    """The files that were written, in the order of their first change; none whose edits took each other back."""
+    """Return the files that were written, in the order of their first change, without those that edits restored."""
     changes = _Changes()
     for turn, call, outcome in evidence.ended_calls():
         commands, changed = turn.once(_done_by_commands)[call.number]
@@ -96,7 +96,7 @@ class _Changes:
 
 
 def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
-    """True if `call` puts back what an earlier edit replaced: then neither has changed the file."""
+    """Return True if `call` restores the text that an earlier edit replaced: then neither has changed the file."""
     old, new = edit_of(call)
     if not (old and new):
         return False
@@ -116,7 +116,7 @@ def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[
 
 
 def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
-    """The commands of a call that ran to their end: of one that failed those before what may have failed.
+    """Return the commands of a call that ran to their end: of a failed one those before the first that may have failed.
 
     ``cat > a.py <<EOF … EOF`` on lines before ``python a.py`` has written the file, however that ended. Of one that a
     host flags without an exit code none ran: a hook blocked it.
@@ -136,8 +136,8 @@ def _taking_back(command: Command) -> str:
 
 
 def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[tuple[str, str]]:
-    """The files that the `commands` of `call` that were done have changed, each with how; of a script in it the only
-    one that it names, if it writes."""
+    """Yield the files that the finished `commands` of `call` changed, each with how; of a script that writes the only
+    one that it names."""
     for path, how in shell_changes(commands):
         yield path if is_absolute(path) else join(folder_of(call), path), how
     for one in documents(call.command) if outcome.status in ("passed", "done") else ():

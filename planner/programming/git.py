@@ -50,7 +50,7 @@ _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
 
 
 def _git_commands(call: Call) -> list[Command]:
-    """The commands of `call` whose output tells of commits, branches and conflicts, not of those that would be."""
+    """Return the commands of `call` that print commits, branches and conflicts, not those that only predict them."""
     asked = [one for one in commands_in(call) if one.words[0] in ("git", "gh", "glab")]
     return [] if any(one.starts("git", "merge-tree") for one in asked) else asked
 
@@ -72,7 +72,7 @@ def _git_output(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, list[Co
 
 
 def _is_elsewhere(call: Call, root: str) -> bool:
-    """True if `call` goes to a folder that neither holds the changed files' `root` nor lies in it: ``cd /srv/other &&
+    """Return True if `call` goes to a folder outside of `root` and not around it: ``cd /srv/other &&
     git status``, ``git -C ../other log``; not ``cd src``."""
     asked = [*filter(None, [folder_of(call), *(one.folder for one in commands_in(call))])]
     moved = [one.words[-1].strip("\"'") for one in commands_in(call) if one.words[0] == "cd"]
@@ -82,8 +82,7 @@ def _is_elsewhere(call: Call, root: str) -> bool:
 
 
 def commits(evidence: Evidence) -> list[RecordLine]:
-    """Commits that were made, and since neither amended nor taken back: hash and subject, by the hash that a log of git
-    showed last."""
+    """Return the commits that were neither amended nor undone: subject, and the hash that a log showed last."""
     made: list[tuple[str, str, str]] = []
     for turn, text, asked in _git_output(evidence):
         if "fatal: " not in text:
@@ -101,12 +100,12 @@ def commits(evidence: Evidence) -> list[RecordLine]:
 
 
 def _renamed(digest: str, logged: str) -> str:
-    """The hash of a commit that a log shows as `logged`; two abbreviations of one are the same."""
+    """Return the hash of a commit that a log shows as `logged`; two abbreviations of one are the same."""
     return digest if digest.startswith(logged) or logged.startswith(digest) else logged
 
 
 def _taken_back(command: Command) -> int:
-    """How many of the newest commits a command takes away: ``git commit --amend``, ``git reset --soft HEAD~2``."""
+    """Return how many of the newest commits a command removes: ``git commit --amend``, ``git reset --soft HEAD~2``."""
     words = command.words[1:]
     if words[:1] == ("commit",):
         return int("--amend" in words)
@@ -115,7 +114,7 @@ def _taken_back(command: Command) -> int:
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
-    """The files that a merge left in conflict, that were not changed since and that no commit settled."""
+    """Return the files that a merge left in conflict, without those that were changed or committed since."""
     standing: dict[str, str] = {}
     for turn, call, outcome in evidence.ended_calls():
         written = tuple(changed_paths(turn, call, outcome))
@@ -132,7 +131,7 @@ def conflicts(evidence: Evidence) -> list[RecordLine]:
 
 
 def branches(evidence: Evidence) -> list[RecordLine]:
-    """The branches that the work was on, the last one last."""
+    """Return the branches of the work, the last one last."""
     naming: dict[str, list[str]] = {}
     for turn, text, asked in _git_output(evidence):
         if any(one.starts("git", "worktree") for one in asked):

@@ -16,7 +16,7 @@ from planner.reading.patterns import lazy_pattern
 __all__ = ["common_root", "file_paths", "is_absolute", "is_beside", "plain_path", "work_folder"]
 
 LEAST_USES = 4
-"""A folder named less often is not worth saying what it is."""
+"""Least uses of a folder that is left out of paths."""
 PARENT_SHARE = 1.25
 """A folder above that is in so many times more paths is the better root, though it saves less in each."""
 
@@ -41,17 +41,17 @@ _FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
 
 
 def is_absolute(path: str) -> bool:
-    """True if it says where it begins: ``/a``, ``~/a``, ``C:\\a``; not ``a/b``."""
+    """Return True for ``/a``, ``~/a``, ``C:\\a``; not for ``a/b``."""
     return path[:1] in ("/", "~", "\\") or path[1:2] == ":"
 
 
 def is_beside(path: str) -> bool:
-    """True for a file that lies where nobody means to keep it, or that the agent keeps for itself: ``/tmp/a``."""
+    """Return True for a temporary file, or one that the agent keeps for itself: ``/tmp/a``."""
     return _BESIDE.match(path) is not None
 
 
 def plain_path(path: str, beside: Iterable[str] = ()) -> str:
-    """The one spelling for the ways to write a path of Windows: ``C:\\a`` and ``c:/a`` are ``C:/a``, and `beside` such
+    """Return one spelling of a path of Windows: ``C:\\a`` and ``c:/a`` are ``C:/a``, and `beside` such
     paths Git's ``/c/a`` is."""
     drive = _DRIVE.match(path)
     if drive is None or (drive[2] and not any(one[1:2] == ":" for one in beside)):
@@ -60,15 +60,14 @@ def plain_path(path: str, beside: Iterable[str] = ()) -> str:
 
 
 def file_paths(text: str) -> tuple[str, ...]:
-    """The absolute paths of files that `text` names, as often as it does; those of Windows with slashes."""
+    """Return the absolute paths of files in `text`, as often as they occur; those of Windows with slashes."""
     paths = _ABSOLUTE.findall(text) if "/" in text else []
     paths += [plain_path(f"{drive}:{path}") for drive, path in _ON_DRIVE.findall(text)] if ":" in text else []
     return tuple(filter(_FILE_ENDING.search, paths))
 
 
 def common_root(paths: Iterable[str]) -> str:
-    """The folder whose absence from `paths` saves the most characters, or empty; one beside the work only if there is
-    no other."""
+    """Return the folder without which `paths` are shortest, or empty; a temporary one only if there is no other."""
     counted = Counter(paths)
     lasting = {path: times for path, times in counted.items() if not is_beside(path)}
     root = _common_root(lasting) or _common_root(counted)
@@ -102,7 +101,7 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
 
 
 def _parent(folder: str) -> str:
-    """The folder above, empty for one of the file system's root."""
+    """Return the folder above, empty for one of the file system's root."""
     return folder.rpartition("/")[0]
 
 
@@ -121,7 +120,7 @@ def work_folder(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The absolute paths that the agent wrote in `turn`, and those that others did."""
+    """Return the absolute paths that the agent wrote in `turn`, and those that others wrote."""
     written = [call.path for call in turn.calls if is_absolute(call.path) and " " in call.path]
     others: list[str] = []
     for text in turn.lines.texts:

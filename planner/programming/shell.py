@@ -43,7 +43,7 @@ _TOKEN = lazy_pattern(
 _ASSIGNMENT = lazy_pattern(r"\w+=")
 _OPENING = frozenset({"{", "then", "do", "else", "if", "while"})
 _CLOSING = frozenset({"}", "done", "fi", "esac"})
-"""Words of the shell that stand before a command, and instead of one."""
+"""Words of the shell before a command, and in place of one."""
 
 _LOOKING = frozenset(
     (
@@ -79,10 +79,10 @@ class Command(NamedTuple):
     writes: tuple[tuple[str, bool], ...]
     """The files that its output is sent to, each with whether it is only added to them."""
     folder: str = ""
-    """Where git is told to run: ``git -C ../app log`` is ``git log`` there."""
+    """Folder in which git runs: ``git -C ../app log`` is ``git log`` there."""
 
     def starts(self, *words: str) -> bool:
-        """True if it begins with these words."""
+        """Return True if it begins with these words."""
         return self.words[: len(words)] == words
 
 
@@ -136,7 +136,7 @@ def without_paging(command: str) -> str:
 
 
 def commands_of(line: str) -> tuple[Command, ...]:
-    """The commands that `line` chains, in order: what stands in quotes or in a document chains nothing.
+    """Return the commands that `line` chains, in order; marks in quotes or in a document chain nothing.
 
     Assignments before a program are left out, and words of the shell: ``if A=1 make`` is ``make``.
     """
@@ -170,7 +170,7 @@ def _commands(line: str) -> tuple[Command, ...]:
 
 
 def _of_git(words: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """A command of git without what stands before the act, and the folder that this names."""
+    """Return a command of git without its general options, and the folder that they name."""
     rest, folder = words[1:], ""
     while rest and rest[0] in _BEFORE_ACT:
         count = _BEFORE_ACT[rest[0]]
@@ -180,7 +180,7 @@ def _of_git(words: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
 
 
 def is_looking(command: Command) -> bool:
-    """True for a command that only looks: ``git log``, ``gh api repos/a``; not ``git push``."""
+    """Return True for a command that only looks: ``git log``, ``gh api repos/a``; not ``git push``."""
     words = command.words[:3]
     if any(word.partition("-")[0] in ("show", "list", "capture") for word in words[1:]):
         return True
@@ -189,7 +189,7 @@ def is_looking(command: Command) -> bool:
 
 
 def last_run(commands: Sequence[Command]) -> list[Command]:
-    """The commands of a line of which it may have its exit code, if that is not 0: those that may have run last.
+    """Return the commands of a line that may have run last: an exit code other than 0 is of one of them.
 
     Of ``a; b | c && d`` these are ``c`` and ``d``, for after a ``c`` that exits 1 nothing runs; of ``a || b`` it is
     ``b`` alone.
@@ -215,8 +215,8 @@ _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 
 
 def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
-    """The files that a line's `commands` change, as far as they name them outside of quotes, each with how; below the
-    folder that it goes to, and none where that is no plain name. What may be a folder ends in a slash."""
+    """Return the files that a line's `commands` change, each with how, below the folder that it goes to, as far as they
+    are plain names outside of quotes. A possible folder ends in a slash."""
     changes: list[tuple[str, str]] = []
     folder = ""
     for one in commands:
@@ -245,7 +245,7 @@ def _within(folder: str, path: str) -> str:
 
 
 def _way(one: Command) -> tuple[str, tuple[str, ...]]:
-    """How a command changes files that it names, empty if it does not, and the words that may name them: ``sed -i _
+    """Return how a command changes files, empty if it does not, and the words that may name them: ``sed -i _
     a.py``, ``git checkout -- a.py``, ``mv a b``; not ``sed -n``, ``git checkout -b a``, ``git rm --cached a``."""
     words = one.words
     if words[0] in ("sed", "gsed", "perl") and any(map(_IN_PLACE.fullmatch, words[1:])):

@@ -2,7 +2,7 @@
 
 Line numbers count from 1 within the turn. A long physical line is wrapped into pieces, each a line of its
 own, so that one entry of a 100,000-character JSON line can be pointed at. Changes no byte: joining the
-pieces gives the text back. What a long line says is judged by its statements, which are longer than pieces.
+pieces gives the text back. The meaning of a long line is read from its statements, which are longer than pieces.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = [
 
 Part = Literal["user", "assistant", "call", "result"]
 Source = Literal["user", "host", "agent", "tool", "document", "planner"]
-"""Whose words a text is. What is attached or fetched (`document`) and what tools return is never the user's."""
+"""Source of a text. What is attached or fetched (`document`) and what tools return is never the user's."""
 
 WRAP_CHARACTERS = 240
 """A longer physical line is cut behind a sentence, else behind a separator, else, so that no name is cut, behind the
-next one if that is half as far again. About 60 tokens: a line that is chosen stands whole."""
+next one if that is half as far again. About 60 tokens: a chosen line is whole."""
 READ_LINES = 10_000
 """Most lines that are read of a block, half of them at either end: over two million characters, more than a window
 takes. The lines between are in the store alone."""
@@ -88,7 +88,7 @@ class Line(NamedTuple):
     continues: bool
     """True if it goes on with the physical line before it (no line break between them)."""
     source: Source
-    """Whose words it is, by its place; `evidence.hosts` tells the host's forms from the user's words."""
+    """Source by its place; `evidence.hosts` separates the host's forms from the user's words."""
 
 
 class Statement(NamedTuple):
@@ -99,12 +99,12 @@ class Statement(NamedTuple):
 
     @property
     def part(self) -> Part:
-        """Who says it."""
+        """Part of the message that it is from."""
         return self.lines[0].part
 
     @property
     def source(self) -> Source:
-        """Whose words it is."""
+        """Source of its words."""
         return self.lines[0].source
 
     @property
@@ -123,7 +123,7 @@ class BlockText(NamedTuple):
 
     part: Part
     source: Source
-    """Whose words it is, by its place."""
+    """Source by its place."""
     block: int
     text: str
     first: int
@@ -157,11 +157,11 @@ class Lines(Sequence[Line]):
     """By number, of the lines whose place does not tell whose words they are."""
 
     def __len__(self) -> int:
-        """How many lines there are."""
+        """Return the number of lines."""
         return self.texts[-1].stop if self.texts else 0
 
     def __iter__(self) -> Iterator[Line]:
-        """All lines."""
+        """Iterate over all lines."""
         return chain.from_iterable(map(self._of_text, self.texts))
 
     @overload
@@ -169,7 +169,7 @@ class Lines(Sequence[Line]):
     @overload
     def __getitem__(self, at: slice) -> list[Line]: ...
     def __getitem__(self, at: int | slice) -> Line | list[Line]:
-        """The line at index `at`, one less than its number."""
+        """Return the line at index `at`, one less than its number."""
         if isinstance(at, slice):
             return [self[index] for index in range(*at.indices(len(self)))]
         index = at if at >= 0 else len(self) + at
@@ -182,50 +182,50 @@ class Lines(Sequence[Line]):
         return self.text_at(number - 1).words(number - 1)
 
     def text_at(self, index: int) -> BlockText:
-        """The text that the line at this index is cut from."""
+        """Return the text that contains the line at this index."""
         return self.texts[bisect_right(self.texts, index, key=attrgetter("first")) - 1]
 
     def goes_on(self, number: int) -> bool:
-        """True if the next line is of the same physical line as the one with this number."""
+        """Return True if the line with this number and the next are pieces of one physical line."""
         return number < len(self) and self[number].continues
 
     def of_block(self, block: int | None) -> list[Line]:
-        """The lines of one block; none for None."""
+        """Return the lines of one block; none for None."""
         return [line for text in self._of_block(block) for line in self._of_text(text)]
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
-        """The lines of one block with these numbers, in order."""
+        """Return the lines of one block with these numbers, in order."""
         texts = self._of_block(block)
         wanted = ((text, [at for at in range(text.first, text.stop) if at + 1 in numbers]) for text in texts)
         return [line for text, indices in wanted for line in self._at(text, indices)]
 
     def _of_block(self, block: int | None) -> Sequence[BlockText]:
-        """The text of one block, if there is any: a turn may have thousands of blocks, each asked for by itself."""
+        """Return the text of one block, if there is any, without a look at the thousands of others."""
         at = bisect_left(self.texts, block or 0, key=attrgetter("block"))
         return [text for text in self.texts[at : at + 1] if text.block == block]
 
     def outside(self, blocks: Container[int | None]) -> Iterator[Line]:
-        """The lines of all other blocks."""
+        """Yield the lines of all other blocks."""
         return (line for text in self.texts if text.block not in blocks for line in self._of_text(text))
 
     def of_part(self, part: Part) -> Iterator[Line]:
-        """The lines that somebody says."""
+        """Yield the lines of one part."""
         return (line for text in self.texts if text.part == part for line in self._of_text(text))
 
     def of_sources(self, *sources: Source) -> Iterator[Line]:
-        """The lines whose words these are."""
+        """Yield the lines of some sources."""
         texts = (text for text in self.texts if self.sources or text.source in sources)
         return (line for text in texts for line in self._of_text(text) if line.source in sources)
 
     def to_read(self) -> list[Line]:
-        """All lines but the middle of blocks that are too long to read."""
+        """Return all lines but the middle of blocks that are too long to read."""
         return [line for text in self.texts for line in self._at(text, text.read)]
 
     def _of_text(self, text: BlockText) -> Iterator[Line]:
         return self._at(text, range(text.first, text.stop))
 
     def _at(self, text: BlockText, indices: Iterable[int]) -> Iterator[Line]:
-        """The lines at `indices`, which are in `text`."""
+        """Yield the lines at `indices`, which are in `text`."""
         part, place, block, words, first, bounds = text
         for index in indices:
             start, stop = bounds[index - first], bounds[index - first + 1]
@@ -235,7 +235,7 @@ class Lines(Sequence[Line]):
 
 
 def turn_lines(history: History, turn: Turn) -> Lines:
-    """Every line of text in `turn`: its words, its calls' inputs, its results. Thinking is left out."""
+    """Return every line of text in `turn`: its words, its calls' inputs, its results. Thinking is left out."""
     texts: list[BlockText] = []
     first = 0
     for block, (role, content) in enumerate(history.blocks_of(turn)):
@@ -248,7 +248,7 @@ def turn_lines(history: History, turn: Turn) -> Lines:
 
 
 def without_escapes(text: str) -> str:
-    """`text` as a terminal prints it, but for its colours."""
+    """Return `text` as a terminal prints it, but for its colours."""
     return _ESCAPE.sub("", text) if "\x1b" in text else text
 
 
@@ -260,7 +260,7 @@ def join_lines(lines: Sequence[Line]) -> str:
 
 
 def statements(lines: Iterable[Line]) -> Iterator[Statement]:
-    """`lines` in order, pieces of one physical line together."""
+    """Yield `lines` in order, pieces of one physical line together."""
     held: list[Line] = []
     length = 0
     for line in lines:
@@ -275,13 +275,13 @@ def statements(lines: Iterable[Line]) -> Iterator[Statement]:
 
 
 def numbers_of(said: Iterable[Statement]) -> tuple[int, ...]:
-    """The numbers of all lines of some statements, ascending, each once."""
+    """Return the numbers of all lines of some statements, ascending, each once."""
     return tuple(sorted({number for statement in said for number in statement.numbers}))
 
 
 def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
-    """Neighbouring lines without what costs tokens and says little: of the indentation that all share, and, where a
-    file is `viewed`, of the numbers that the viewer counted them with, only the first number stays."""
+    """Return neighbouring lines without the indentation that all share; of the line numbers of a `viewed` file only the
+    first stays."""
     numbers = [match[1] for text in texts if viewed and (match := _GUTTER.match(text))]
     counted = len(numbers) == len(texts) and all(int(one) == int(numbers[0]) + at for at, one in enumerate(numbers))
     bare = [(_GUTTER.sub("", text) if counted else text).rstrip() for text in texts]
@@ -297,12 +297,12 @@ def text_width(text: str) -> int:
 
 
 def is_encoded(text: str) -> bool:
-    """True for a line of encoded data, which says nothing to a reader."""
+    """Return True for a line of encoded data, which means nothing to a reader."""
     return _ENCODED.fullmatch(text.strip()) is not None
 
 
 def without_numbers(text: str) -> str:
-    """`text` of a file as a viewer shows it, without the numbers in front of its lines."""
+    """Return the text of a file in a viewer without the numbers in front of its lines."""
     return "\n".join(_GUTTER.sub("", line) for line in text.split("\n"))
 
 
@@ -322,13 +322,13 @@ def read_block(role: str, block: Block) -> tuple[Part, Source, str] | None:
 
 
 def call_text(block: Block) -> str:
-    """A call as text: ``Tool key=value key=value`` on one line, longer values below, each exact."""
+    """Return a call as text: ``Tool key=value key=value`` on one line, longer values below, each exact."""
     return "\n".join(text for _, text in _call_parts(block.get("name", ""), block.get("input")))
 
 
 def call_parts(name: str, arguments: object) -> tuple[tuple[str, int], ...]:
-    """How many lines each part of a call's text takes: first what stands on one line, under the empty name, then the
-    longer values by their names."""
+    """Return the number of lines of each part of a call's text: first the line of short values, under the empty name, then
+    the longer values by their names."""
     return tuple((key, len([*_starts(text)])) for key, text in _call_parts(name, arguments))
 
 
