@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         StoreReplaced,
         TranscriptError,
     )
+    from planner.evidence.field import Field, RecordLine, failed_outcome, register_field
     from planner.guards import check_plan
     from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
     from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
@@ -27,7 +28,18 @@ if TYPE_CHECKING:
     from planner.settings import PlanSettings
     from planner.tools import ToolUse
 else:
-    _HOMES = ("errors", "settings", "tools", "reading.tokens", "reading.history", "plan", "proposal", "guards", "api")
+    _HOMES = (
+        "errors",
+        "settings",
+        "tools",
+        "reading.tokens",
+        "reading.history",
+        "plan",
+        "proposal",
+        "guards",
+        "evidence.field",
+        "api",
+    )
     """The lightest come first."""
 
     def __getattr__(name: str) -> object:
@@ -44,6 +56,7 @@ __all__ = [
     "CompactionPlan",
     "CompactorError",
     "ExtractedFact",
+    "Field",
     "Finding",
     "History",
     "HistoryStamp",
@@ -55,6 +68,7 @@ __all__ = [
     "PlannerUnavailable",
     "Proposal",
     "Provenance",
+    "RecordLine",
     "ReferenceNotFound",
     "SettingsError",
     "StalePlan",
@@ -69,9 +83,11 @@ __all__ = [
     "TurnProposal",
     "Usage",
     "check_plan",
+    "failed_outcome",
     "plan_compaction",
     "plan_compaction_async",
     "read_history",
+    "register_field",
 ]
 
 

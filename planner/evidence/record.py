@@ -67,8 +67,8 @@ _REVIEW = lazy_pattern(
 
 
 def urls(evidence: Evidence) -> list[RecordLine]:
-    """Return the pages that the user, the agent or a short result mentions, each with its turns, the newest first behind
-    reviews and issues; none that only programs read.
+    """Return the pages that the user, the agent or a short result mentions, each with its turns: the newest first,
+    behind reviews and issues; none that only programs read.
     """
     naming: dict[str, list[str]] = {}
     for turn in evidence.turns.values():

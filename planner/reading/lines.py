@@ -327,8 +327,8 @@ def call_text(block: Block) -> str:
 
 
 def call_parts(name: str, arguments: object) -> tuple[tuple[str, int], ...]:
-    """Return the number of lines of each part of a call's text: first the line of short values, under the empty name, then
-    the longer values by their names."""
+    """Return the number of lines of each part of a call's text: the line of short values under the empty name, then the
+    longer values by their names."""
     return tuple((key, len([*_starts(text)])) for key, text in _call_parts(name, arguments))
 
 

@@ -1,15 +1,15 @@
-"""A field is one file: a kitchen here, whose tools general code does not know, and programming beside it."""
+"""A field is one class: the kitchen of the documentation, with tools unknown to general code, beside programming."""
 
-from dataclasses import replace
+import re
+from pathlib import Path
 
 import pytest
 
 from planner.analysis import analyze
 from planner.evidence import field as fields
 from planner.evidence import gather_evidence
-from planner.evidence.field import Field, Fields
-from planner.evidence.outcomes import failed_outcome
-from planner.evidence.turns import RecordLine, call_head
+from planner.evidence.field import Fields
+from planner.evidence.turns import call_head
 from planner.programming import PROGRAMMING
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
@@ -18,21 +18,17 @@ from planner.rules import rules_brief
 COUNTER = TokenCounter(vocabulary=None)
 
 
-class Kitchen(Field):
-    """Ovens, pots and tasting."""
+def documented_field():
+    """Return the class that the page shows; its last line, which registers it, is the test's."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    (example,) = (block for block in blocks if "class Kitchen" in block)
+    names = {}
+    exec(example.rpartition("\n\nregister_field")[0], names)
+    return names["Kitchen"]
 
-    def read_call(self, name, arguments, reading):
-        if name not in ("heat", "taste"):
-            return reading
-        return replace(reading, kind="run" if name == "heat" else "read", path=arguments["dish"], is_local=True)
 
-    def read_result(self, call, result, outcome):
-        spoiled = [one for one in result if "too salty" in one.text]
-        return failed_outcome(spoiled, spoiled, None) if call.name == "taste" and spoiled else outcome
-
-    def record(self, evidence):
-        hot = {call.path: (call, turn) for turn, call, _ in evidence.ended_calls() if call.name == "heat"}
-        return [RecordLine(f"{dish}: {call.input['to']}", (turn.turn.id,)) for dish, (call, turn) in hot.items()]
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+Kitchen = documented_field()
 
 
 def cooked():
