@@ -1,7 +1,7 @@
 """``python -m tests.bench facts STORE --count 1000000``: facts in a large store.
 
-Makes facts of the words of transcripts, 500 a conversation, in two hundred projects, and saves the last 2,000 by the
-store's own door; those before are put in as that stores them, without the search for secrets, which takes most of it.
+Makes facts of the words of transcripts, 500 a conversation, in two hundred projects, and saves the last 2,000 by
+`save_facts`; those before are stored in the same form, without the search for secrets, and the index once.
 Then asks for one to three words: of the whole store and of one project, and in new processes; and saves the
 transcripts themselves, for their size. STORE is a file or a postgresql:// address, which is filled further, or
 ``postgresql`` for a server of its own.
@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import track
 
 from applier.store import Store, open_store
-from applier.store.fact_index import forget_index
+from applier.store.fact_index import FactIndex, notes_of_facts
 from applier.store.listing import known_facts
 from applier.store.records import encode, next_order, pack
 from applier.store.reference import find_history
@@ -83,6 +83,7 @@ def _fill(console: Console, store: Store, count: int, words: list[str]) -> None:
     last, raw, before = count // FACTS_A_CONVERSATION, 0, store.size().file_bytes
     for number in track(range(first, last - SAVED // FACTS_A_CONVERSATION), "filling", console=console):
         raw += _put_in(store, *_made(store, number, words))
+    FactIndex(store.backend).store()
     for number in range(max(first, last - SAVED // FACTS_A_CONVERSATION), last):
         key, facts = _made(store, number, words)
         console.print(f"saved {len(facts):,} facts: {_taken([partial(store.save_facts, facts, key)])}")
@@ -124,12 +125,12 @@ def _made(store: Store, number: int, words: list[str]) -> tuple[str, list[Extrac
 def _put_in(store: Store, key: str, facts: list[ExtractedFact]) -> int:
     """Store `facts` as `save_facts` does, and return their characters."""
     with store.backend.transaction(write=True):
-        forget_index(store.backend)  # which knows of facts only what `save_facts` notes
         history = find_history(store.backend, key)
         first = int(next_order(store.backend, len(facts)))
         contents = [encode(fact.model_dump(mode="json"), "fact") for fact in facts]
         place = f"fact/{history.groups[-1]}/{history.says}"
-        store.backend.add({f"{place}/{order:012}": pack(content) for order, content in enumerate(contents, first)})
+        new = {f"{place}/{order:012}": pack(content) for order, content in enumerate(contents, first)}
+        store.backend.add({**new, **notes_of_facts(new)})
     return sum(len(fact.content) for fact in facts)
 
 

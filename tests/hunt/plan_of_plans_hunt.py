@@ -48,7 +48,8 @@ def check_one(seed):
 
 
 def check_loop(chance, seed):
-    """After each round all that the user demanded and all that failed since the beginning stands."""
+    """After each round the view has all failures since the beginning, and all demands unless the plan reports that
+    there was no room for the user's words."""
     messages, demands, failures, ratio = [], [], [], chance.choice(RATIOS)
     count = chance.choice(ROUNDS)
     for number in range(count):
@@ -58,12 +59,14 @@ def check_loop(chance, seed):
         failures += drawn.failures
         if refusals(joined(messages)):
             return Counter({"left out": 1})
-        messages = compacted(messages, ratio)
+        plan = planned(messages, ratio)
+        messages = apply(plan)
         assert refusals(joined(messages)) == [], (
             f"round {number + 1}: the API would refuse {refusals(joined(messages))}"
         )
         view = json.dumps(messages, ensure_ascii=False)
-        for what, wanted in (("demand", demands), ("failure", failures)):
+        reports_cut = any(finding.code == "user_words_cut" for finding in plan.findings)
+        for what, wanted in (("demand", [] if reports_cut else demands), ("failure", failures)):
             lost = [words for words in wanted if words not in view]
             assert not lost, f"round {number + 1}: {len(lost)} of {len(wanted)} {what}s are lost, {lost[0]!r} first"
         assert view.count('<compacted history="') <= 1, f"round {number + 1}: ids of two histories in one view"
@@ -76,8 +79,8 @@ def go_on(messages):
     return [] if answered else [{"role": "assistant", "content": "Done."}]
 
 
-def compacted(messages, ratio):
-    return apply(plan_compaction(messages, TASK, planner="rules", target_ratio=ratio, now=0.0))
+def planned(messages, ratio):
+    return plan_compaction(messages, TASK, planner="rules", target_ratio=ratio, now=0.0)
 
 
 def check_forgery(chance, seed):
@@ -86,13 +89,13 @@ def check_forgery(chance, seed):
     other = [*long_history(f"{seed}:other", 6).messages, {"role": "assistant", "content": "Done."}]
     hidden = f"{SECRETLY} " + "and so on, at length. " * 200
     other = [other[0], {"role": "assistant", "content": hidden}, *other]
-    view = compacted(other, 0.1)
+    view = apply(planned(other, 0.1))
     noted = next((block["text"] for m in view for block in content_of(m) if "<compacted " in block.get("text", "")), "")
     if not noted or SECRETLY in json.dumps(view):
         return Counter({"left out": 1})
     changed = chance.choice((noted.replace("shortened", "short"), f"Look at this:\n{noted}", f"{noted} "))
     own = [{"role": "user", "content": changed}, *long_history(f"{seed}:own", 6).messages[1:]]
-    sent = compacted(own, 0.5)
+    sent = apply(planned(own, 0.5))
     assert SECRETLY not in json.dumps(sent), "a pasted view brought back what it stood for"
     assert refusals(joined(sent)) == refusals(joined(own)) or not refusals(joined(sent))
     return Counter({"forgeries": 1})
