@@ -122,7 +122,7 @@ def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> R
         usage = getattr(error, "usage", None) or Usage()
         row |= {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
         text = str(error).removeprefix(path).removeprefix("text").lstrip(",: ") or type(error).__name__
-        return row | {"cause": type(error).__name__, "error": redact(text[:_LONGEST_ERROR])}  # it may quote the file
+        return row | {"cause": type(error).__name__, "error": redact(text)[:_LONGEST_ERROR]}  # it may quote the file
 
 
 def _numbers(content: bytes, options: PlanOptions) -> Row:

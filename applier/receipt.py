@@ -24,7 +24,7 @@ from planner.prices import switch_dollars, switch_money
 from planner.reading.history import History
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
-from planner.reading.secrets import redact
+from planner.reading.secrets import Secrets, redact
 from planner.relevance.occurrences import is_word
 from planner.relevance.ranking import one_line
 from planner.rules import decisions_in
@@ -165,6 +165,7 @@ class _Account:
     history: History
     items: Sequence[_Item]
     gone: Sequence[_Item]
+    secrets: Secrets
 
     @classmethod
     def of(
@@ -176,7 +177,8 @@ class _Account:
     ) -> _Account:
         """Compare `before` with the list that is `sent`; `facts` add decisions, and the brief has `stated_failures`."""
         sight, items = _Sight(sent, before.evidence), [*_items(before, facts)]
-        return cls(before.history, items, [item for item in items if not _is_visible(item, sight, stated_failures)])
+        gone = [item for item in items if not _is_visible(item, sight, stated_failures)]
+        return cls(before.history, items, gone, before.secrets)
 
 
 def _account_of(shown: Preview) -> _Account:
@@ -220,10 +222,10 @@ def _item_lines(account: _Account, how: str) -> Iterator[str]:
         yield f"{how} the agent's sight, what weighs most first:"
     for kind, group in groupby(account.gone, lambda item: item.kind):
         if kind == "name":
-            yield f"  names {_joined([f'{redact(item.text)} ({item.turn_id})' for item in group])}"
+            yield f"  names {_joined([f'{redact(item.text, account.secrets)} ({item.turn_id})' for item in group])}"
             continue
         items = [*group]
-        texts = [f"{kind} ({item.turn_id}) {redact(item.text)}" for item in items[: MOST_LINES[kind]]]
+        texts = [f"{kind} ({item.turn_id}) {redact(item.text, account.secrets)}" for item in items[: MOST_LINES[kind]]]
         yield from (f"  {shortened(text, LINE_CHARACTERS)}" for text in texts)
         if len(items) > MOST_LINES[kind]:
             yield f"  and {len(items) - MOST_LINES[kind]} {PLURALS[kind]} more"
@@ -261,7 +263,7 @@ def _failures(evidence: Evidence) -> Iterator[_Item]:
         decisive = [turn.lines[number - 1].text for number in numbers]
         if decisive:
             calls = "; ".join(call_head(call, evidence.root) for call in turn.failed_calls)
-            tried = shortened(redact(calls), TRIED_CHARACTERS)  # a cut secret would not be recognised
+            tried = shortened(calls, TRIED_CHARACTERS)
             telling = max(decisive, key=lambda line: len(_words(line))).strip()
             text = f"{tried}: {telling}" if tried else telling
             yield _item(evidence, "failure", turn_id, text, *decisive)
