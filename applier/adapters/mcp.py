@@ -60,7 +60,7 @@ def mcp_server(visible: Visible, *, by_thread: bool = False) -> MCPServer:
 
 
 def _answering_errors(run: Callable[..., Any]) -> Callable[..., Any]:
-    """`run`, with an error of ours as what the model reads."""
+    """Return `run` with its errors as answers for the model."""
 
     @wraps(run)
     def tool(**arguments: Any) -> Any:
@@ -89,7 +89,7 @@ def _of_thread(visible: Visible, run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
-    """The look-up `name` as a tool that answers from `visible`; what the model reads of it is its input's docstring."""
+    """Return the look-up `name` as a tool that answers from `visible`; its description is its input's docstring."""
     model, _ = PROJECT_TOOLS[name]
 
     def tool(**arguments: Any) -> list[str | Image]:
@@ -120,7 +120,7 @@ def _part(block: dict[str, Any]) -> str | Image | None:
 
 
 class _Tools:
-    """Tools whose docstrings the model reads."""
+    """Tools with docstrings for the model."""
 
     def __init__(self, visible: Visible) -> None:
         self._visible = visible

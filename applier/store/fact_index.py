@@ -27,9 +27,9 @@ PART_BYTES, READ_AT_ONCE, AT_ONCE = 1 << 20, 10_000, 200
 FIRST = 2_000
 """Number of facts to rank first; a question for more ranks all."""
 COMMON = 20_000
-"""A word that more facts hold than these finds none of the first where other words of the question find enough; it
-ranks what they find. Of sixty questions of a million facts the best 20 are those without this rule, in a third of the
-time for the longest (of the best 1,000 from 600 to all, in the middle all)."""
+"""Number of facts from which a word counts as common: it finds none of the first if other words of the question find
+enough, and ranks their finds. Without this rule the best 20 of sixty questions of a million facts are the same, and the
+longest takes three times as long (of the best 1,000 from 600 to all are the same, in the middle all)."""
 
 
 def notes_of_facts(keys: Iterable[str]) -> dict[str, bytes]:
@@ -43,7 +43,7 @@ def index_is_due(backend: Backend) -> bool:
 
 
 def forget_index(backend: Backend) -> None:
-    """Delete the table; what another process has of it no longer counts."""
+    """Delete the table; copies of it in other processes no longer count."""
     backend.remove([*backend.keys(INDEXED), *backend.keys(RECENT)])
 
 
@@ -83,7 +83,7 @@ class FactIndex:
                 return
 
     def store(self) -> None:
-        """Take in what is new, and store the table if that is much: then no search waits for it."""
+        """Add the new facts, and store the table if they are many: then no search waits for it."""
         with self._lock:
             self._refresh()
 
@@ -127,7 +127,7 @@ class FactIndex:
         return some if 0 < len(seldom) < len(every) and count(some) >= self.first else ""
 
     def _refresh(self) -> None:
-        """Read what is new."""
+        """Read the new facts."""
         with self._backend.transaction():
             parts = self._backend.keys(INDEXED)
             if parts != self._parts:

@@ -24,7 +24,7 @@ from planner.reading.lines import Line, Part, join_lines
 __all__ = ["Hits", "asked_terms", "matching_turns", "ranked", "spaced", "word_table"]
 
 SEARCH_SECONDS = 1.0
-"""The longest one pattern may work: it can be written so that it never ends."""
+"""Seconds that one pattern may take: it can be written so that it never ends."""
 MAX_SEARCH_CHARACTERS = 1_000
 """Longest search; making a pattern of more takes longer than the search."""
 WORTH_SHOWING = 0.5

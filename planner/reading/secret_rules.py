@@ -59,7 +59,7 @@ _VALUE = rf"{_PLACEHOLDER}[^\s\"'`,;\x1b&()\[\]{{}}<>|\\]{{6,}}+"
 _QUOTED = rf"({_NAME}{_QUOTE}?\s?(?:[:=]\s?|[ ])({_QUOTE})){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)"
 """``"client_secret": "p8~xyzzy"``, ``PASSWORD 'q1w2e3r4'``; not ``token = "…"`` with blanks in it."""
 _BARE = rf"({_NAME}(?i:_base|_value)?(?:=|:[ ])){_VALUE}(?![(\[])"
-"""``DB_PASSWORD=hunter22``; not ``token=get_token()``. What it finds in code is let go by `CODE`."""
+"""``DB_PASSWORD=hunter22``; not ``token=get_token()``. Names in code match, too, and `CODE` lets them stay."""
 _ASSIGNED = rf"({_NAME}[ ]{{1,9}}[=:][ ]{{1,9}})(?=[A-Za-z+/]{{0,99}}[0-9])[A-Za-z0-9+/]{{16,}}+={{0,2}}(?![\w.(\[])"
 """``aws_secret_access_key = wJalr/K7…``; not ``token = first_token2``."""
 _MIXED = r"(?=[^\s\"']{0,99}(?:[0-9]|[a-z][A-Z]|[A-Z]{2}[a-z]))"
@@ -81,7 +81,7 @@ _SPOKEN = (
 _OPTION = rf"(--?[\w.-]{{0,40}}{_NAME}(?:[ ]{{1,9}}|=)[\"']?){_VALUE}"
 """``--password q1w2e3r4``; not ``--token-file path/to``."""
 _GAP = r"(?:[^A-Za-z\\]|\\{1,15}(?:[nrt]|u[0-9a-f]{4})|(?<=[0-9])m){1,24}"
-"""White space, and what viewers, diffs, terminals and JSON put around a line break."""
+"""White space, and the marks of viewers, diffs, terminals and JSON around a line break."""
 NETRC = lazy_pattern(rf"(\blogin\s{{1,9}}\S{{1,99}}{_GAP}password\s{{1,9}}){_VALUE}")
 """A password of netrc, in one line or several."""
 _USER = rf"((?<!\S)(?:-[uU]|--user|--proxy-user)[ =]?[\"']?(?:[\w.@+-]{{1,99}}|\[secret\])[:%]){_VALUE}"
@@ -97,7 +97,7 @@ _PROGRAM = (
 _WORD = lazy_pattern(
     rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`]|$)"
 )
-"""A plain word or number, where no code has it: ``password=correcthorse``; not ``f(token=given)``, which goes on with
+"""A plain word or number, where no code has it: ``password=correcthorse``; not ``f(token=value)``, which continues with
 a bracket or comma."""
 _COOKIE = lazy_pattern(
     rf"((?i:cookie){_QUOTE}?\s?[:=]\s?{_QUOTE}?)(?=[\w.-]{{1,60}}=|[^\n\"'\\]{{0,400}};\s?[\w.-]{{1,60}}=)[^\n\"'\\]{{8,}}"
@@ -138,7 +138,7 @@ CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]++{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.
 _NAME_WORDS = (
     "passw", "passphrase", "passcode", "storepass", "requirepass", "pwd", "psk", "secret", "token", "credential", "key",
 )  # fmt: skip
-"""Words one of which every `_NAME` contains, in lower case."""
+"""Words in lower case; every `_NAME` contains one of them."""
 
 
 class SecretRule(NamedTuple):
@@ -146,7 +146,7 @@ class SecretRule(NamedTuple):
 
     pattern: re.Pattern[str]
     words: tuple[str, ...]
-    """Words one of which the line contains, in lower case."""
+    """Words in lower case; a line without any of them does not match."""
     also: tuple[str, ...] = ("",)
     """Further ones, likewise."""
     is_form: bool = False

@@ -52,13 +52,13 @@ _LONGEST_KEY = 2**15
 _KEY_PIECE = lazy_pattern(
     r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|(?:\x1b|\\u001b)\[[\d;]{0,9}m|\\(?:u[0-9a-f]{4}|[a-z])|([A-Za-z0-9+/]+={0,2})"
 )
-"""Piece of a key that was cut off: base64 (the group), or what viewers, terminals and JSON put between."""
+"""Piece of a key that was cut off: base64 (the group), or a mark of a viewer, a terminal or JSON between lines."""
 _NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
 """Where a key that was cut off has ended: at ``done``; not at ``MIIEow``."""
 _MOST_FIELDS = 40
-"""Most pieces before a key whose mark is in another text."""
+"""Most pieces before a key, if its mark is in another text."""
 _FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16}")
-"""Continuation of a key whose mark is in another text; not ``text``, nor ``toolu_01…`` (no stroke is base64)."""
+"""Continuation of a key with its mark in another text; not ``text``, nor ``toolu_01…`` (no stroke is base64)."""
 
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
@@ -70,11 +70,11 @@ _BETWEEN_PIECES = lazy_pattern(r"[^A-Za-z0-9+]+")
 _BETWEEN_TEXTS = "\n\x00\n"
 """Line between texts that are searched together, which is part of none and no white space."""
 _SEALED = ("data", "signature", "encrypted_content")
-"""Fields of a block that nobody reads: media and what a provider sealed."""
+"""Fields of a block that nobody reads: media, and data that a provider sealed."""
 
 
 class Secrets:
-    """Secrets of a conversation: what was cut from it is searched for pieces of them."""
+    """Secrets of a conversation, to be found in pieces in texts that were cut from it."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         """Know `values`, the last ones if they are many."""
@@ -106,7 +106,7 @@ class Secrets:
         return "".join([*parts, text[end:]])
 
     def _runs(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the places of runs that are in a secret, as far as each goes."""
+        """Yield the start and end of each longest run of characters that is part of a secret."""
         pieces, size = self._pieces, _PIECE_CHARACTERS
         first = last = -1
         for at in [at for at in range(len(text) - size + 1) if text[at : at + size] in pieces]:
@@ -132,8 +132,8 @@ def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
     """Return a text or other JSON data with each secret in it replaced by ``[secret]``.
 
     A value under a secret's name is replaced whole. Keys are found, too, if their lines are in several texts: blocks
-    of a result, arguments of a call. Names stay. With the `secrets` of what the value was made from, pieces of them
-    are replaced as well: a token that was cut in half has lost its form, or the name before it.
+    of a result, arguments of a call. Names stay. With the `secrets` of the conversation that the value was made from,
+    pieces of them are replaced as well: a token that was cut in half has lost its form, or the name before it.
     """
     redaction = _Redaction()
     return _replaced(value, "", iter([*map(secrets.without, redaction.of(value))]))
@@ -244,7 +244,7 @@ class _Redaction:
         return match[0].removesuffix(match[1]) + MARK
 
     def _without_known(self, text: str) -> str:
-        """Return `text` without what kingfisher's rules find."""
+        """Return `text` without the secrets that kingfisher's rules find."""
         data = text.encode("utf-8", "surrogatepass")
         places = [found.location for found in _scanner().scan(data)]
         parts: list[bytes] = []

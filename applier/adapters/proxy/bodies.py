@@ -17,7 +17,7 @@ from applier.store.records import count_values
 __all__ = ["LARGE_BYTES", "MAX_BODY_BYTES", "MAX_DECODED_BYTES", "Body", "collect", "decode", "join", "parse", "write"]
 
 MAX_BODY_BYTES = 64 * 2**20
-"""Largest body that is held: twice what the Messages API takes, for a history that outgrew it is still compacted."""
+"""Largest body that is held: twice the limit of the Messages API, since a larger history is compacted, too."""
 MAX_DECODED_BYTES, MAX_DECODED_LINES = 6 * 2**20, 150_000
 """Size and lines of text that a compressed body may have. A million tokens of code have 5 MB and 120,000 lines. With a
 session's work on it a body takes up to 20 bytes of memory for each byte, and 700 for each line."""
@@ -107,7 +107,7 @@ def parse(raw: bytes) -> dict[str, Any] | None:
 
 def _count_text(value: Any, *, in_medium: bool = False) -> int:
     """Return the characters of text in JSON data. Base64 of media takes little memory beside its own and does not
-    count; what a call was given counts in any case, for it is read."""
+    count; arguments of a call count in any case, for they are read."""
     if isinstance(value, str):
         return 0 if in_medium and _ENCODED.fullmatch(value) else len(value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""How clients of the Responses API ask for a compaction, and what answers them.
+"""Requests of the Responses API for a compaction, and the answers to them.
 
 Codex asks by a last item ``compaction_trigger`` and gets back one sealed item; from a provider that is not OpenAI it
 asks in words and gets back words; other clients have an endpoint. An item of ours carries its view, so that any proxy
@@ -27,7 +27,7 @@ Ask = Literal["", "trigger", "words", "window"]
 Data = dict[str, Any]
 _TRIGGER, _ITEM = "compaction_trigger", "compaction"
 _OURS = "compactor.1."
-"""Beginning of what our own items carry; a provider's begins otherwise."""
+"""Beginning of the content of our own items; a provider's begins otherwise."""
 _WORDS = "You are performing a CONTEXT CHECKPOINT COMPACTION."
 """Beginning of Codex' request in words (0.169). Any other wording is answered by the model."""
 _ANSWER_INTRODUCTION = "Another language model started to solve this problem"
@@ -99,7 +99,7 @@ def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | No
 
 
 def _is_known(item: Data, known: set[str]) -> bool:
-    """Return True for what the view covers: Codex repeats the user's messages in front of our answer."""
+    """Return True for an item that the view covers: Codex repeats the user's messages in front of our answer."""
     messages = read_items([item]).messages
     return bool(messages) and (messages[0]["role"] != "user" or known.issuperset(_user_digests(messages)))
 

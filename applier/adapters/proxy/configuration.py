@@ -44,9 +44,9 @@ class UpstreamTable(_Table):
     openai: str = ""
     chatgpt: str = ""
     read_seconds: float = Field(default=600.0, gt=0)
-    """How long a provider may be silent."""
+    """Seconds that a provider may be silent."""
     anthropic_key_variable: str = ""
-    """Environment variable with the key that goes out in place of what people show; empty: their own keys go out."""
+    """Environment variable with the key that is sent in place of people's own; empty: their own keys are sent."""
     openai_key_variable: str = ""
     paths: tuple[Annotated[str, Field(pattern=PATH_PATTERN)], ...] = Field(default=(), strict=False)
     """More paths on which these keys go out, such as ``/v1/embeddings`` or ``/v1/files/*``."""
@@ -170,7 +170,7 @@ def read_team(path: Path) -> TeamSettings:
 
 
 def _check(team: TeamSettings, path: Path) -> None:
-    """Check what no field alone can."""
+    """Check the fields that depend on each other."""
     upstreams = team.upstreams
     for name in ("anthropic", "openai", "chatgpt"):
         with in_file(Path(f"upstreams.{name}")):

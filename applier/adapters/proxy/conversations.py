@@ -64,14 +64,14 @@ class Conversation:
     """Calls of its planner that are counted already."""
     made_of: Sequence[str] = ()
     sent: Sequence[Any] = ()
-    """The list that went out last, and digests of the list that it replaced; both empty where nothing was replaced."""
+    """The last list sent, and digests of the list that it replaced; both empty if nothing was replaced."""
 
     def note_sent(self, messages: Sequence[Any], sent: Sequence[Any]) -> None:
-        """Remember `sent`, which replaced `messages`; empty if they went out themselves."""
+        """Remember `sent`, which replaced `messages`; empty if they were sent themselves."""
         self.made_of, self.sent = (list(map(message_digest, messages)) if sent else []), sent
 
     def as_sent(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages` with the list that went out last in place of what it was made of."""
+        """Return `messages` with the last list sent in place of the messages that it replaced."""
         count = len(self.made_of)
         is_same = list(map(message_digest, messages[:count])) == self.made_of
         return [*self.sent, *messages[count:]] if count and is_same else list(messages)
@@ -201,7 +201,7 @@ class Conversations:
         return name if _NAME.fullmatch(name) and name != own else ""
 
     def scope(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
-        """Return what separates clients with equal messages: credentials, a name, a user or session id.
+        """Return the key that separates clients with equal messages: credentials, a name, a user or session id.
 
         A client chooses names and ids, and may choose another's; its credentials are its own. Where people have
         tokens, the person counts, who may renew theirs. Credentials go in as a digest, and the scope goes into a
@@ -222,7 +222,7 @@ class Conversations:
         return f"{name}." if name else "proxy-"
 
     def _find(self, scope: str, answers: list[tuple[str, str]], elsewhere: Container[str] = ()) -> str | None:
-        """Return the conversation whose newest answer is in the list: with everything before it, else by itself."""
+        """Return the conversation that has its newest answer in the list: with everything before it, else by itself."""
         places = {place: key for key, one in self._known.items() if key not in elsewhere for place in one.places}
         wholes, alones = zip(*reversed(answers), strict=True)
         keys = (places.get((scope, digest)) for digest in (*wholes, *alones))
@@ -259,7 +259,7 @@ def _answers(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _owner(headers: Mapping[str, str]) -> str:
-    """Return the digest of what a request shows the provider, or of the person where people have tokens."""
+    """Return the digest of a request's credentials, or of the person where people have tokens."""
     shows = (PERSON_HEADER,) if headers.get(PERSON_HEADER) else CREDENTIALS
     return short_digest(json.dumps([headers.get(header, "") for header in shows]))
 

@@ -34,12 +34,12 @@ _LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
 """Age at which `/ready` looks again, for it is asked without a token; time that an upstream has to answer it."""
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CONNECT_SECONDS = 10.0
-_OF_A_CONNECTION = frozenset(
+_CONNECTION_HEADERS = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
     b"upgrade".split()
 )
 """Headers of a connection, not of a request (RFC 9110, 7.6.1)."""
-_OF_THE_PROXY = frozenset(
+_PROXY_HEADERS = frozenset(
     (b"host", b"content-length", TOKEN_HEADER.encode(), NAME_HEADER.encode(), PERSON_HEADER.encode())
 )
 _TOO_LONG = (400, 413)
@@ -139,7 +139,7 @@ class Endpoints:
         return await self._pass(request, way, passage.raw, passage)
 
     async def _weighed(self, body: Body) -> AsyncIterator[bytes]:
-        """Yield `body` as it passes; what is not read, such as a batch, counts by its size."""
+        """Yield `body` as it passes; a body that is not read, such as a batch, counts by its size."""
         size = 0
         async for chunk in join(body) if isinstance(body, bytes) else body:
             size += len(chunk)
@@ -175,7 +175,7 @@ class Endpoints:
 
     async def _send(self, request: Request, way: Way, body: Body, *, is_read: bool) -> httpx.Response:
         """Send `body` with the client's headers; an answer that is to be read must not come compressed."""
-        left_out = _OF_A_CONNECTION | _OF_THE_PROXY
+        left_out = _CONNECTION_HEADERS | _PROXY_HEADERS
         left_out |= {b"accept-encoding", b"content-encoding"} if is_read else set()
         left_out -= set() if isinstance(body, bytes) else {b"content-length"}
         headers = [pair for pair in request.headers.raw if pair[0].lower() not in left_out]
@@ -200,7 +200,7 @@ class _Passing(StreamingResponse):
         super().__init__(self._chunks(), upstream.status_code)
         # an error's body was read, and decoded, to see whether it is about the length
         decoded = {b"content-encoding", b"content-length"} if upstream.is_stream_consumed else set()
-        left_out = _OF_A_CONNECTION | decoded
+        left_out = _CONNECTION_HEADERS | decoded
         self.raw_headers = [pair for pair in upstream.headers.raw if pair[0].lower() not in left_out]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -227,7 +227,7 @@ class _Passing(StreamingResponse):
             yield chunk
 
     async def _report(self) -> None:
-        """Tell the gateway what came, once."""
+        """Report the answer to the gateway, once."""
         if self._is_read and self._passage is not None:
             self._is_read = False
             is_stream = "event-stream" in self._upstream.headers.get("content-type", "")

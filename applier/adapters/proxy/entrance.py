@@ -32,14 +32,14 @@ _logger = logging.getLogger(_LOGGER)
 
 
 class Entrance:
-    """Lets requests in or refuses them, and logs what became of each.
+    """Lets requests in or refuses them, and logs the status of each.
 
     A proxy on loopback answers to loopback names only, and none answers another site's page. Where a token is set,
     every request needs it; where people have tokens, each comes in by their own, within their quota.
     """
 
     def __init__(self, app: ASGIApp, settings: ProxySettings, metrics: Metrics, people: People | None) -> None:
-        """Stand in front of `app`."""
+        """Guard `app`."""
         self.app, self.settings, self.metrics, self.people = app, settings, metrics, people
         self._front = f"/{settings.own[0]}"
         shown = {NAME_HEADER: settings.own[0], TOKEN_HEADER: settings.token}
@@ -84,7 +84,7 @@ class Entrance:
         return {**scope, "path": added + path, "raw_path": added.encode() + raw, "headers": headers}
 
     async def _let_in(self, scope: Scope, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """Return the headers that the request goes on with.
+        """Return the headers for the rest of the request's way.
 
         Raises:
             RefusedError: it may not come in.
@@ -169,7 +169,7 @@ def _log(scope: Scope, status: int, seconds: float) -> None:
 
 
 class WithoutTexts(logging.Formatter):
-    """Formats lines that quote nobody: what other parts report is shown by its kind, place and sizes."""
+    """Formats lines without quotes: reports of other parts are shown by kind, place and sizes."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
         """Return the line of `record`."""

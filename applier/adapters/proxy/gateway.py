@@ -70,7 +70,7 @@ class Passage:
 
     @property
     def asker(self) -> Asker | None:
-        """Whom to ask for plans of its conversation where it goes.
+        """The asker for plans of its conversation at its provider.
 
         A planner of the Messages API shows there the client's credentials and nothing else.
         """
@@ -88,7 +88,7 @@ class Gateway:
     def __init__(
         self, conversations: Conversations, metrics: Metrics, store: SessionStore, people: People | None = None
     ) -> None:
-        """Take over all; `store` keeps the records of answers in words, `people` what each person has spent."""
+        """Use all of these; `store` keeps the records of answers in words, `people` the spending of each person."""
         self.conversations, self.metrics, self._store, self.people = conversations, metrics, store, people
         self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
         self.waits: deque[float] = deque(maxlen=_MOST_PLANNED)
@@ -118,7 +118,7 @@ class Gateway:
         return list(self._planned)
 
     def prepare(self, wire: Wire, way: Way, raw: bytes, headers: Mapping[str, str], path: str) -> Passage:
-        """Return what is to go out on its `way` for the body `raw` of a request to `path`."""
+        """Return the passage to send on its `way` for the body `raw` of a request to `path`."""
         passing = Passage(wire, way, path, headers, raw)
         with self._harmless():
             body = parse(raw)
@@ -194,9 +194,10 @@ class Gateway:
         return replace(passage, reply=(content, media_type))
 
     def as_sent(self, raw: bytes, headers: Mapping[str, str]) -> bytes:
-        """Return the body `raw` with what was sent last in place of what it was made of; opens and changes nothing.
+        """Return the body `raw` with the last list sent in place of the messages that it replaced; opens and changes
+        nothing.
 
-        What a compaction at the next request would free is not known before that.
+        The space that a compaction at the next request would free is not known before that.
         """
         with self._harmless():
             body = parse(raw)
@@ -208,7 +209,7 @@ class Gateway:
         return raw
 
     def shorter(self, passage: Passage, status: int, text: str) -> bytes | None:
-        """Return what to send instead, after the provider refused `passage` with `text`; None: nothing shorter."""
+        """Return a shorter body, after the provider refused `passage` with `text`; None if there is none."""
         conversation = passage.conversation
         if conversation is None:
             return None
@@ -220,7 +221,7 @@ class Gateway:
         return None
 
     def observe(self, passage: Passage, answer: bytes, *, is_stream: bool) -> None:
-        """Tell the session what the provider reported, and count it."""
+        """Pass the provider's report on to the session, and count it."""
         conversation, read = passage.conversation, read_answer(passage.wire, answer, is_stream=is_stream)
         for part in read.parts:
             with self._harmless():
@@ -240,7 +241,7 @@ class Gateway:
             _logger.info("%s: the provider removed %d reasoning items behind a changed prefix", session_id, removed)
 
     def _count(self, passage: Passage, parts: Sequence[Mapping[str, Any]], answer_tokens: int) -> None:
-        """Count what the provider bills; where it reports nothing, by the length of what was sent and received."""
+        """Count the billed tokens; without a report, by the length of request and answer."""
         usages = [part.get("usage") for part in parts]
         billed = {name: sum(billed_tokens(usage, name) for usage in usages) for name in _TOKEN_FIELDS.values()}
         for kind, name in _TOKEN_FIELDS.items():

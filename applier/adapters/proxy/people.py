@@ -83,7 +83,7 @@ def list_tokens(store: Store) -> list[Token]:
 
 
 def _digest(token: str) -> str:
-    """Return the digest of a token, which needs no salt; in pieces, for a store may redact what looks like a key."""
+    """Return the digest of a token, which needs no salt; in pieces, since a store may redact texts like keys."""
     digits = sha256(token.encode()).hexdigest()
     return " ".join(digits[at : at + 8] for at in range(0, len(digits), 8))
 
@@ -130,12 +130,12 @@ class People:
         return max(1, round((midnight - now).total_seconds()))
 
     def spent(self, person: str) -> dict[str, float]:
-        """Return what `person` has spent today in all processes: ``tokens`` and ``dollars``."""
+        """Return the ``tokens`` and ``dollars`` that `person` has spent today in all processes."""
         keys = {unit: (self._today(), person, unit) for unit in ("tokens", "dollars")}
         return {unit: self._spent[key] + self._others[key] for unit, key in keys.items()}
 
     def spend(self, person: str, tokens: int, dollars: float) -> None:
-        """Add to what `person` has spent today."""
+        """Add to the spending of `person` today."""
         day = self._today()
         with self._lock:
             for unit, amount in (("tokens", tokens), ("dollars", dollars)):
@@ -145,7 +145,7 @@ class People:
                 self._try(lambda store: store.set_state(f"{_SPENT}{day}:{person}:{self._own}", record))
 
     def close(self) -> None:
-        """Write what could not be written yet."""
+        """Write the spending that could not be written yet."""
         self._failed_at = 0.0
         for day, person in {key[:2] for key in self._spent}:
             if day == self._today():

@@ -25,12 +25,12 @@ from planner.proposal import PlanRequest, Proposal
 __all__ = ["OwnRequest", "ResponsesPlanner"]
 
 MOST_PARALLEL = 4
-_OF_A_REQUEST = ("accept", "connection", "content-", "host", "keep-alive", "proxy-", "transfer-", "x-compactor-")
+_REQUEST_HEADERS = ("accept", "connection", "content-", "host", "keep-alive", "proxy-", "transfer-", "x-compactor-")
 """Beginnings of headers that describe one request, or are the proxy's own; all others are the client's."""
 _ENDS = {"response.completed": "", "response.incomplete": "", "response.failed": "it failed", "error": "it failed"}
-"""Last events, and what is wrong with the answer before them."""
+"""Last events, each with the fault of the answer before it."""
 _LATE = "no answer in time: raise settings.timeout_seconds"
-_OF_ITS_WORK = ("tools", "tool_choice", "parallel_tool_calls", "include", "prompt_cache_key", "text")
+_WORK_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "include", "prompt_cache_key", "text")
 """Fields for the conversation's own answers; behind its items they stay, for the cache."""
 
 
@@ -50,7 +50,7 @@ class OwnRequest:
         body.pop("max_output_tokens", None)  # it bounds the conversation's answers
         if question.via == "fork":
             return {**body, "input": [*self.body["input"], words]}
-        alone = {key: value for key, value in body.items() if key not in _OF_ITS_WORK}
+        alone = {key: value for key, value in body.items() if key not in _WORK_FIELDS}
         return {**alone, "model": question.model, "instructions": question.system, "input": [words]}
 
 
@@ -71,11 +71,11 @@ class ResponsesPlanner:
 
     def is_due(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
         """Take the request that is about to go to `url`: planners ask with its `headers`, behind its `body`."""
-        own = {name: value for name, value in headers.items() if not name.startswith(_OF_A_REQUEST)}
+        own = {name: value for name, value in headers.items() if not name.startswith(_REQUEST_HEADERS)}
         self._request = OwnRequest(url, own, body)
 
     def went_out(self, *, as_it_came: bool) -> None:
-        """Note that the request went out, `as_it_came` or with another conversation than the client has."""
+        """Note that the request was sent, `as_it_came` or with another conversation than the client has."""
         self._cached_at = time.monotonic() if as_it_came else None
 
     def propose(self, request: PlanRequest) -> Proposal:

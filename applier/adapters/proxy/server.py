@@ -186,13 +186,13 @@ class ProxyServer(AppServer):
 
 
 def load() -> None:
-    """Load what a first plan needs (vocabulary, patterns, rules, modules), which holds the interpreter for a second."""
+    """Load everything for a first plan (vocabulary, patterns, rules, modules), which takes a second."""
     redact("Read a file.")
     plan_compaction(_FIRST_HISTORY, "Read a file.", planner="rules")
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket that is known as TCP: on others asyncio delays what it sends."""
+    """Return a listening socket that is known as TCP: on others asyncio delays its data."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         opened = socket.create_server((host, port), family=family, backlog=_BACKLOG)

@@ -1,4 +1,4 @@
-"""Where a request goes, by its path and the form of its key; and the errors that the proxy answers by itself.
+"""The upstream of a request, by its path and the form of its key; and the proxy's own errors.
 
 A request that is for no upstream is refused: its key is for another place. The operator's key goes out only on the
 paths that agents need.
@@ -61,12 +61,12 @@ class Upstreams:
     chatgpt: str = "https://chatgpt.com/backend-api/codex"
     """For Codex with a ChatGPT login; takes the place of ``/v1``."""
     read_seconds: float = 600.0
-    """How long a provider may be silent: a model may think for minutes."""
+    """Seconds that a provider may be silent: a model may think for minutes."""
     anthropic_key: str = field(default="", repr=False)
     openai_key: str = field(default="", repr=False)
-    """The operator's keys, sent in place of a person's own; empty: each person's own key goes out."""
+    """The operator's keys, sent in place of a person's own; empty: each person's own key is sent."""
     paths: tuple[str, ...] = ()
-    """Paths on which the operator's key goes out, too; see `PATH_PATTERN`."""
+    """More paths on which the operator's key is sent; see `PATH_PATTERN`."""
 
     def __post_init__(self) -> None:
         """Check the addresses."""
@@ -94,7 +94,7 @@ def host_of(url: str) -> str | None:
 
 @dataclass(frozen=True)
 class Way:
-    """Where one request goes."""
+    """Destination of one request."""
 
     base: str
     """The upstream's address."""
@@ -110,7 +110,7 @@ class Way:
         return str(url.copy_with(userinfo=b"", raw_path=b"/")).rstrip("/")
 
     def url(self, path: str) -> str:
-        """Return where a request to `path` of the proxy goes."""
+        """Return the address for a request to `path` of the proxy."""
         return self.base.rstrip("/") + path[self.cut :]
 
 
@@ -131,7 +131,7 @@ def opens(upstreams: Upstreams, method: str, path: str) -> bool:
 
 
 def way_of(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> Way:
-    """Return where a request goes.
+    """Return the destination of a request.
 
     Raises:
         RefusedError: there is no upstream for it.

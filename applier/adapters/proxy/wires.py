@@ -1,4 +1,4 @@
-"""The APIs that the proxy understands: where a request has its messages, and what an answer reports of itself.
+"""The APIs that the proxy understands: the messages of a request, and the report in an answer.
 
 An answer is read from its bytes once they have passed by. Nothing here changes one or waits for it.
 """
@@ -22,7 +22,7 @@ MAX_READ_BYTES = 8 * 2**20
 """Largest answer that is read; a larger one passes unread."""
 _FINAL_USAGE = ("output_tokens", "iterations")
 _REMOVED = (("action", "removed"), ("type", "thinking_dropped"))
-"""How OpenAI's and Anthropic's entries report that reasoning was not shown to the model."""
+"""Fields by which OpenAI's and Anthropic's entries report that reasoning was not shown to the model."""
 _BEHIND_A_CHANGE = ("prefix_mismatch", "prefix_binding_mismatch")
 Body = dict[str, Any]
 
@@ -43,11 +43,11 @@ class _Messages:
         return {**body, "messages": list(messages)}
 
     def request(self, body: Body) -> dict[str, Any]:
-        """Return what else the request holds, as arguments of `Session.set_request`."""
+        """Return the other fields of the request, as arguments of `Session.set_request`."""
         return fields_of_body(body)
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return what a session should see of an answer, or of one event of a stream: ``usage``, ``stop_reason``."""
+        """Return the part of an answer or of an event that concerns a session: ``usage``, ``stop_reason``."""
         kind = event.get("type")
         part = event.get("message") if kind == "message_start" else event.get("delta") if kind == "message_delta" else 0
         if not isinstance(part, Mapping):
@@ -141,13 +141,13 @@ class ReadAnswer:
     """An answer as far as it was read."""
 
     parts: Sequence[Mapping[str, Any]] = ()
-    """What a session should see of it."""
+    """The parts of it that concern a session."""
     removed_reasoning: int = 0
     """Reasoning items or thinking blocks behind a changed prefix that the provider did not show to the model."""
 
 
 def read_answer(wire: Wire, answer: bytes, *, is_stream: bool) -> ReadAnswer:
-    """Return what `answer`, whole or as a stream of events, reports; damaged events are left out."""
+    """Return the report in `answer`, whole or as a stream of events; damaged events are left out."""
     events = list(_events(answer, is_stream=is_stream)) if len(answer) <= MAX_READ_BYTES else []
     parts = [part for event in events if (part := wire.observed(event)) is not None]
     return ReadAnswer(parts, max(map(_removed_reasoning, events), default=0))  # a later event may repeat them
