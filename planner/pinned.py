@@ -25,8 +25,8 @@ from planner.reading.lines import Line
 __all__ = ["Pinned", "memory_room", "pinned", "unknown_view"]
 
 OWN_WORDS_SHARE = 0.5
-"""Share of the room for memory that the user's typed words may take, in any language. A fifth keeps .60 of the entities
-that CompactBench's chats ask for, two fifths .96."""
+"""Share of the room for memory beside failures that the user's typed words may take, in any language. A fifth keeps
+.60 of the entities that CompactBench's chats ask for, two fifths .96."""
 LEAST_WORDS_TOKENS = 400
 """Tokens of typed words that stay at any target, however small: a few sentences."""
 ENDS_SHARE = 0.25
@@ -108,6 +108,14 @@ def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
     return lines
 
 
+def _outcome_tokens(analysis: Analysis) -> float:
+    """Return the tokens of the decisive lines of failures, and of the later successes of failed actions."""
+    successes = analysis.once(_successes)
+    turns = [turn for turn in analysis.evidence.turns.values() if not turn.turn.live]
+    lines = [(turn, {*turn.decisive_lines, *successes.get(turn.turn.id, ())}) for turn in turns]
+    return analysis.counter.scale * sum(turn.tokens_of(numbers) for turn, numbers in lines)
+
+
 def memory_room(target_tokens: float, live_tokens: float) -> float:
     """Return the room that a view of `target_tokens` has beside a live tail, in the same tokens."""
     least = min(LEAST_ROOM_BESIDE_LIVE * target_tokens, LEAST_ROOM_SHARE * max(live_tokens, target_tokens))
@@ -129,7 +137,8 @@ def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> t
     was typed twice stays once, where it was typed last.
     """
     turns = analysis.evidence.turns
-    share = OWN_WORDS_SHARE * memory_room(target_tokens, analysis.evidence.live_tokens)
+    memory = memory_room(target_tokens, analysis.evidence.live_tokens)
+    share = OWN_WORDS_SHARE * max(memory - analysis.once(_outcome_tokens), memory / 2)
     most = min(max(share, LEAST_WORDS_TOKENS), (1 - LIVE_SHARE) * window_tokens)
     room = whole_room = most / analysis.counter.scale
     seen: set[str] = set()
