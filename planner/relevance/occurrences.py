@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from sys import intern
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -87,19 +86,23 @@ class Occurrences:
 
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
         """Add the turns in `new`; `earlier` ones are read again where a new name is part of one of theirs."""
-        every = chain.from_iterable(chain.from_iterable(turn.once(_line_names) for turn in new))
+        same = {name: name for name in self.places}
+        self.rows |= {turn.turn.id: _line_names(turn, same) for turn in new}
+        every = chain.from_iterable(chain.from_iterable(self.rows[turn.turn.id] for turn in new))
         fresh = {name: None for name in every if name not in self.places}  # in order: a set's differs by process
         self.places.update((name, place) for place, name in enumerate(fresh, len(self.places)))
         self.columns = self.columns.grown(fresh)
+        del same  # as large as the names themselves
         gaining = {name for name in self._gain_parts(fresh) if name not in fresh}
         offset = 0
         for turn in earlier if gaining else ():
-            if not gaining.isdisjoint(chain.from_iterable(turn.once(_line_names))):
-                rows = self.rows[turn.turn.id] = self._expanded(turn.once(_line_names))
+            rows = self.rows[turn.turn.id]
+            if not gaining.isdisjoint(chain.from_iterable(rows)):
+                rows = self.rows[turn.turn.id] = self._expanded(rows)
                 self._note(turn, [tuple(filter(fresh.__contains__, names)) for names in rows], offset)
             offset += _length(turn)
         for turn in new:
-            rows = self.rows[turn.turn.id] = self._expanded(turn.once(_line_names))
+            rows = self.rows[turn.turn.id] = self._expanded(self.rows[turn.turn.id])
             self._note(turn, rows, self.characters)
             self.characters += _length(turn)
 
@@ -150,12 +153,12 @@ def _length(turn: TurnEvidence) -> int:
     return sum(len(text.text) for text in turn.lines.texts)
 
 
-def _line_names(turn: TurnEvidence) -> Rows:
-    """Return the names in each line of `turn`; none in the middle of long blocks."""
+def _line_names(turn: TurnEvidence, same: dict[str, str]) -> Rows:
+    """Return the names in each line of `turn`, equal names as the `same` object; none in the middle of long blocks."""
     rows: list[tuple[str, ...]] = [()] * len(turn.lines)
     for text in turn.lines.texts:
         for at in text.read:
-            rows[at] = tuple(map(intern, names_of(text.words(at))))
+            rows[at] = tuple([same.setdefault(name, name) for name in names_of(text.words(at))])
     return rows
 
 

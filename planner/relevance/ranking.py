@@ -170,7 +170,8 @@ class _Turn:
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
         """Return the worth of lines for each raw token, and their tokens; at least those in a note without indentation
         and the root of paths."""
-        weights, standing, known, names = self._weights, self.standing, self._told.lines, self.names
+        standing, known, names = self.standing, self._told.lines, self.names
+        weights, places = self._weights.column, self._weights.places
         gain, cost = 0.0, 0 if standing else self._head
         for number in numbers:
             if number not in standing:
@@ -178,7 +179,7 @@ class _Turn:
                 own = self.bases[number - 1]
                 for name in names[number - 1]:
                     if name not in known:
-                        own += weights[name]
+                        own += weights[places[name]]
                 gain += own * self._block_weights[number - 1]
         return gain * self.weight / (cost or 1), cost
 

@@ -1,5 +1,6 @@
 """The order of lines: every pick takes lines, whatever rounding makes of sums that should be equal."""
 
+from array import array
 from base64 import b64encode
 from dataclasses import replace
 from functools import partial
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from planner.analysis import analyze
 from planner.relevance.ranking import MOST_COMPARED, Told, rank_lines
+from planner.relevance.relevance import Weights
 
 OWN = ["The words of the first.", "Others in the second turn.", "What a third one says."]
 
@@ -17,7 +19,7 @@ def test_a_line_that_is_next_but_for_rounding_is_picked_with_its_number():
     analysis = analyze([{"role": role, "content": OWN[at]} for at, role in enumerate(("user", "assistant", "user"))])
     relevance = replace(
         analysis.relevance,
-        weights={"a_name": 8e-12},
+        weights=Weights({"a_name": 0}, array("d", [8e-12])),
         names={"t1": [("a_name",)], "t2": [("a_name",)], "t3": [()]},
         bases={"t1": [2.0], "t2": [1.0 - 4e-12], "t3": [1.0]},
         turn_weights={},
