@@ -196,8 +196,8 @@ class HistoryTracker:
         start, heads, replaced = len(self) - len(sent) + head, self._heads, {**self._replaced}
         if head:
             older = [one for one in heads if one[0] != sent[:head]]
-            known = next((digest for messages, _, digest in heads if messages[0] is sent[0]), "")
-            digest = known or message_digest(plain_message(sent[0]))
+            same = next((digest for messages, _, digest in heads if messages[0] is sent[0]), "")
+            digest = same or message_digest(plain_message(sent[0]))
             heads = [(list(sent[:head]), start, digest), *older][:MAX_HEADS]
         for index, message in enumerate(sent[head:], start):
             if message is not self.originals[index]:
