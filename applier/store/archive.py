@@ -85,9 +85,9 @@ def _keys_of(backend: Backend, history_key: str) -> list[str]:
     kin, history = Kin(backend), find_history(backend, history_key)
     family = kin.family([history.name])
     nodes = [kin.nodes[digest] for digest in family.nodes]
-    says = {node.says for node in nodes} | {kin.histories[name].says for name in family.histories}
-    digests = says | {kin.histories[name].tip for name in family.histories} - {""}
-    made = [key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in says]
+    prefixes = {node.prefix for node in nodes} | {kin.histories[name].prefix for name in family.histories}
+    digests = prefixes | {kin.histories[name].tip for name in family.histories} - {""}
+    made = [key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in prefixes]
     states = [key for key in family.states if state_name(key).startswith(CARRIED)]
     own = {key for node in nodes for key in (node.key, f"message/{node.message}")}
     histories = {f"history/{name}" for name in family.histories}
@@ -274,7 +274,7 @@ class _Import:
 
     def _take_nodes(self) -> None:
         """Import the chains; a chain with removed secrets has no known digest."""
-        self.nodes[""], self.groups[NOTHING.says] = NOTHING, [NOTHING.group]
+        self.nodes[""], self.groups[NOTHING.prefix] = NOTHING, [NOTHING.group]
         running: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
         nodes = nodes_of(self.archive.keys("node/"))
         for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
@@ -283,31 +283,31 @@ class _Import:
             if now:
                 now.update(plain.encode())
             self.nodes[digest] = own = node._replace(message=self.messages[node.message]).behind(above)
-            if own[:2] != node[:2] or (now and now.hexdigest() != node.says):
+            if own[:2] != node[:2] or (now and now.hexdigest() != node.prefix):
                 raise ValueError(digest)
-            groups = self.groups[above.says] if node.parent else []
-            self.groups[node.says] = groups if node.group in groups else [*groups, node.group]
+            groups = self.groups[above.prefix] if node.parent else []
+            self.groups[node.prefix] = groups if node.group in groups else [*groups, node.group]
             self.store.backend.add({own.key: b""})
 
     def _history(self, history: StoredHistory) -> StoredHistory:
         last = self.nodes[history.tip]
         used = history.used if self.is_own_backup else self.store.clock()
         own = replace(history, tip=last.digest if history.tip else "", used=used)
-        held = own.says, own.groups, own.messages, own.turns, type(own.size_bytes)
-        if held != (last.says, self.groups[last.says], last.position, last.turn, int):
+        held = own.prefix, own.groups, own.messages, own.turns, type(own.size_bytes)
+        if held != (last.prefix, self.groups[last.prefix], last.position, last.turn, int):
             raise ValueError(own.key)
         return keep_history(self.store.backend, own)
 
     def _plan(self, key: str, content: bytes) -> None:
-        digest, says, _ = fields(key, 3)
+        digest, prefix, _ = fields(key, 3)
         CompactionPlan.from_json(content, key)
-        if (says in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
-            self.store.backend.add({f"plan/{digest}/{says}/{next_order(self.store.backend)}": pack(content)})
+        if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
+            self.store.backend.add({f"plan/{digest}/{prefix}/{next_order(self.store.backend)}": pack(content)})
 
     def _fact_place(self, key: str, content: bytes) -> str:
         ExtractedFact.model_validate_json(content)
-        says = fields(key, 3)[1]
-        return f"fact/{self.groups[says][-1]}/{says}/"
+        prefix = fields(key, 3)[1]
+        return f"fact/{self.groups[prefix][-1]}/{prefix}/"
 
     def _event(self, content: bytes) -> tuple[str, bytes]:
         event = json.loads(content)

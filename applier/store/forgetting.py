@@ -63,7 +63,7 @@ class Kin:
         self._digests: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for one in self.histories.values():
             self._digests[one.name[:_INDEXED]].add((one.name, one.name))
-            self._digests[one.says[:_INDEXED]].add((one.says, one.name))
+            self._digests[one.prefix[:_INDEXED]].add((one.prefix, one.name))
         states = read(backend, backend.keys("state/"))
         self._names = {key: names for key, content in states.items() if (names := names_in(content))}
         self._states: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -86,7 +86,7 @@ class Kin:
         while new:
             family.histories |= new
             fresh = upwards(self.nodes, [self.histories[name].tip for name in new], known.nodes) - family.nodes
-            digests = {self.nodes[digest].says for digest in fresh} | new
+            digests = {self.nodes[digest].prefix for digest in fresh} | new
             states = self.states(digests) - family.states
             words = {name for key in states for name in self._names[key]} | digests
             if mentions is not None:
@@ -135,14 +135,14 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
     """Delete the history, those it extends or that extend it, and what nothing refers to any more."""
     kin = Kin(backend)
     nodes, saved = kin.nodes, kin.histories.values()
-    same = {digest for digest, node in nodes.items() if node.says == history.says}
+    same = {digest for digest, node in nodes.items() if node.prefix == history.prefix}
     below = set(same)
     for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
         if node.parent in below:
             below.add(digest)
-    family = {history.says, *(nodes[digest].says for digest in below | upwards(nodes, same))}
-    kept = upwards(nodes, [other.tip for other in saved if other.says not in family])
-    remove_histories(kin, [other for other in saved if other.says in family and other.tip not in kept])
+    family = {history.prefix, *(nodes[digest].prefix for digest in below | upwards(nodes, same))}
+    kept = upwards(nodes, [other.tip for other in saved if other.prefix not in family])
+    remove_histories(kin, [other for other in saved if other.prefix in family and other.tip not in kept])
 
 
 def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
@@ -150,8 +150,8 @@ def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
     backend, nodes = kin.backend, kin.nodes
     others = [history for history in kin.histories.values() if history not in removed]
     kept = upwards(nodes, [history.tip for history in others])
-    left = {history.says for history in others} | {nodes[digest].says for digest in kept}
-    gone = ({history.says for history in removed} | {nodes[digest].says for digest in nodes.keys() - kept}) - left
+    left = {history.prefix for history in others} | {nodes[digest].prefix for digest in kept}
+    gone = ({history.prefix for history in removed} | {nodes[digest].prefix for digest in nodes.keys() - kept}) - left
     messages = {nodes[digest].message for digest in nodes.keys() - kept} - {nodes[digest].message for digest in kept}
     backend.remove([f"history/{history.name}" for history in removed])
     backend.remove([nodes[digest].key for digest in nodes.keys() - kept])
@@ -159,7 +159,7 @@ def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
     for kind in ("plan", "fact"):
         backend.remove([key for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in gone])
     forget_index(backend)
-    digests = gone | {history.tip for history in removed if history.says in gone and history.tip}
+    digests = gone | {history.tip for history in removed if history.prefix in gone and history.tip}
     states = kin.states(digests)
     backend.remove([*states, *kin.events(digests, states)])
 
@@ -179,7 +179,7 @@ def state_name(key: str) -> str:
 def plans_of_nobody(backend: Backend) -> list[str]:
     """Return the digests of plans for histories that are not stored, so that their owner is unknown."""
     plans = [fields(key, 3) for key in backend.keys("plan/")]
-    known = {history.says for history in read_histories(backend)}
-    if any(says not in known for _, says, _ in plans):
-        known |= {node.says for node in nodes_of(backend.keys("node/")).values()}
-    return [digest for _, digest in sorted((order, digest) for digest, says, order in plans if says not in known)]
+    known = {history.prefix for history in read_histories(backend)}
+    if any(prefix not in known for _, prefix, _ in plans):
+        known |= {node.prefix for node in nodes_of(backend.keys("node/")).values()}
+    return [digest for _, digest in sorted((order, digest) for digest, prefix, order in plans if prefix not in known)]

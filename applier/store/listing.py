@@ -51,19 +51,19 @@ def conversations(store: Store) -> list[StoredConversation]:
     backend = store.backend
     with backend.transaction():
         kin = Kin(backend)
-        inner = {kin.nodes[node.parent].says for node in kin.nodes.values() if node.parent in kin.nodes}
-        ends = {history.says: history for history in kin.histories.values() if history.says not in inner}
+        inner = {kin.nodes[node.parent].prefix for node in kin.nodes.values() if node.parent in kin.nodes}
+        ends = {history.prefix: history for history in kin.histories.values() if history.prefix not in inner}
         plans = sorted((fields(key, 3) for key in backend.keys("plan/")), key=lambda parts: parts[2])
-        latest = {says: f"plan/{digest}/{says}/{order}" for digest, says, order in plans}
+        latest = {prefix: f"plan/{digest}/{prefix}/{order}" for digest, prefix, order in plans}
         listed = []
         for history in sorted(ends.values(), key=lambda one: (one.used, one.order)):
             way = [kin.nodes[digest] for digest in way_back(kin.nodes, history.tip)]
-            plan = next((latest[node.says] for node in way if node.says in latest), "")
+            plan = next((latest[node.prefix] for node in way if node.prefix in latest), "")
             task = ""
             with suppress(StoreDamaged):  # the others are listed all the same
                 task = json.loads(read(backend, [plan])[plan])["task"] if plan else ""
                 task = task or first_words(read_history(read_messages(backend, way[-1:], history.key)), TASK_CHARACTERS)
-            keys = [history.key, *(one.key for node in way for one in map(kin.histories.get, (node.says,)) if one)]
+            keys = [history.key, *(one.key for node in way for one in map(kin.histories.get, (node.prefix,)) if one)]
             folder = next((folders[key] for key in keys if folders.get(key)), "")
             listed.append(StoredConversation(history, folder, task))
     return listed

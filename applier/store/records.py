@@ -5,10 +5,10 @@ everything before it.
 key                                                   body
 ====================================================  ==================================================
 ``message/DIGEST``                                    one message, exactly
-``node/GROUP/POSITION/TURN/PARENT/MESSAGE/SAYS``      nothing: its key says all of it
+``node/GROUP/POSITION/TURN/PARENT/MESSAGE/PREFIX``    nothing: its key has all of it
 ``history/NAME``                                      a `StoredHistory`
-``plan/DIGEST/SAYS/ORDER``                            a plan for the history that says `SAYS`
-``fact/GROUP/SAYS/ORDER``                             a fact of that history
+``plan/DIGEST/PREFIX/ORDER``                          a plan for the history with the digest `PREFIX`
+``fact/GROUP/PREFIX/ORDER``                           a fact of that history
 ``event/SESSION/ORDER``                               an event; the session as JSON
 ``state/NAME``                                        a state; its name as JSON
 ``order``                                             how many records were put in an order so far
@@ -16,8 +16,8 @@ key                                                   body
 
 Histories that share a prefix share its nodes, so saving a longer one costs the new messages only. A node is named by
 the digest of its message and its parent, so a chain cannot be read back with anything changed in it. The nodes of the
-positions 1, 2 to 3, 4 to 7, 8 to 15 … are a group, named by what the history says at the first of these: a chain is
-read in a few steps, and no other conversation with it that does not share half of it.
+positions 1, 2 to 3, 4 to 7, 8 to 15 … are a group, named by the prefix at the first of these: a chain is read in a few
+steps, and with it no other conversation that does not share half of it.
 """
 
 from __future__ import annotations
@@ -221,13 +221,13 @@ class Node(NamedTuple):
     """The digest of the node before it; empty of the first one."""
     message: str
     """The digest of the message's exact content."""
-    says: str
+    prefix: str
     """The digest of the history that ends here, see `History.digest_at`."""
 
     @property
     def digest(self) -> str:
         """Digest that names the node."""
-        parts = bytes.fromhex(self.parent + self.message + self.says)
+        parts = bytes.fromhex(self.parent + self.message + self.prefix)
         return digest_of(parts + f"{self.position}:{self.turn}".encode())
 
     @property
@@ -238,7 +238,7 @@ class Node(NamedTuple):
     def behind(self, before: Node) -> Node:
         """Return the node with its place after `before`."""
         position = before.position + 1
-        group = before.group if position & before.position else self.says[:_GROUP_DIGITS]
+        group = before.group if position & before.position else self.prefix[:_GROUP_DIGITS]
         return self._replace(group=group, position=position, parent=before.digest if before.position else "")
 
 
@@ -254,9 +254,9 @@ class StoredHistory:
     name: str
     """Digest of its key: that of the history, or of its exact form if another form was saved before."""
     order: str
-    """Later ones have a greater one."""
-    says: str
-    """The hex digits of its digest."""
+    """Order of its first save; later ones are greater."""
+    prefix: str
+    """Hex digits of its digest; in a chain, the prefix of its last node."""
     tip: str
     """Digest of the last node, which identifies its exact form; empty without nodes."""
     groups: list[str]
@@ -273,18 +273,28 @@ class StoredHistory:
         """Key of the history: ``h1a2b3c4d``."""
         return history_key(self.name)
 
+    @classmethod
+    def from_json(cls, content: bytes) -> StoredHistory:
+        """Return the history in a record, where the prefix is called ``says``."""
+        fields = json.loads(content)
+        return cls(prefix=fields.pop("says"), **fields)
+
+    def to_json(self) -> bytes:
+        """Return the record of the history."""
+        return encode({"says" if name == "prefix" else name: value for name, value in asdict(self).items()}, "history")
+
     @property
     def digest(self) -> str:
         """See `History.digest`."""
-        return f"sha256:{self.says}"
+        return f"sha256:{self.prefix}"
 
 
 def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
     """Return the nodes of `history`, with the stored `contents` of its messages."""
     turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)]
     nodes = [NOTHING]
-    for turn, content, says in zip(turns, contents, prefix_digests(history.digests), strict=True):
-        nodes.append(Node("", 0, turn, "", digest_of(content), says).behind(nodes[-1]))
+    for turn, content, prefix in zip(turns, contents, prefix_digests(history.digests), strict=True):
+        nodes.append(Node("", 0, turn, "", digest_of(content), prefix).behind(nodes[-1]))
     return nodes[1:]
 
 
@@ -325,29 +335,29 @@ def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
 def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
     """Return the histories whose names begin with `name`, oldest first."""
     contents = read(backend, backend.keys(f"history/{name}"))
-    histories = [StoredHistory(**json.loads(content)) for content in contents.values()]
+    histories = [StoredHistory.from_json(content) for content in contents.values()]
     if [f"history/{history.name}" for history in histories] != list(contents):
         raise StoreDamaged("a history stands under another's name; restore the store from a backup")
     return sorted(histories, key=lambda history: history.order)
 
 
-def saved_history(backend: Backend, says: str, tip: str) -> StoredHistory | None:
+def saved_history(backend: Backend, prefix: str, tip: str) -> StoredHistory | None:
     """Return the saved history with this digest that ends at `tip`, or None."""
-    histories = [one for name in (says, tip) if name for one in read_histories(backend, name)]
+    histories = [one for name in (prefix, tip) if name for one in read_histories(backend, name)]
     return next((history for history in histories if history.tip == tip), None)
 
 
 def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
     """Store `history`, or where it was saved that it is used, if the last note of that is old; as it is stored."""
-    saved = saved_history(backend, history.says, history.tip)
+    saved = saved_history(backend, history.prefix, history.tip)
     if saved and history.used - saved.used < NOTED_SECONDS:
         return saved
     if saved is None:
-        name = history.tip if backend.get([f"history/{history.says}"]) else history.says
+        name = history.tip if backend.get([f"history/{history.prefix}"]) else history.prefix
         saved = replace(history, name=name, order=next_order(backend))
     saved = replace(saved, used=history.used)
     backend.remove([f"history/{saved.name}"])
-    backend.add({f"history/{saved.name}": pack(encode(asdict(saved), "history"))})
+    backend.add({f"history/{saved.name}": pack(saved.to_json())})
     return saved
 
 
@@ -388,7 +398,7 @@ def _broken_chains(backend: Backend) -> Iterator[str]:
     nodes = nodes_of(backend.keys("node/"))
     messages = set(backend.keys("message/"))
     for node in nodes.values():
-        place = f"message {node.position} of a history ({history_key(node.says)} ends with it)"
+        place = f"message {node.position} of a history ({history_key(node.prefix)} ends with it)"
         if node.parent and node.parent not in nodes:
             yield f"{place}: the message before it is missing or damaged"
         if f"message/{node.message}" not in messages:

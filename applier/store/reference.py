@@ -94,8 +94,8 @@ def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[s
     candidates = read_histories(backend, digits)
     named = [history for history in candidates if history in visible]
     if not named:
-        seen = {node.says for history in visible for node in read_chain(backend, history)} if candidates else set()
-        named = [history for history in candidates if history.says in seen]
+        seen = {node.prefix for history in visible for node in read_chain(backend, history)} if candidates else set()
+        named = [history for history in candidates if history.prefix in seen]
     if not named:
         keys = list(dict.fromkeys(history.key for history in visible))
         raise ReferenceNotFound(f"no history h{digits} in this conversation; {_known(digits, keys)}")
@@ -117,8 +117,8 @@ def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
     if not histories:
         raise ReferenceNotFound(f"no t{turn}: the store is empty")
     longest = histories[0]
-    prefixes = {node.says for node in read_chain(backend, longest)}
-    others = [history for history in histories[1:] if history.tip and history.says not in prefixes]
+    prefixes = {node.prefix for node in read_chain(backend, longest)}
+    others = [history for history in histories[1:] if history.tip and history.prefix not in prefixes]
     if others:
         keys = ", ".join(f"{history.key}:t{turn}" for history in (longest, *others)[:_SUGGESTED])
         raise ReferenceNotFound(f"the store has several conversations, each with its own t{turn}; use one of: {keys}")

@@ -90,7 +90,7 @@ class Store:
         last = nodes[-1] if nodes else records.NOTHING
         tip, groups = last.digest if nodes else "", list(dict.fromkeys(node.group for node in nodes or [last]))
         with self.backend.transaction():
-            saved = records.saved_history(self.backend, last.says, tip)
+            saved = records.saved_history(self.backend, last.prefix, tip)
         if saved and not self._is_due(saved):
             return saved.key
         with self.backend.transaction(write=True):
@@ -100,7 +100,7 @@ class Store:
             self.backend.add({f"message/{node.message}": pack(contents[node.position - 1]) for node in new})
             self.backend.add({node.key: b"" for node in new})
             used, size = self.clock(), sum(map(len, contents))
-            stored = StoredHistory("", "", last.says, tip, groups, last.position, last.turn, used, size)
+            stored = StoredHistory("", "", last.prefix, tip, groups, last.position, last.turn, used, size)
             return records.keep_history(self.backend, stored).key
 
     def _is_due(self, history: StoredHistory) -> bool:
@@ -157,10 +157,10 @@ class Store:
     def save_plan(self, plan: CompactionPlan) -> str:
         """Store `plan` without secrets, and return its id."""
         content = encode(redact(plan.model_dump(mode="json"), plan.secrets), "plan")
-        digest, says = records.digest_of(content), parse_key(plan.history.digest).ljust(64, "0")
+        digest, prefix = records.digest_of(content), parse_key(plan.history.digest).ljust(64, "0")
         with self.backend.transaction(write=True):
             if not self.backend.keys(f"plan/{digest}/"):
-                self.backend.add({f"plan/{digest}/{says}/{next_order(self.backend)}": pack(content)})
+                self.backend.add({f"plan/{digest}/{prefix}/{next_order(self.backend)}": pack(content)})
         return _plan_id(digest)
 
     def load_plan(self, plan_id: str) -> CompactionPlan:
@@ -189,7 +189,7 @@ class Store:
         with self.backend.transaction():
             _, prefixes = self._with_prefixes(history_key)
             made = [records.fields(key, 3) for key in self.backend.keys("plan/")]
-        ordered = sorted((order, digest) for digest, says, order in made if says in prefixes)
+        ordered = sorted((order, digest) for digest, prefix, order in made if prefix in prefixes)
         return tuple(_plan_id(digest) for _, digest in ordered)
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
@@ -200,7 +200,7 @@ class Store:
         contents = [encode(fact, "fact") for fact in plain]
         with self.backend.transaction(write=True):
             history = find_history(self.backend, history_key)
-            place = f"fact/{history.groups[-1]}/{history.says}/"
+            place = f"fact/{history.groups[-1]}/{history.prefix}/"
             new = records.add_in_order(self.backend, ((place, content) for content in contents))
             self.backend.add(notes_of_facts(new))
             is_due = index_is_due(self.backend)
@@ -236,7 +236,7 @@ class Store:
     def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:
         """Return the history, and the digests of it and its prefixes."""
         history = find_history(self.backend, history_key)
-        return history, {history.says, *(node.says for node in read_chain(self.backend, history))}
+        return history, {history.prefix, *(node.prefix for node in read_chain(self.backend, history))}
 
     def record_event(self, event: Mapping[str, Any]) -> None:
         """Store `event`, secrets redacted but for `EVENT_NAMES`. It has a ``time`` (seconds since the epoch) and may

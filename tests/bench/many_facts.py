@@ -128,7 +128,7 @@ def _put_in(store: Store, key: str, facts: list[ExtractedFact]) -> int:
         history = find_history(store.backend, key)
         first = int(next_order(store.backend, len(facts)))
         contents = [encode(fact.model_dump(mode="json"), "fact") for fact in facts]
-        place = f"fact/{history.groups[-1]}/{history.says}"
+        place = f"fact/{history.groups[-1]}/{history.prefix}"
         new = {f"{place}/{order:012}": pack(content) for order, content in enumerate(contents, first)}
         store.backend.add({**new, **notes_of_facts(new)})
     return sum(len(fact.content) for fact in facts)

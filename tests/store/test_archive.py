@@ -226,7 +226,7 @@ def test_a_strangers_file_leads_to_no_conversation_but_its_own(store, folder):
     mine = store.save_history(read_history([said(1, "mine"), said(1, "alone")]))
     with open_store(folder / "theirs.db") as theirs:
         key = theirs.save_history(SOUND)
-        for number, named in enumerate((mine, f"{mine}:t1", f"sha256:{store.histories()[0].says}")):
+        for number, named in enumerate((mine, f"{mine}:t1", f"sha256:{store.histories()[0].prefix}")):
             theirs.set_state(f"session:{number}", {"key": key, "keys": [named]})
             theirs.set_state(f"view::{number}", [{"history": key}, {"history": named}])
         theirs.set_state("session:sound", {"key": key, "keys": [key]})
