@@ -38,6 +38,8 @@ ROUNDS, LINES, WINDOW, SECONDS = 24, 700, 60_000, 240
 SHELLS = ("Bash", "bash", "run_shell_command")
 COLUMNS = ("install", "wrap or proxy", "log read", "log resumed", "restore by the agent")
 ONLY_LOGS = "not possible: `resume` writes logs of Claude Code and Codex"
+TOO_OLD = ("is too old", "compacts by itself")
+"""Parts of the line by which a plugin reports that its client lacks what it needs."""
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_TELEMETRY": "1",
@@ -146,7 +148,9 @@ class Trial:
             yield server
 
     def note(self, column: str, problem: str) -> None:
-        """Write a cell: it works where there is no problem."""
+        """Write a cell: "works" without a problem; a client that is too old must say so and compact by itself."""
+        if all(words in problem for words in TOO_OLD):
+            problem = "not possible: too old; it compacts by itself, and a line says so"
         self.cells[column] = (
             problem if problem.startswith("not possible") else f"FAILS: {problem}" if problem else "works"
         )

@@ -110,15 +110,17 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
 def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove what `install` wrote; the store stays."""
     folder = CLIENTS[client].folder(os.environ)
-    changes = [f"- {path}" for path in _present(client, folder)] or [f"- {folder}"] * folder.is_dir()
+    present = _present(client, folder)
+    store = store_place(program_of(present)[1].get(STORE_VARIABLE))
+    changes = [f"- {path}" for path in present] or [f"- {folder}"] * folder.is_dir()
     shown = f"{folder}: {'is removed' if changes else 'is not there: nothing to change'}"
     if _agreed(folder, changes, shown, dry_run=dry_run, yes=yes, as_json=as_json):
         _tell_client(client, folder, CLIENTS[client].forgets)
-        _remove(folder, has_entry=ENTRY in _present(client, folder))
+        _remove(folder, has_entry=ENTRY in present)
         if not as_json:
             echo("Uninstalled: running sessions keep it until they end.")
-    if not as_json:
-        echo(_shown(f"The store stays: {store_place()}; `compactor store forget` deletes from it"))
+    if not as_json and ("://" in store or Path(store).exists()):
+        echo(_shown(f"The store stays: {store}; `compactor store forget` deletes from it"))
 
 
 @click.command
