@@ -386,3 +386,15 @@ def test_status_asks_the_real_client_for_a_second_mod_and_for_one_that_it_does_n
     shim = place / "hooks" / "register.js"
     shim.write_text(shim.read_text() + "\nlet unfinished = (\n")
     assert "refuses the mod" in compactor("status", CLIENT).out
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+def test_the_version_of_a_client_is_read_wherever_it_prints_it(compactor, config, monkeypatch, tmp_path, stream):
+    client = tmp_path / "pi"
+    client.write_text(f"#!/bin/sh\necho 0.74.2 >&{stream}\n")
+    client.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PI_CODING_AGENT_DIR", str(tmp_path / "agent"))
+    said = compactor("status", "pi", "--json").json
+    assert said["version"] == "0.74.2"
+    assert "Pi 0.74.2 is too old" in said["problems"][0]["what"]

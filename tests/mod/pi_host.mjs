@@ -12,10 +12,15 @@ const ctx = {
   modelRegistry: JSON.parse(process.argv[3]).complete ? { complete: async () => ({}) } : {},
   sessionManager: { getSessionId: () => 'a-session', getBranch: () => [] },
 }
+const stale = () => {
+  throw new Error('This extension ctx is stale')
+}
+const ended = Object.defineProperties({}, Object.fromEntries(Object.keys(ctx).map((name) => [name, { get: stale }])))
 const { default: extension } = await import(`${process.argv[2]}/index.js`)
 extension(host)
 await handlers.session_start({}, ctx)
 const event = { preparation: { tokensBefore: 1 }, branchEntries: [], signal: new AbortController().signal }
 const result = await handlers.session_before_compact(event, ctx)
 await handlers.command('preview', ctx)
+await handlers.session_before_compact(event, ended) // Pi 0.74 compacts when its session has ended
 console.log(JSON.stringify({ result: result ?? null, notes }))

@@ -313,7 +313,7 @@ def _client_version(client: str) -> tuple[str, str]:
     """Return the client's file and what it prints for its version; twice empty without one."""
     place = program_file(CLIENTS[client].command)
     done = _ran([place, "--version"]) if place else None
-    return place, one_line(done.stdout) if done else ""
+    return place, one_line(done.stdout.strip() or done.stderr) if done else ""  # Pi 0.74 prints it on standard error
 
 
 def _ran(command: list[str]) -> subprocess.CompletedProcess[str] | None:

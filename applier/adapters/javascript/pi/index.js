@@ -23,8 +23,14 @@ const loadPi = async (ctx) => {
   return pi
 }
 
-// Show a note; without a screen or a program that shows notes (pi -p) on standard error.
-const notify = ({ hasUI, ui }, text, kind = 'info') => (hasUI ? ui.notify(text, kind) : console.error(text))
+// Show a note; without a screen or a program that shows notes (pi -p) on standard error. It never throws: a context whose
+// session has ended refuses every access.
+const notify = (ctx, text, kind = 'info') => {
+  try {
+    if (ctx.hasUI) return ctx.ui.notify(text, kind)
+  } catch {}
+  console.error(text)
+}
 
 const parts = (content) => (typeof content === 'string' ? [{ type: 'text', text: content }] : content)
 const words = (content) => parts(content).flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n')
