@@ -208,7 +208,7 @@ class HistoryTracker:
 
     def _head_of(self, given: Sequence[object]) -> tuple[int, int]:
         """How many messages at the front of `given` were sent in place of how many of the history's."""
-        if not (given and self._heads):
+        if not (given and self.plain and self._heads):
             return 0, 0
         is_original = given[0] == self.plain[0]
         first = self.digests[0] if is_original else message_digest(plain_message(given[0]))

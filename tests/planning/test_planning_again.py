@@ -13,6 +13,8 @@ from planner.evidence.calls import Call
 from planner.guards import check_plan
 from planner.plan import CompactionPlan
 from planner.rules import RulesPlanner
+from planner.validity import check_messages
+from planner.validity.list_rules import CALL_RULES
 from tests.strategies import histories, make_session
 
 SHARES = st.sampled_from((0.05, 0.2, 0.5, 0.9))
@@ -62,3 +64,15 @@ def test_a_copy_of_a_plan_can_be_edited_like_the_plan(copied):
 
 def test_calls_are_told_apart_alike_in_every_process():
     assert Call("Read", {"file_path": "a.py"}, 0, None, None).identity.hex() == "e627c9792e91ea00"
+
+
+@given(histories(), st.sets(st.integers(0, 30), max_size=3), st.booleans())
+def test_broken_calls_of_turns_are_those_of_the_whole_list(messages, lost, searches):
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+    messages = [message for at, message in enumerate(messages) if at not in lost]
+    messages = [{"role": "assistant", "content": [search]}, *messages] if searches else messages
+    analysis = analyze([{"role": "user", "content": "Go on."}, *messages])
+    turns = analysis.history.turns
+    violations = [one for one in check_messages(analysis.history.messages, rules=CALL_RULES) if one.refused]
+    owners = {next(turn for turn in turns if turn.start <= one.message < turn.stop).id for one in violations}
+    assert analysis.broken.keys() == owners - {turns[-1].id}

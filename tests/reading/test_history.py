@@ -4,6 +4,7 @@ from itertools import groupby
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.errors import TranscriptError
 from planner.reading.history import read_history
@@ -158,3 +159,13 @@ def test_a_long_run_of_calls_is_as_many_turns():
     assert len(history.turns) == 2_500
     assert {turn.kind for turn in history.turns[1:]} == {"tools"}
     assert [turn.id for turn in history.turns if turn.live] == ["t2500"]
+
+
+@given(histories(), st.lists(st.integers(0, 40), max_size=4), st.booleans())
+def test_turns_of_a_history_that_grew_are_those_of_the_whole(messages, ends, notices):
+    notice = {"role": "system", "content": "Be brief."}
+    messages = [*messages, notice, *messages, notice] if notices else messages
+    known = None
+    for end in [*sorted(ends), len(messages)]:
+        known = read_history(messages[:end], known)
+        assert known.turns == read_history(messages[:end]).turns
