@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING, Any
 
 from planner.reading.lazy_property import lazy_property
-from planner.reading.messages import Message, strings_in
+from planner.reading.messages import Message
 from planner.reading.patterns import lazy_pattern
 from planner.reading.secret_rules import CODE, HEX_FORM, KEY_LINE, NETRC, RULES, RULES_BY_WORD, SECRET_NAME, SecretRule
 
@@ -135,23 +135,31 @@ def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
     of a result, arguments of a call. Names stay. With the `secrets` of the conversation that the value was made from,
     pieces of them are replaced as well: a token that was cut in half has lost its form, or the name before it.
     """
-    redaction = _Redaction()
-    return _replaced(value, "", iter([*map(secrets.without, redaction.of(value))]))
+    return _replaced(value, "", iter([*map(secrets.without, _Redaction().of([*_texts(value)]))]))
 
 
 def secrets_in(messages: Iterable[Message]) -> tuple[str, ...]:
     """Return the secrets in `messages`, for `Secrets`."""
     redaction = _Redaction()
-    redaction.of([_readable(message) for message in messages])
+    redaction.of([*_texts(list(messages), sealed=False)])
     return tuple(dict.fromkeys(value for value in redaction.found if len(value) >= _PIECE_CHARACTERS))
 
 
-def _readable(value: Any) -> Any:
-    """Return JSON data without the fields that nobody reads."""
-    if isinstance(value, dict):
-        is_block = "type" in value
-        return {key: _readable(inner) for key, inner in value.items() if not (is_block and key in _SEALED)}
-    return [*map(_readable, value)] if isinstance(value, list | tuple) else value
+def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield each text in JSON data, in order, behind the key that it has; without `sealed` those that somebody reads.
+
+    Does not recurse: arguments of a call may be deeper than Python's stack.
+    """
+    left: list[tuple[str, Any]] = [("", value)]
+    while left:
+        name, one = left.pop()
+        if isinstance(one, str):
+            yield name, one
+        elif isinstance(one, list | tuple):
+            left += ((name, inner) for inner in reversed(one))
+        elif isinstance(one, dict):
+            left_out = _SEALED if "type" in one and not sealed else ()
+            left += ((str(key), inner) for key, inner in reversed(one.items()) if key not in left_out)
 
 
 def _replaced(value: Any, name: str, texts: Iterator[str]) -> Any:
@@ -172,18 +180,6 @@ def _is_secret_name(name: str) -> bool:
     return SECRET_NAME.fullmatch(name) is not None
 
 
-def _named_values(value: Any, name: str = "") -> Iterator[str]:
-    """Yield the texts in JSON data that have a secret's name."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _named_values(inner, str(key))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _named_values(inner, name)
-    elif isinstance(value, str) and value and _is_secret_name(name):
-        yield value
-
-
 class _Redaction:
     """One reading of some texts, which collects the secrets that it replaces."""
 
@@ -191,10 +187,10 @@ class _Redaction:
         """Start without any."""
         self.found: list[str] = []
 
-    def of(self, value: Any) -> list[str]:
-        """Return the texts in JSON data without their secrets."""
-        self.found += _named_values(value)
-        texts = self._without_keys([*strings_in(value)])
+    def of(self, named: Sequence[tuple[str, str]]) -> list[str]:
+        """Return texts, each behind its key, without their secrets."""
+        self.found += [text for name, text in named if text and _is_secret_name(name)]
+        texts = self._without_keys([text for _, text in named])
         clean = self._clean(_BETWEEN_TEXTS.join(texts)).split(_BETWEEN_TEXTS)  # one scan costs less than thousands
         return clean if len(clean) == len(texts) else [*map(self._clean, texts)]
 
