@@ -15,7 +15,7 @@ from planner.evidence.calls import Call
 from planner.evidence.hosts import is_running, running_id
 from planner.evidence.names import specifics_of
 from planner.evidence.outcomes import Outcome
-from planner.evidence.turns import Evidence, TurnEvidence, call_head
+from planner.evidence.turns import Evidence, TurnEvidence, call_head, shortened
 from planner.evidence.user_words import is_question
 from planner.evidence.words import figures_of
 from planner.reading.messages import parsed_result
@@ -43,8 +43,8 @@ class Effect:
 
     def text(self, share: float = 1.0) -> str:
         """Return the action with its receipt in one line, each cut to this share of its longest form."""
-        action = _cut(self.action, round(share * ACTION_CHARACTERS))
-        receipt = _cut(self.receipt, round(share * RECEIPT_CHARACTERS))
+        action = shortened(self.action, round(share * ACTION_CHARACTERS))
+        receipt = shortened(self.receipt, round(share * RECEIPT_CHARACTERS))
         return f"{action} → {receipt}" if receipt else action
 
 
@@ -187,12 +187,7 @@ def _plain(value: object, most: int) -> str:
         text = ", ".join(_plain(own, most) for own in value)
     else:
         text = json.dumps(value)
-    return _cut(text, most)
-
-
-def _cut(text: str, most: int) -> str:
-    """Return `text` up to a blank before `most` characters, with a mark where it is cut."""
-    return text if len(text) <= most else (text[:most].rpartition(" ")[0] or text[: most - 1]) + "…"
+    return shortened(text, most)
 
 
 def open_calls(evidence: Evidence) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,6 @@ that failed changes nothing. Tools of servers keep lists of other people, and ar
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any
 
 from planner.evidence.calls import Call
 from planner.evidence.turns import Evidence
+from planner.reading.messages import parsed_result
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Task", "task_lists", "written_tasks"]
@@ -90,20 +90,12 @@ def _items(value: object) -> Iterator[Task]:
     """Yield the items of a list, of its JSON text, or of a checklist in Markdown."""
     if isinstance(value, str):
         yield from (Task(text.strip(), _MARKS.get(mark.lower(), "pending")) for mark, text in _CHECKBOX.findall(value))
-        value = _parsed(value)
+        value = parsed_result(value)
     if isinstance(value, Mapping):
         value = next((inner for inner in value.values() if isinstance(inner, list)), None)
     for entry in value if isinstance(value, list) else ():
         if isinstance(entry, Mapping) and (text := _first(entry, _TEXT_KEYS)):
             yield Task(text, _status(entry))
-
-
-def _parsed(text: str) -> object:
-    """Return `text` parsed as JSON; None if it is none."""
-    try:
-        return json.loads(text) if text.lstrip()[:1] in ("[", "{") else None
-    except (ValueError, RecursionError):
-        return None
 
 
 def _status(entry: Mapping[str, Any]) -> str:

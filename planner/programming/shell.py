@@ -32,8 +32,6 @@ LINE_CHARACTERS = 4_096
 
 _OPENED = lazy_pattern(r"<<-?[ \t]{0,80}\\?(['\"]?)(\w{1,80})\1")
 """Beginning of a document within a command: ``<<'EOF'``, ``<<\\EOF``."""
-_HERE_STRING = lazy_pattern(r"@(['\"])[ \t]{0,80}\n")
-"""Beginning of a document in PowerShell: ``@'`` at the end of a line, up to ``'@``."""
 _TOKEN = lazy_pattern(
     r"\d*[<>]&[\d-]+|(?<!\S)#[^\n]*|(?P<redirect>\d*(?:>>?|<<?<?)|&>>?)|(?P<operator>&&|\|\||\|&?|[;&\n])"
     r"|(?P<word>(?:'[^']*+'?|\"(?:[^\"\\]|\\.)*+\"?|\\.|[^\s'\"\\;|&<>()])++)",
@@ -116,13 +114,6 @@ def _without_documents(command: str) -> str:
     for one in documents(command):
         parts += [command[at : one.start], "<<_", one.beside]
         at = one.stop
-    command, parts, at = "".join([*parts, command[at:]]), [], 0
-    while opened := _HERE_STRING.search(command, at):
-        end = command.find(f"\n{opened[1]}@", opened.end() - 1)
-        if end < 0:
-            break
-        parts += [command[at : opened.start()], "@"]
-        at = end + 3
     return "".join([*parts, command[at:]])
 
 
@@ -140,7 +131,7 @@ def commands_of(line: str) -> tuple[Command, ...]:
 
     Assignments before a program are left out, and words of the shell: ``if A=1 make`` is ``make``.
     """
-    bare = _without_documents(line) if "<<" in line or "@" in line else line
+    bare = _without_documents(line) if "<<" in line else line
     return _commands(bare.replace("\\\n", " ").strip()[:LINE_CHARACTERS])
 
 

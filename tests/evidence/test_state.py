@@ -483,7 +483,6 @@ SHELL = {
     "cat > notes.md <<'EOF'\nit's > b.py\nEOF": ["src/a.py: edited", "notes.md: written by a command"],
     "echo x >> src/a.py 2> /dev/null": ["src/a.py: appended to by a command"],
     "echo x > 'notes.md'": ["src/a.py: edited", "notes.md: written by a command"],
-    "$body = @'\na > b.py\n'@\ngh issue create --body $body": ["src/a.py: edited"],
     "uv run ruff format src/a.py": ["src/a.py: edited"],
     'cd "/w/my app" && rm b.py': ["src/a.py: edited", "/w/my app/b.py: removed"],
     "make 2>err.txt >/dev/null; grep 'a > b.py' c": ["src/a.py: edited"],
