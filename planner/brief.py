@@ -309,7 +309,7 @@ def with_record(
         left -= cost
         if left < 0:
             older = tuple(dict.fromkeys(turn_id for one in reversed(missing[at:]) for turn_id in one.turns))
-            text = f"{len(missing) - at} earlier ones of {older[0]} to {older[-1]}"
+            text = f"earlier ones of {older[0]} to {older[-1]}"
             added.append(PageStatement("EFFECTS", text, tuple(dict.fromkeys((older[0], older[-1])))))
             break
         added.append(statement)

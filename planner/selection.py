@@ -127,9 +127,11 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     live = request.evidence.live_tokens / counter.scale
     room = _room(budget, selecting.take_least(selecting.turns), live, window)
     records = _settled_records(request)
-    others = [one for one in read_brief(proposal.brief) if one not in records[0]]
+    written = brief_text(one for one in read_brief(proposal.brief) if one not in records[0])
     most = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * budget, room))
-    brief, struck = fit_brief(with_record(brief_text(others), records, counter, most), counter, room)
+    if proposal.provenance.planner != "rules":  # its writer kept to the limit, and all that it wrote has room
+        most = max(min(most, room - counter.raw(written)), (1 - BRIEF_SHARE) * room)
+    brief, struck = fit_brief(with_record(written, records, counter, most), counter, room)
     if struck:
         problem = f"the brief is longer than the {int(room * counter.scale)} tokens that the target leaves it"
         repair = f"its last {struck} statements are left out"

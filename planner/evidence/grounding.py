@@ -62,7 +62,8 @@ _FIGURE = lazy_pattern(
 """A number with its unit: ``$42``, ``R$42``, ``3.5%``, ``2nd``, ``90-line``, ``14-Tage-Frist``; not ``v2``."""
 _NUMBERS = lazy_pattern(rf"(\d{{1,4}}(?:[-./:h]\d{{1,4}}){{1,5}})[{LETTERS}]{{0,4}}")
 """A date, time, range, ratio or version: ``2026-03-14``, ``14:30``, ``5-7``, ``3.11.2``."""
-_HOUR_AND_MINUTE = lazy_pattern(r"(\d{1,2})\.(\d\d)")
+_TWO_NUMBERS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})")
+"""A time or a date without its year: ``14.30``, ``27.11``, ``3.4``."""
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
 _TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t?\d+)?(?![{_MARKS}]{{0,8}}[{WORD}])")
 """``t9``, ``t9-t14``: ids of turns are the plan's own; not within a name, ``t9.test.ts``."""
@@ -184,11 +185,18 @@ class NameIndex:
 
     def holds_figure(self, digits: str) -> bool:
         """Return True if a number of the source has the same value, or the numbers listed in `digits` all occur."""
-        parts, time = listed_in(digits), _HOUR_AND_MINUTE.fullmatch(digits)
+        parts, pair = listed_in(digits), _TWO_NUMBERS.fullmatch(digits)
         return (
             not self._figures.isdisjoint(values_of(digits))
             or (bool(parts) and self._figures.issuperset(parts))
-            or (time is not None and ":".join(map(short_number, time.groups())) in self._pairs)
+            or (pair is not None and self._holds_time_or_day(*map(short_number, pair.groups())))
+        )
+
+    def _holds_time_or_day(self, one: str, other: str) -> bool:
+        """Return True if the source has a time of this hour and minute, or a date with this day and month."""
+        is_day = int(one) <= 31 and 1 <= int(other) <= 12
+        return f"{one}:{other}" in self._pairs or (
+            is_day and (self._in_a_row(one, other) or self._in_a_row(other, one))
         )
 
     def holds_numbers(self, joined: str) -> bool:
@@ -325,6 +333,7 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
     """Yield the names of one token that the source lacks; with `counts` small numbers may count something."""
     token = token.lstrip("./") if token.startswith("...") else token
+    token = token.strip("-") if token[0] == token[-1] == "-" else token  # ``Hall -E- Attic``: marks, and no switch
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
     if name[:1] == "/" and name[1:].isalnum() and _NO_PATH_BEFORE.search(before):
         name = name[1:]

@@ -18,6 +18,7 @@ STATEMENTS = {
             "gift_card_7219",
             "gift_card_7218",
         ),
+        ("You are in the Hall. East leads to the Attic", "Hall -E- Attic.", "Attic", "Attic_2"),
         ("The carrier was on time 98.7% of days, n=412.", "On time 98.7 % (n = 412).", "98.7", "97.8"),
         (
             "HAT143 SEA-DFW departs 2026-05-20 at 14:30, 2 free bags",
@@ -58,6 +59,7 @@ STATEMENTS = {
         ),
     ],
     "German": [
+        ('{"faellig": "2026-11-27", "an": "vorstand"}', "Vorlage bis 27.11. an den Vorstand.", "27.11.", "28.11."),
         (
             "Bestellung B-2026-0117, Gesamt 1.290,50 €, Lieferung 14.03.2026",
             "B-2026-0117: 1.290,50 € bis 14. März 2026.",
