@@ -333,7 +333,7 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
     """Yield the names of one token that the source lacks; with `counts` small numbers may count something."""
     token = token.lstrip("./") if token.startswith("...") else token
-    token = token.strip("-") if token[0] == token[-1] == "-" else token  # ``Hall -E- Attic``: marks, and no switch
+    token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``Hall -E- Attic``: marks, and no switch
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
     if name[:1] == "/" and name[1:].isalnum() and _NO_PATH_BEFORE.search(before):
         name = name[1:]
