@@ -24,7 +24,7 @@ from planner.reading.lines import Line
 
 __all__ = ["Pinned", "memory_room", "pinned", "unknown_view"]
 
-OWN_WORDS_SHARE = 0.4
+OWN_WORDS_SHARE = 0.5
 """Share of the room for memory beside failures that the user's typed words may take, in any language. A fifth keeps
 .60 of the entities that CompactBench's chats ask for, two fifths .96."""
 LEAST_WORDS_TOKENS = 400

@@ -47,7 +47,7 @@ BRIEF_SHARE = 0.8
 """Share of the free room that a planner may fill with its brief; where there is room it may take more, for a writer
 cannot count its tokens. The rest is for exact lines: on six sessions a page in its own words
 answered more than twice its size in lines, and on two of 220,000 tokens 11,000 tokens more of lines answered .03."""
-LEAST_BRIEF_SHARE = 0.3
+LEAST_BRIEF_SHARE = 0.2
 """Share of the target that brief and fill have in any case, whatever failures stand."""
 RECORD_SHARE, LEAST_RECORD_SHARE = 0.25, 0.1
 """Share of the room for brief and fill that the record of effects may take, and of the target if that is more."""
