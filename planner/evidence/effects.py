@@ -209,7 +209,8 @@ def open_calls(evidence: Evidence) -> Iterator[tuple[str, str]]:
                     names[running_id(call.text) or head] = head
             elif not outcome.refused:
                 _forget(asked, names, running)
-        _forget({name for name in names if _has_notice(turn, name)}, names, running)
+        if names and (notices := _notices(turn)):
+            _forget({name for name in names if any(name in text for text in notices)}, names, running)
     yield from running.values()
 
 
@@ -218,12 +219,14 @@ def _forget(ended: Iterable[str], names: dict[str, str], running: dict[str, tupl
         running.pop(names.pop(name), None)
 
 
-def _has_notice(turn: TurnEvidence, name: str) -> bool:
-    """Return True if a block of the host, no result of a call, has `name` and does not report that it runs."""
+def _notices(turn: TurnEvidence) -> list[str]:
+    """Return the blocks of the host, no results of calls, that do not report that something runs."""
     results = {call.result_block for call in turn.calls}
-    own = [line for line in turn.lines.of_sources("host", "tool") if line.block not in results and line.part != "call"]
-    told = {line.block for line in own if name in line.text}
-    return bool(told - {line.block for line in own if is_running(line.text)})
+    blocks: dict[int, list[str]] = {}
+    for line in turn.lines.of_sources("host", "tool"):
+        if line.block not in results and line.part != "call":
+            blocks.setdefault(line.block, []).append(line.text)
+    return ["\n".join(texts) for texts in blocks.values() if not any(map(is_running, texts))]
 
 
 def unanswered_questions(evidence: Evidence) -> Iterator[tuple[str, str]]:

@@ -92,7 +92,8 @@ HOSTS = (
             r"\[Request interrupted by user",
         ),
         results=(
-            r"(?s:(?:\[SYSTEM NOTIFICATION - NOT USER INPUT\].*)?<task-notification>.*</task-notification>\s*\Z)",
+            r"(?s:(?:\[SYSTEM NOTIFICATION - NOT USER INPUT\][^<]{0,1000}+)?+"
+            r"<task-notification>.*</task-notification>\s*+\Z)",
         ),
         notes=(r"\[Request interrupted by user(?: for tool use)?\][ \t]*$", r"\[Image: source: .*$"),
         refusals={
@@ -198,7 +199,7 @@ HOSTS = (
         results=(
             r"exitcode: -?\d+ \(execution (?:succeeded|failed)\)\n",
             r"(?:Observation|Tool result):[ \t]*\n",
-            r"(?s:<tool_response>.*</tool_response>\s*\Z|<tool_result>.*</tool_result>\s*\Z)",
+            r"(?s:<tool_response>.*</tool_response>\s*+\Z|<tool_result>.*</tool_result>\s*+\Z)",
         ),
     ),
     Host("this project", summaries=("<summary>", "<compacted ")),
