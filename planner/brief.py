@@ -309,8 +309,8 @@ def with_record(
         left -= cost
         if left < 0:
             older = tuple(dict.fromkeys(turn_id for one in reversed(missing[at:]) for turn_id in one.turns))
-            text = f"earlier ones of {older[0]} to {older[-1]}"
-            added.append(PageStatement("EFFECTS", text, tuple(dict.fromkeys((older[0], older[-1])))))
+            ends = tuple(dict.fromkeys((older[0], older[-1])))
+            added.append(PageStatement("EFFECTS", f"earlier ones of {' to '.join(ends)}", ends))
             break
         added.append(statement)
     return brief_text([*written, *added]) if added else brief
