@@ -16,13 +16,12 @@ import pytest
 from tests.test_imports import MODULES
 
 LIMITS = {
-    "begins with What or Of": (re.compile(r"(?:What|Of)\b"), 0.025),
-    "stand": (re.compile(r"\b(?:stands?|stood|standing)\b", re.I), 0.025),
-    "say or tell": (re.compile(r"\b(?:said|says?|told|tells?)\b", re.I), 0.042),
-    "of which": (re.compile(r"\bof (?:which|whom)\b|\bwhose\b", re.I), 0.028),
+    "begins with What or Of": (re.compile(r"(?:What|Of)\b"), 0.02),
+    "stand": (re.compile(r"\b(?:stands?|stood|standing)\b", re.I), 0.021),
+    "say or tell": (re.compile(r"\b(?:said|says?|told|tells?)\b", re.I), 0.038),
+    "of which": (re.compile(r"\bof (?:which|whom)\b|\bwhose\b", re.I), 0.026),
 }
 """Words that a stranger reads twice, each with the greatest share of docstrings that may hold it."""
-REPEATED_CLASSES = {"Situation"}
 REPEATED_MODULES = {"settings", "state"}
 """Names that are still used twice. None may be added."""
 SHOWN = 20
@@ -65,7 +64,7 @@ def test_a_class_name_is_used_once():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].add(name)
     repeated = {name: sorted(modules) for name, modules in places.items() if len(modules) > 1}
-    assert set(repeated) <= REPEATED_CLASSES, repeated
+    assert not repeated, repeated
 
 
 def test_a_module_name_is_used_once():

@@ -21,7 +21,7 @@ from planner.model.asking import AskedOutcome, PlannerConversation, ask_all, lef
 from planner.model.client import DEFAULT_MODEL, is_same_account, open_endpoint
 from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
-from planner.model.question import Question, Situation, notes_tokens, plan_questions
+from planner.model.question import Question, QuestionBasis, notes_tokens, plan_questions
 from planner.plan import Provenance, Usage
 from planner.proposal import PlanRequest, Proposal, earlier_plan, read_and_new
 from planner.reading.families import names_provider
@@ -66,16 +66,16 @@ class ModelPlanner:
         return _asked_proposal(request, load_prompts(self.prompts_dir), behind_prefix, by_cards)
 
     def _behind_prefix(
-        self, deadline: float, situation: Situation, prompts: Prompts
+        self, deadline: float, basis: QuestionBasis, prompts: Prompts
     ) -> tuple[list[AskedOutcome], tuple[str, ...]]:
         """Return the outcome of asking the agent's own model behind its cached prefix, or the reason for not asking."""
-        request, agent = situation.request, situation.request.agent_request
+        request, agent = basis.request, basis.request.agent_request
         if agent is None:
             return [], ()
         why_not = why_not_prefix(agent, self.model)
         if self.client is not None and not is_same_account(self.client, agent.client):
             why_not = "the planner asks elsewhere than the agent"
-        text = "" if why_not else prefix_question(situation, prompts)
+        text = "" if why_not else prefix_question(basis, prompts)
         left = request.input_left_tokens
         if not why_not and left < math.inf and prefix_cost(request, agent, text).read_tokens > left:
             why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
@@ -86,11 +86,11 @@ class ModelPlanner:
         return ask_all([question], share), ()
 
     def _by_cards(
-        self, deadline: float, questions: Sequence[Question], prompts: Prompts, situation: Situation
+        self, deadline: float, questions: Sequence[Question], prompts: Prompts, basis: QuestionBasis
     ) -> tuple[list[AskedOutcome], str]:
-        request = situation.request
+        request = basis.request
         planned = sum(question.tokens(prompts, request.counter) for question in questions)
-        spare = request.input_left_tokens - planned - notes_tokens(situation, len(questions))
+        spare = request.input_left_tokens - planned - notes_tokens(basis, len(questions))
         client, agent = self.client, request.agent_request
         if client is None and agent is not None and not names_provider(self.model):
             client = agent.client
@@ -103,35 +103,35 @@ class ModelPlanner:
                     deadline,
                 )
 
-            return _outcomes_in_order(questions, ask, situation), endpoint.model
+            return _outcomes_in_order(questions, ask, basis), endpoint.model
 
 
 def _asked_proposal(
     request: PlanRequest,
     prompts: Prompts,
-    behind_prefix: Callable[[Situation, Prompts], tuple[list[AskedOutcome], tuple[str, ...]]],
-    by_cards: Callable[[Sequence[Question], Prompts, Situation], tuple[list[AskedOutcome], str]],
+    behind_prefix: Callable[[QuestionBasis, Prompts], tuple[list[AskedOutcome], tuple[str, ...]]],
+    by_cards: Callable[[Sequence[Question], Prompts, QuestionBasis], tuple[list[AskedOutcome], str]],
 ) -> Proposal:
     """Return the proposal of a model asked `behind_prefix`, or else `by_cards`; the rules rank turns it leaves out.
 
     Raises:
         PlannerUnavailable: no answer can be used.
     """
-    situation = Situation.of(request)
-    behind, notes = behind_prefix(situation, prompts)
+    basis = QuestionBasis.of(request)
+    behind, notes = behind_prefix(basis, prompts)
     if behind and behind[0].reading is not None:
         return _merged(behind, behind[0].model, prompts, request, asked="prefix")
     if behind and request.read_tokens:
         request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
-        situation = replace(situation, request=request)
-    questions, why_not = plan_questions(situation, prompts)
-    outcomes, model = by_cards(questions, prompts, situation) if questions else ([], "")
+        basis = replace(basis, request=request)
+    questions, why_not = plan_questions(basis, prompts)
+    outcomes, model = by_cards(questions, prompts, basis) if questions else ([], "")
     notes = (*notes, *([why_not] if why_not else []))
     return _merged(outcomes, model, prompts, request, before=behind, notes=notes)
 
 
 def _outcomes_in_order(
-    questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[AskedOutcome]], situation: Situation
+    questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[AskedOutcome]], basis: QuestionBasis
 ) -> list[AskedOutcome]:
     """Return the outcomes of `questions`: all but the last side by side, then the last with the briefs of the others.
 
@@ -141,13 +141,13 @@ def _outcomes_in_order(
     if len(questions) == 1:
         return ask(questions, "")
     first = ask(questions[:-1], "")
-    return [*first, *ask(questions[-1:], _notes(first, len(questions), situation))]
+    return [*first, *ask(questions[-1:], _notes(first, len(questions), basis))]
 
 
-def _notes(outcomes: Sequence[AskedOutcome], questions: int, situation: Situation) -> str:
+def _notes(outcomes: Sequence[AskedOutcome], questions: int, basis: QuestionBasis) -> str:
     """Return the briefs of the other questions for the last of them."""
-    counter = situation.request.counter
-    notes, _ = fit_brief(_brief_of(outcomes), counter, notes_tokens(situation, questions) / counter.scale)
+    counter = basis.request.counter
+    notes, _ = fit_brief(_brief_of(outcomes), counter, notes_tokens(basis, questions) / counter.scale)
     return notes
 
 
@@ -273,12 +273,12 @@ class RelayedPlanner:
         """
         return _asked_proposal(request, load_prompts(), self._behind_prefix, self._by_cards)
 
-    def _behind_prefix(self, situation: Situation, prompts: Prompts) -> tuple[list[AskedOutcome], tuple[str, ...]]:
+    def _behind_prefix(self, basis: QuestionBasis, prompts: Prompts) -> tuple[list[AskedOutcome], tuple[str, ...]]:
         """Return the outcome of asking behind the agent's prefix, or the reason for not asking."""
-        request = situation.request
+        request = basis.request
         if not self.prefix_tokens:
             return [], ()
-        question = RelayedQuestion("fork", prefix_question(situation, prompts))
+        question = RelayedQuestion("fork", prefix_question(basis, prompts))
         cost = Usage(
             input_tokens=request.counter.text(question.prompt), cache_read_input_tokens=self.prefix_tokens, requests=1
         )
@@ -290,9 +290,9 @@ class RelayedPlanner:
         return [_outcome(answer, everything, request, self.agent_model, "not answered behind the agent's prefix")], ()
 
     def _by_cards(
-        self, questions: Sequence[Question], prompts: Prompts, situation: Situation
+        self, questions: Sequence[Question], prompts: Prompts, basis: QuestionBasis
     ) -> tuple[list[AskedOutcome], str]:
-        request, model = situation.request, self.model or DEFAULT_MODEL
+        request, model = basis.request, self.model or DEFAULT_MODEL
         most, recorded = request.settings.max_output_tokens, _recorded(self.answers, len(questions))
 
         def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
@@ -308,7 +308,7 @@ class RelayedPlanner:
                 for one, answer in zip(some, answers, strict=True)
             ]
 
-        return _outcomes_in_order(questions, ask, situation), model
+        return _outcomes_in_order(questions, ask, basis), model
 
     def _answers(self, questions: Sequence[RelayedQuestion]) -> list[RelayedAnswer]:
         known = self.answers if isinstance(self.answers, Mapping) else {}
@@ -352,16 +352,16 @@ def rendered_prompts(
 
     Without a question there is none. The last of several also contains the briefs of known `answers` to the others.
     """
-    prompts, situation = load_prompts(prompts_dir), Situation.of(request)
+    prompts, basis = load_prompts(prompts_dir), QuestionBasis.of(request)
     texts, known = list[str](), iter(answers)
 
     def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
         texts.extend(f"{one.system(prompts)}\n\n{one.text(prompts, notes)}" for one in some)
         return [AskedOutcome(read_answer(answer_in(next(known, "")), one.scope, request.now), Usage()) for one in some]
 
-    questions, _ = plan_questions(situation, prompts)
+    questions, _ = plan_questions(basis, prompts)
     if questions:
-        _outcomes_in_order(questions, ask, situation)
+        _outcomes_in_order(questions, ask, basis)
     return tuple(texts)
 
 

@@ -22,7 +22,7 @@ from planner.model.client import (
     sdk_timeout,
 )
 from planner.model.prompts import Prompts, one_line
-from planner.model.question import Situation, choice_tokens, sizes_text
+from planner.model.question import QuestionBasis, choice_tokens, sizes_text
 from planner.plan import Usage
 from planner.prices import CACHE_LIFETIME_SECONDS, is_warm
 from planner.proposal import AgentRequest, PlanRequest
@@ -96,14 +96,14 @@ def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens:
     return {**body, "messages": messages, "max_tokens": limit}
 
 
-def prefix_question(situation: Situation, prompts: Prompts) -> str:
+def prefix_question(basis: QuestionBasis, prompts: Prompts) -> str:
     """Return the question itself: contents and length of the answer, and an index of all turns."""
     return prompts.render(
         "prefix",
-        choice_tokens(situation, situation.turns) > 0,
-        index=history_index(situation.request, situation.earlier),
-        focus=situation.focus,
-        sizes=sizes_text(situation, situation.turns),
+        choice_tokens(basis, basis.turns) > 0,
+        index=history_index(basis.request, basis.earlier),
+        focus=basis.focus,
+        sizes=sizes_text(basis, basis.turns),
     )
 
 

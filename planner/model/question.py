@@ -32,7 +32,7 @@ from planner.reading.tokens import TokenCounter
 from planner.rules import rules_brief
 from planner.selection import brief_limit, least_tokens
 
-__all__ = ["Question", "Situation", "brief_tokens", "choice_tokens", "notes_tokens", "plan_questions", "sizes_text"]
+__all__ = ["Question", "QuestionBasis", "brief_tokens", "choice_tokens", "notes_tokens", "plan_questions", "sizes_text"]
 
 REQUEST_CHARACTERS = 600
 """Length of the quoted latest request and task; the rest is on cards."""
@@ -87,7 +87,7 @@ _TELLS_OF_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re
 
 
 @dataclass(frozen=True)
-class Situation:
+class QuestionBasis:
     """Facts that all questions about one request share, read once."""
 
     request: PlanRequest
@@ -101,8 +101,8 @@ class Situation:
     """Tokens that stay whatever a planner decides."""
 
     @classmethod
-    def of(cls, request: PlanRequest) -> Situation:
-        """Return the situation of a request."""
+    def of(cls, request: PlanRequest) -> QuestionBasis:
+        """Return the basis of a request."""
         earlier = earlier_plan(request)
         return cls(request, earlier, *read_and_new(request, earlier), least_tokens(request))
 
@@ -174,41 +174,41 @@ class Question:
         return counter.text(self.system(prompts)) + counter.text(self.text(prompts, notes))
 
 
-def plan_questions(situation: Situation, prompts: Prompts) -> tuple[tuple[Question, ...], str]:
+def plan_questions(basis: QuestionBasis, prompts: Prompts) -> tuple[tuple[Question, ...], str]:
     """Return the questions about a history, in its order, each with cards of at most ``settings.piece_tokens``.
 
     Without questions the text has the reason: little is new, or the session's planners have reached their reading
     limit.
     """
-    request, turns = situation.request, situation.new
+    request, turns = basis.request, basis.new
     if all(turn.turn.live for turn in turns):
         return (), "not asked: nothing is new but what is not answered yet"
-    around = _question(situation, turns).tokens(prompts, request.counter)
-    budget, why_not = _cards_budget(situation, around)
+    around = _question(basis, turns).tokens(prompts, request.counter)
+    budget, why_not = _cards_budget(basis, around)
     if why_not:
         return (), why_not
     for _ in range(CARD_TRIES):
         pieces = _split(turn_cards(request, turns, budget), request.settings.piece_tokens)
-        questions = [_question(situation, [turn for card in cards for turn in card.turns], cards) for cards in pieces]
+        questions = [_question(basis, [turn for card in cards for turn in card.turns], cards) for cards in pieces]
         read = sum(question.tokens(prompts, request.counter) for question in questions)
-        over = read + notes_tokens(situation, len(questions)) - request.input_left_tokens
+        over = read + notes_tokens(basis, len(questions)) - request.input_left_tokens
         if over <= 0:
             return tuple(one for one in questions if not all(turn.turn.live for turn in one.scope.turns)), ""
         budget = max(1, budget - math.ceil(over))
     return (), f"not asked: so many small turns are new that their cards take {read} tokens, more than may be read now"
 
 
-def notes_tokens(situation: Situation, questions: int) -> int:
+def notes_tokens(basis: QuestionBasis, questions: int) -> int:
     """Return the size of the briefs of all pieces but the last in its question."""
-    return (questions - 1) * brief_tokens(situation, situation.turns) if questions > 1 else 0
+    return (questions - 1) * brief_tokens(basis, basis.turns) if questions > 1 else 0
 
 
-def _cards_budget(situation: Situation, around_tokens: int) -> tuple[int, str]:
+def _cards_budget(basis: QuestionBasis, around_tokens: int) -> tuple[int, str]:
     """Return the tokens for cards of new turns beside the other text of each piece, or the reason for none."""
-    settings, left = situation.request.settings, situation.request.input_left_tokens
-    new = _tokens(situation.new)
+    settings, left = basis.request.settings, basis.request.input_left_tokens
+    new = _tokens(basis.new)
     most = int(new * settings.planner_input_ratio)
-    if situation.earlier is not None:
+    if basis.earlier is not None:
         most = max(LATER_CARDS_TOKENS, most)
     else:
         whole = settings.first_input_tokens(new)
@@ -217,7 +217,7 @@ def _cards_budget(situation: Situation, around_tokens: int) -> tuple[int, str]:
     if ratio is None or math.isinf(left):
         return most, ""
     pieces = 1 + most // settings.piece_tokens
-    room = int(left) - pieces * around_tokens - notes_tokens(situation, pieces)
+    room = int(left) - pieces * around_tokens - notes_tokens(basis, pieces)
     least = min(LEAST_CARDS_SHARE, ratio / 2)
     missing = max(LEAST_NEW_RATIO * around_tokens - new, (least * new - room) / (ratio - least))
     if missing > 0:
@@ -247,22 +247,22 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
         yield piece
 
 
-def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: Sequence[Card] | None = None) -> Question:
+def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequence[Card] | None = None) -> Question:
     """Return the question about `turns`; after an earlier plan it is short, since the brief has the rest. Without
     `cards` it is the text around them."""
-    request, earlier, everyone = situation.request, situation.earlier, situation.turns
-    scope = Scope(turns, situation.read)
+    request, earlier, everyone = basis.request, basis.earlier, basis.turns
+    scope = Scope(turns, basis.read)
     start, stop = turns[0].turn.number - 1, turns[-1].turn.number
     last = stop == len(everyone)
-    entries = choice_tokens(situation, everyone if last else turns) > 0
+    entries = choice_tokens(basis, everyone if last else turns) > 0
     latest, task, secrets = _latest_request(everyone), _task(request), request.analysis.secrets
     brief = safe_text(brief_text(written_brief(earlier))) if earlier is not None and last else ""
     values = {
         "latest": latest,
         "task": "(those words)" if task.rstrip("…") in latest else task,
-        "focus": situation.focus,
-        "sizes": _piece_sizes(situation, scope, brief, last=last),
-        "outcomes": _outcomes(situation.record, scope, OUTCOMES_CHARACTERS // (3 if earlier else 1)) or "(none)",
+        "focus": basis.focus,
+        "sizes": _piece_sizes(basis, scope, brief, last=last),
+        "outcomes": _outcomes(basis.record, scope, OUTCOMES_CHARACTERS // (3 if earlier else 1)) or "(none)",
         "brief": brief,
         "cards": "\n".join(card.text for card in cards or ()),
     }
@@ -277,10 +277,10 @@ def _question(situation: Situation, turns: Sequence[TurnEvidence], cards: Sequen
     return Question(scope, values | around, entries=entries, secrets=secrets)
 
 
-def _piece_sizes(situation: Situation, scope: Scope, brief: str, *, last: bool) -> str:
+def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, last: bool) -> str:
     """Return the sizes, and the part of the whole that the cards cover."""
-    evidence, here = situation.request.evidence, _tokens(scope.turns)
-    text = sizes_text(situation, situation.turns if last else scope.turns)
+    evidence, here = basis.request.evidence, _tokens(scope.turns)
+    text = sizes_text(basis, basis.turns if last else scope.turns)
     if here < evidence.tokens:
         part = "write the brief of the whole" if last else "the brief you write is of these turns alone"
         text += f"\nThe cards below are {scope.name}, {here} tokens of it; {part}."
@@ -290,19 +290,19 @@ def _piece_sizes(situation: Situation, scope: Scope, brief: str, *, last: bool) 
     return f"{text}\nThe page below has {written} lines now." if brief else text
 
 
-def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
+def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
     """Return how large the conversation is, what of it may stay, and how long an answer about `turns` may be, in a unit
     that a model can count."""
-    request, least, brief = situation.request, situation.least_tokens, brief_tokens(situation, turns)
+    request, least, brief = basis.request, basis.least_tokens, brief_tokens(basis, turns)
     whole = request.evidence.tokens
     stay, lines = min(whole, request.target_tokens), max(1, brief // LINE_TOKENS)
     over = ", more than that: nothing but the brief can be added" if least > stay else ""
     text = (
-        f"The conversation has {len(situation.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
+        f"The conversation has {len(basis.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
         f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most {lines} lines of "
-        f"at most {situation.line_characters} characters, headings not counted"
+        f"at most {basis.line_characters} characters, headings not counted"
     )
-    choice = choice_tokens(situation, turns)
+    choice = choice_tokens(basis, turns)
     if not choice:
         return f"{text}."
     entries = min(max(ENTRIES_FLOOR_TOKENS, int(_tokens(turns) * ENTRIES_RATIO)), _most_brief(request) // 2)
@@ -313,22 +313,22 @@ def sizes_text(situation: Situation, turns: Sequence[TurnEvidence]) -> str:
     )
 
 
-def choice_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
+def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
     """Return the tokens of the history that an answer about `turns` may choose beside its brief; 0 for the brief
     alone."""
-    request = situation.request
+    request = basis.request
     stay = min(request.evidence.tokens, request.target_tokens)
-    free = stay - situation.least_tokens - brief_tokens(situation, turns) - FRAME_TOKENS
+    free = stay - basis.least_tokens - brief_tokens(basis, turns) - FRAME_TOKENS
     choice = int(free * CHOICE_SHARE)
     return choice if choice >= LEAST_CHOICE_TOKENS else 0
 
 
-def brief_tokens(situation: Situation, turns: Sequence[TurnEvidence]) -> int:
+def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
     """Return the length of the brief in an answer about `turns`: its need, as far as target and output limit have
     room."""
-    request, here = situation.request, _tokens(turns)
+    request, here = basis.request, _tokens(turns)
     whole = max(1, request.evidence.tokens)
-    room = brief_limit(request, situation.least_tokens) * here / whole
+    room = brief_limit(request, basis.least_tokens) * here / whole
     need = sum(turn.once(_need) for turn in turns if not turn.superseded_by) * request.counter.scale
     return int(min(max(need, BRIEF_FLOOR_TOKENS), room, _most_brief(request)))
 

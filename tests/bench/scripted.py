@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from planner.brief import PageStatement, brief_text, fit_brief, read_brief
 from planner.evidence import TurnEvidence
 from planner.model.planners import RelayedPlanner, rendered_prompts
-from planner.model.question import Situation, brief_tokens
+from planner.model.question import QuestionBasis, brief_tokens
 from planner.proposal import PlanRequest, Proposal, written_brief
 from planner.rules import rules_brief
 
@@ -32,9 +32,9 @@ class ScriptedPlanner:
 
 
 def _answer(request: PlanRequest) -> str:
-    situation = Situation.of(request)
-    earlier, new = situation.earlier, situation.new
-    most = brief_tokens(situation, situation.turns) / request.counter.scale
+    basis = QuestionBasis.of(request)
+    earlier, new = basis.earlier, basis.new
+    most = brief_tokens(basis, basis.turns) / request.counter.scale
     known, _ = fit_brief(brief_text(written_brief(earlier)) if earlier else "", request.counter, EARLIER_SHARE * most)
     ids = {turn.turn.id for turn in new}
     record = [one for one in read_brief(rules_brief(request.evidence)) if ids.intersection(one.turns)]

@@ -17,7 +17,7 @@ from applier.session import Session
 from applier.store import open_store
 from planner import plan_compaction
 from planner.model.prompts import load_prompts
-from planner.model.question import Situation, plan_questions
+from planner.model.question import QuestionBasis, plan_questions
 from planner.reading.secrets import redact
 from tests.credentials import FORMS, made
 from tests.hunt.planning_hunt import memory
@@ -88,7 +88,7 @@ def check_one(seed, ways=tuple(WRAPPED), places=PLACES):
 def sent(messages):
     """All that a planner model is sent about `messages`."""
     prompts = load_prompts()
-    questions, _ = plan_questions(Situation.of(plan_request(messages)), prompts)
+    questions, _ = plan_questions(QuestionBasis.of(plan_request(messages)), prompts)
     return "\n".join(question.text(prompts) for question in questions)
 
 

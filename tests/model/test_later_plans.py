@@ -15,7 +15,7 @@ from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
 from planner.model.planners import RelayedPlanner
 from planner.model.prompts import load_prompts
-from planner.model.question import Situation, plan_questions
+from planner.model.question import QuestionBasis, plan_questions
 from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
 from planner.proposal import Proposal
 from planner.settings import PlanSettings
@@ -34,7 +34,7 @@ PAGE = "\n".join(BRIEF)
 
 def questions_of(request):
     """What is asked for `request`, and why nothing is."""
-    return plan_questions(Situation.of(request), load_prompts())
+    return plan_questions(QuestionBasis.of(request), load_prompts())
 
 
 def plans_of(messages, lengths, **settings):

@@ -15,7 +15,7 @@ from planner.errors import PlannerUnavailable
 from planner.model import ModelPlanner
 from planner.model.prefix import prefix_cost, prefix_question
 from planner.model.prompts import load_prompts
-from planner.model.question import Situation
+from planner.model.question import QuestionBasis
 from planner.plan import Usage
 from planner.proposal import AgentRequest
 from tests.loopback import HANG_UP, HANG_UP_HALFWAY, KEY, STALL, Loopback, billed
@@ -155,7 +155,7 @@ def test_what_breaks_off_behind_the_prefix_counts_the_question_and_of_the_cache_
         agent = AgentRequest(agent_body(), client, 1.0)
         request = replace(plan_request(timeout_seconds=5), agent_request=agent)
         proposal = ModelPlanner(client=client).propose(request)
-    cost = prefix_cost(request, agent, prefix_question(Situation.of(request), load_prompts()))
+    cost = prefix_cost(request, agent, prefix_question(QuestionBasis.of(request), load_prompts()))
     assert proposal.provenance.asked == "cards"
     assert proposal.provenance.usage.read_tokens == cost.read_tokens + sent_tokens(server.requests[1].body)
     assert proposal.provenance.usage.requests == 2

@@ -15,7 +15,7 @@ from planner.model import ModelPlanner
 from planner.model.planners import RelayedPlanner
 from planner.model.prefix import prefix_question, request_behind_prefix, why_not_prefix
 from planner.model.prompts import load_prompts
-from planner.model.question import Situation, plan_questions
+from planner.model.question import QuestionBasis, plan_questions
 from planner.proposal import AgentRequest
 from planner.validity import check_messages
 from tests.loopback import Loopback
@@ -48,12 +48,12 @@ def planned(server, body=None, model=None, seconds_since=20.0, **more):
 
 
 def test_the_question_says_what_stays_in_any_case_and_how_long_the_answer_may_be():
-    question = prefix_question(Situation.of(plan_request()), load_prompts())
+    question = prefix_question(QuestionBasis.of(plan_request()), load_prompts())
     index = question.split("<index>")[1].split("</index>")[0].strip().split("\n")
     assert next(line for line in index if line.startswith("t9 ")).endswith(" · LIVE")
     assert [line.split(" · ")[0] for line in index if line.endswith(" · kept")] == ["t1", "t5", "t7"]
     assert "LIVE turns and kept lines take" in question
-    ((cards,), _) = plan_questions(Situation.of(plan_request()), load_prompts())
+    ((cards,), _) = plan_questions(QuestionBasis.of(plan_request()), load_prompts())
     assert cards.values["sizes"].split("\n")[-1] in question
 
 
@@ -97,7 +97,7 @@ def test_the_question_names_every_turn_and_what_was_decided_of_those_behind():
     planner = RelayedPlanner([answer("t2 summarize 6 1-3", "t3-t4 drop 0", brief=BRIEF)])
     first = plan_compaction(SAMPLE[:11], "Drain", planner=planner, target_ratio=0.4)
     request = plan_request(previous=first)
-    question = prefix_question(Situation.of(request), load_prompts())
+    question = prefix_question(QuestionBasis.of(request), load_prompts())
     index = question.split("<index>")[1].split("</index>")[0].strip().split("\n")
     assert [line.split(" · ")[0] for line in index] == ["t2", "t3-t4", "t1-t6", "t7", "t8", "t9"]
     assert [line.rpartition(" · ")[2] for line in index[:2]] == ["summarize 6", "drop"]

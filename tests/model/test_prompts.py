@@ -12,7 +12,7 @@ from planner.brief import HEADINGS
 from planner.errors import SettingsError
 from planner.model.prefix import prefix_question
 from planner.model.prompts import PROMPTS, load_prompts, packaged_folder
-from planner.model.question import LINE_TOKENS, Situation, brief_tokens, plan_questions
+from planner.model.question import LINE_TOKENS, QuestionBasis, brief_tokens, plan_questions
 from planner.selection import brief_limit
 from tests.model.sample import SAMPLE, call, plan_request
 from tests.strategies import histories
@@ -86,12 +86,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 @given(histories(max_turns=10), st.floats(0.02, 1.0))
 def test_entries_are_explained_where_there_is_room_for_them_and_the_brief_alone_is_asked_for_elsewhere(messages, share):
     request = plan_request(messages)
-    situation, prompts = (
-        Situation.of(replace(request, target_tokens=int(request.target_tokens * 4 * share))),
+    basis, prompts = (
+        QuestionBasis.of(replace(request, target_tokens=int(request.target_tokens * 4 * share))),
         load_prompts(),
     )
-    asked = [(q.system(prompts), q.values["sizes"]) for q in plan_questions(situation, prompts)[0]]
-    prefix = prefix_question(situation, prompts)
+    asked = [(q.system(prompts), q.values["sizes"]) for q in plan_questions(basis, prompts)[0]]
+    prefix = prefix_question(basis, prompts)
     for system, sizes in [*asked, (prefix, prefix)]:
         most = re.search(r"at most (\d+) entries", sizes)
         assert ('"turns": [' in system) == ("summarize 8" in system or "summarize 6" in system) == bool(most)
@@ -106,9 +106,9 @@ def test_a_larger_target_leaves_the_brief_no_less_and_never_more_than_its_room(m
     limits = []
     for share in shares:
         target = int(request.evidence.tokens * share)
-        situation = Situation.of(replace(request, target_tokens=target))
-        limits.append(brief_tokens(situation, situation.turns))
-        assert limits[-1] <= brief_limit(situation.request, situation.least_tokens)
+        basis = QuestionBasis.of(replace(request, target_tokens=target))
+        limits.append(brief_tokens(basis, basis.turns))
+        assert limits[-1] <= brief_limit(basis.request, basis.least_tokens)
     assert limits[0] <= limits[1]
 
 
@@ -117,8 +117,8 @@ def test_the_brief_of_a_long_session_follows_its_target_until_it_tells_what_is_n
     request = plan_request([*SAMPLE[:1], {"role": "assistant", "content": said}, *SAMPLE[1:]])
     assert request.evidence.tokens > 150_000
     targets = [int(request.evidence.tokens * share) for share in (0.01, 0.02, 0.04)]
-    situations = [Situation.of(replace(request, target_tokens=target)) for target in targets]
-    limits = [brief_tokens(situation, situation.turns) for situation in situations]
+    situations = [QuestionBasis.of(replace(request, target_tokens=target)) for target in targets]
+    limits = [brief_tokens(basis, basis.turns) for basis in situations]
     assert all(limit > 0.7 * target for limit, target in zip(limits, targets, strict=True)), limits
 
 
@@ -132,15 +132,15 @@ def test_the_brief_has_room_for_a_document_that_was_read_as_the_target_grows():
         request = plan_request(messages, max_output_tokens=32_000)
         for share in (0.05, 0.1, 0.25):
             target = int(request.evidence.tokens * share)
-            situation = Situation.of(replace(request, target_tokens=target))
-            limits[name, share] = brief_tokens(situation, situation.turns) / request.evidence.tokens
+            basis = QuestionBasis.of(replace(request, target_tokens=target))
+            limits[name, share] = brief_tokens(basis, basis.turns) / request.evidence.tokens
     assert 1.5 * limits["document", 0.05] < limits["document", 0.1]
     assert limits["code", 0.1] == limits["code", 0.25] < limits["document", 0.25], "there is no more to tell"
 
 
 def sizes_of(words):
-    situation = Situation.of(plan_request([{"role": "user", "content": words}, *SAMPLE]))
-    return plan_questions(situation, load_prompts())[0][-1].values["sizes"]
+    basis = QuestionBasis.of(plan_request([{"role": "user", "content": words}, *SAMPLE]))
+    return plan_questions(basis, load_prompts())[0][-1].values["sizes"]
 
 
 @pytest.mark.parametrize(

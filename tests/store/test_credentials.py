@@ -12,7 +12,7 @@ from applier.session import Session
 from applier.store import open_store
 from planner import plan_compaction
 from planner.model.prompts import load_prompts
-from planner.model.question import Situation, plan_questions
+from planner.model.question import QuestionBasis, plan_questions
 from planner.reading.history import read_history
 from planner.reading.secrets import MARK, Secrets, redact, secrets_in
 from tests.credentials import FORMS, made
@@ -142,8 +142,8 @@ def test_nearly_no_form_is_readable_in_what_a_planner_is_sent(seed):
     secrets = {form: made(form, seed) for form in FORMS}
     leaks, prompts = set(), load_prompts()
     for forms in batched(FORMS, 20):
-        situation = Situation.of(plan_request(session_with([secrets[form][0] for form in forms])))
-        sent = [question.text(prompts) for question in plan_questions(situation, prompts)[0]]
+        basis = QuestionBasis.of(plan_request(session_with([secrets[form][0] for form in forms])))
+        sent = [question.text(prompts) for question in plan_questions(basis, prompts)[0]]
         leaks |= {form for form in forms if readable(secrets[form][1], "\n".join(sent))}
     assert len(leaks) <= len(FORMS) * (1 - LEAST_UNREADABLE), leaks
 
