@@ -148,7 +148,7 @@ def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> lis
 
     Each action is cut to this share of its longest form.
     """
-    done = effects(evidence)[::-1]
+    done = evidence.once(effects)[::-1]
     waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
     pending = [PageStatement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting]
     return [

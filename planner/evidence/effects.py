@@ -118,9 +118,8 @@ def _acting(evidence: Evidence) -> frozenset[tuple[str, int]]:
     texts: set[str] = set()
     acting: set[tuple[str, int]] = set()
     for turn, call, _ in evidence.ended_calls():
-        record = parsed_result(call.text)
-        fields = list(_leaves("", record)) if record is not None else []
-        is_new_record = call.may_act and isinstance(record, Mapping) and call.text not in texts
+        fields = _fields(call.text)
+        is_new_record = call.may_act and call.text.lstrip()[:1] == "{" and call.text not in texts
         if call.number in turn.once(_calls_that_act) or (is_new_record and _restates(call, fields, shown)):
             acting.add((turn.turn.id, call.number))
         shown.update(fields)

@@ -35,7 +35,7 @@ HOST_RELEVANCE = 0.0003
 """Relevance of text that a host quotes in the user's message: rules of a project are many pages, and are in a file of
 it."""
 
-RECEIPT_WEIGHT, RECEIPT_WIDTH = 2.0, 300
+SHORT_RESULT_WEIGHT, SHORT_RESULT_WIDTH = 2.0, 300
 """Weight of a result of at most this width, against a very long one: a short result is the outcome of its call, a long
 one is material. In between it falls with the width."""
 
@@ -107,8 +107,8 @@ def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
 
 def block_weight(text: BlockText) -> float:
     """Return the factor for the relevance of the lines of a block: more than 1 for short results."""
-    share = RECEIPT_WIDTH / max(RECEIPT_WIDTH, text_width(text.text)) if text.part == "result" else 0.0
-    return 1 + (RECEIPT_WEIGHT - 1) * share
+    share = SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, text_width(text.text)) if text.part == "result" else 0.0
+    return 1 + (SHORT_RESULT_WEIGHT - 1) * share
 
 
 def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> Relevance:
