@@ -9,6 +9,7 @@ made is read back by any eight characters in a row.
 import json
 import tempfile
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -64,10 +65,7 @@ def rounds(seed):
 
     Raises AssertionError, with the seed of the one conversation, at the first readable credential.
     """
-    number = 0
-    while True:
-        yield check_one(f"{seed}:{number}")
-        number += 1
+    yield from (check_one(f"{seed}:{number}") for number in count())
 
 
 def check_one(seed, ways=tuple(WRAPPED), places=PLACES):

@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -32,10 +33,7 @@ def rounds(seed):
 
     Raises AssertionError, with the seed of the one store, at the first answer from a stranger's conversation.
     """
-    number = 0
-    while True:
-        yield check_one(f"{seed}:{number}")
-        number += 1
+    yield from (check_one(f"{seed}:{number}") for number in count())
 
 
 def check_one(seed):

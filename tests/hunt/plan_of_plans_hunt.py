@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -31,10 +32,7 @@ def rounds(seed):
 
     Raises AssertionError, with the seed of the one loop, at the first demand, failure or rule that is lost.
     """
-    number = 0
-    while True:
-        yield check_one(f"{seed}:{number}")
-        number += 1
+    yield from (check_one(f"{seed}:{number}") for number in count())
 
 
 def check_one(seed):

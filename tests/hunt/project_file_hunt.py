@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -34,10 +35,7 @@ def rounds(seed):
 
     Raises AssertionError, with the seed of the one file, at the first setting that it decided.
     """
-    number = 0
-    while True:
-        yield check_one(f"{seed}:{number}")
-        number += 1
+    yield from (check_one(f"{seed}:{number}") for number in count())
 
 
 def check_one(seed):

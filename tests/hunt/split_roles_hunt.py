@@ -4,6 +4,7 @@ The API joins neighbours of one role before it reads them; so does the judge her
 """
 
 from collections import Counter
+from itertools import count
 from random import Random
 
 from applier.view import preview
@@ -23,10 +24,7 @@ def rounds(seed):
 
     Raises AssertionError, with the seed of the one list, at the first broken law.
     """
-    number = 0
-    while True:
-        yield check_one(f"{seed}:{number}")
-        number += 1
+    yield from (check_one(f"{seed}:{number}") for number in count())
 
 
 def check_one(seed):
