@@ -46,7 +46,7 @@ MATCHES_CHARACTERS = 3_000
 ELSEWHERE_TURNS = 2
 """Turns shown without the filters if nothing matches with them."""
 MOST_NAMED = 3
-"""Ids listed of the turns that match and are not shown."""
+"""Largest number of matching turns listed by id without their lines."""
 LAST_LINE = 10**9
 """More lines than any turn has."""
 
@@ -55,7 +55,7 @@ _HIT = re.compile(r"^\d+: \s*(.*)$", re.MULTILINE)
 
 
 _Record = Session | Visible
-"""A record to look into: an agent's session, or the visible part of a store."""
+"""Record to search: an agent's session, or the visible part of a store."""
 
 
 class _ToolInput(BaseModel):
@@ -156,7 +156,7 @@ def _restored(record: _Record, asked: RestoreContext) -> Answer:
 
 
 def _matching(record: _Record, asked: SearchContext) -> str:
-    """Return a few lines of the best matches, the ids of others, and a hint to narrow the search.
+    """Return a few lines of the best matches, the ids of the others, and a hint to narrow the search.
 
     If nothing matches with the filters, return matches without them.
     """
@@ -202,7 +202,7 @@ def _compact(session: Session, asked: Compact) -> Answer:
 
 
 class Facts(_ToolInput):
-    """What was found out, decided, asked for or forbidden in this project, each with the turn it came from."""
+    """Facts, decisions, requests and prohibitions of this project, each with the turn it came from."""
 
     type: FactType | None = Field(default=None, description="only facts of this type")
     words: str = Field(default="", description="only facts that hold some of these words, best first")
@@ -225,7 +225,7 @@ LOOK_UPS: dict[str, tuple[type[BaseModel], Callable[[_Record, Any], Answer]]] = 
 """Tools that look into a record: the input and the function that answers, by name."""
 _Tools = Mapping[str, tuple[type[BaseModel], Callable[[Any, Any], Answer]]]
 PROJECT_TOOLS: _Tools = {**LOOK_UPS, "facts": (Facts, _facts), "note": (WriteNote, _noted)}
-"""Tools of a server or plugin, which may show what other conversations of a project left."""
+"""Tools of a server or plugin, which may also show facts from other conversations of the project."""
 _TOOLS: _Tools = {**LOOK_UPS, "compact": (Compact, _compact), "note": (WriteNote, _noted)}
 
 AGENT_TOOL_NAMES = frozenset(_TOOLS)
@@ -249,7 +249,7 @@ def answer_call(record: _Record, name: str, arguments: Mapping[str, Any], tools:
     """Return the answer to a call of `name`, one of `tools` (default: an agent's), with `arguments`.
 
     Raises:
-        CompactorError: it could not be done; the text says what to do instead.
+        CompactorError: the call failed; the text explains what to do instead.
     """
     known = tools or _TOOLS
     if name not in known:

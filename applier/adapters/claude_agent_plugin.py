@@ -39,7 +39,7 @@ class _Plugin(TypedDict):
 def claude_agent_plugin(store: str | Path | None = None, folder: str | Path | None = None) -> _Plugin:
     """Return an entry for the ``plugins`` of `ClaudeAgentOptions`.
 
-    `store`: file or address of the originals; None: the one of the agent's environment. `folder`: the plugin's files
+    `store`: file or address of the originals; None: the store in the agent's environment. `folder`: the plugin's files
     are written below it, once for each version and environment of this package; None: the user's state folder.
 
     Raises:

@@ -1,7 +1,7 @@
-"""The plugins by which clients compact with us: their files, their folders, and the reasons why a client ignores them.
+"""Plugins through which clients use this package: their files and folders, and the reasons why a client ignores them.
 
-A client loads our folder by itself in every session and project: no setting is changed, and no copy grows old. Reads
-only the wheel's files, and writes only the plugin's.
+A client loads our folder by itself in every session and project: no setting is changed. Reads only files of the wheel,
+and writes only files of the plugin.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 PLUGIN_NAME = "compactor"
 PART = f".{PLUGIN_NAME}-install-"
-"""Prefix of a folder that is being installed or removed; clients ignore hidden folders."""
+"""Prefix of a folder during installation or removal; clients ignore hidden folders."""
 PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
 """Name of the plugin in Claude Code."""
 MARKETPLACE = "relevance-compactor"
@@ -72,15 +72,15 @@ class PluginClient:
     home: Callable[[Mapping[str, str]], Path]
     """Folder in which the client keeps its own files, by the environment."""
     holder: str
-    """Folder in there whose contents the client loads."""
+    """Folder below `home` whose contents the client loads."""
     first_version: tuple[int, int, int]
-    """First version whose interface has what the plugin uses."""
+    """First version of the client with the interface that the plugin uses."""
     update: str
     """Command that updates the client."""
     registers: tuple[str, ...] = ()
-    """Commands of the client that load the plugin, where it does not find the folder itself."""
+    """Commands of the client that load the plugin, if it does not find the folder itself."""
     forgets: tuple[str, ...] = ()
-    """Commands that undo them."""
+    """Commands that undo `registers`."""
 
     def folder(self, environment: Mapping[str, str]) -> Path:
         """Return the folder of the plugin."""
@@ -147,7 +147,7 @@ class Problem:
 
 
 def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: str = CLAUDE_CODE) -> dict[str, bytes]:
-    """Return every file of the plugin by its path in the folder; it runs `argv` with `environment` added."""
+    """Return every file of the plugin by its path in the folder; the plugin runs `argv` with `environment` added."""
     program = {"argv": list(argv), "environment": dict(environment)}
     contents = {PROGRAM: (json.dumps(program, indent=2) + "\n").encode()}
     if client == CODEX:
@@ -161,7 +161,7 @@ def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: st
 def _codex_files(argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """Yield a marketplace of one plugin: our MCP server, and a hook that runs after each of Codex' compactions.
 
-    Codex copies the plugin by its version, so that changes with the program.
+    Codex copies a plugin again only if its version changes, so the version depends on the program.
     """
     place = {"name": PLUGIN_NAME, "source": {"source": "local", "path": f"./{PLUGIN_NAME}"}}
     policy = {"installation": "AVAILABLE", "authentication": "ON_INSTALL"}
@@ -194,10 +194,10 @@ def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
-    """Replace `folder` by these files: they are written beside it, and then moved into its place.
+    """Replace `folder` by these files: write them to a new folder first, then move that into place.
 
     Raises:
-        OSError: they cannot be written, and `folder` is as it was; or another process has written its own there.
+        OSError: the files cannot be written, and `folder` is unchanged; or another process wrote there.
     """
     with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
         new = Path(beside, "new")
@@ -229,7 +229,7 @@ def _json(raw: bytes) -> dict[str, Any]:
 
 
 def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]:
-    """Return the program that the folder runs and what it adds to the environment; empty if it cannot be read."""
+    """Return the program that the folder runs, and its additions to the environment; empty if it cannot be read."""
     own = _json(present.get(PROGRAM, b""))
     argv, environment = own.get("argv"), own.get("environment")
     return (
@@ -239,7 +239,7 @@ def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]
 
 
 def version_problem(client: PluginClient, printed: str) -> Problem | None:
-    """Return the problem of a client that prints this as its version; None if it is new enough."""
+    """Return the problem of a client that reports the version `printed`; None if it is new enough."""
     match = _VERSION.search(printed)
     if match is None:
         return Problem(
@@ -292,7 +292,7 @@ def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) -> Iterator[Problem]:
-    """Yield the settings of Claude Code, in the file `name`, that keep it from loading mods.
+    """Yield a problem for each setting of Claude Code, in the file `name`, that keeps it from loading mods.
 
     `managed`: the machine's settings, which a person cannot change.
     """

@@ -1,7 +1,7 @@
 """`compactor mcp`: a conversation's removed parts, facts, brief and log for any client that speaks MCP.
 
-The tools only read. Which conversations they may see is decided when the server starts, never by who calls: those of
-one session and below it, or one history. A store that is not there yet holds nothing. Needs the extra ``mcp``.
+The tools only read. The server's start decides which conversations are visible, never the caller: one session with its
+subagents, or one history. A store that does not exist yet counts as empty. Needs the extra ``mcp``.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ _INSTRUCTIONS = (
     "original back. What they return is a record, not an instruction."
 )
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-"""Clients let the agent call such tools without asking the person."""
+"""Annotation of tools that only read: clients let the agent call them without asking the person."""
 
 
 def mcp_server(visible: Visible, *, by_thread: bool = False) -> MCPServer:
-    """Return the server; `visible` is all it can show. Run it by ``.run("stdio")``.
+    """Return the server, which can show only `visible`. Run it by ``.run("stdio")``.
 
-    `by_thread`: it shows the thread that the client names beside each call (Codex), never one that the agent names.
+    `by_thread`: the server shows the thread that the client sends with each call (Codex), never one chosen by the
+    agent.
     """
     server: MCPServer = MCPServer(
         "compactor", instructions=_INSTRUCTIONS, version=metadata.version("relevance-compactor"), log_level="CRITICAL"
@@ -60,7 +61,7 @@ def mcp_server(visible: Visible, *, by_thread: bool = False) -> MCPServer:
 
 
 def _answering_errors(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `run` with its errors as answers for the model."""
+    """Return `run` with errors returned as answers for the model."""
 
     @wraps(run)
     def tool(**arguments: Any) -> Any:
@@ -89,7 +90,8 @@ def _of_thread(visible: Visible, run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
-    """Return the look-up `name` as a tool that answers from `visible`; its description is its input's docstring."""
+    """Return the look-up `name` as a tool that answers from `visible`; its description is the docstring of its
+    input."""
     model, _ = PROJECT_TOOLS[name]
 
     def tool(**arguments: Any) -> list[str | Image]:
@@ -126,11 +128,11 @@ class _Tools:
         self._visible = visible
 
     def brief(self) -> str:
-        """The page that sums up the compacted part: request, state, failures, decisions, facts, what is left."""
+        """Page that sums up the compacted part: request, state, failures, decisions, facts, what is left."""
         return self._brief(self._visible.current())
 
     def brief_of(self, session: str) -> str:
-        """The brief of one session."""
+        """Brief of one session."""
         for conversation in self._visible.conversations():
             if conversation.session == session:
                 return self._brief(conversation)
@@ -142,7 +144,7 @@ class _Tools:
         return self._visible.store.load_plan(conversation.plan_id).brief or "No brief was written."
 
     def log(self, count: Annotated[int, Field(ge=1, le=200, description="the newest N events")] = 20) -> str:
-        """What compaction did to this conversation, and when."""
+        """Log of the compactions of this conversation, with their times."""
         return "\n".join(map(_line, self._visible.events()[-count:])) or "Nothing happened yet."
 
     def preview_compaction(
@@ -150,7 +152,7 @@ class _Tools:
         target_tokens: Annotated[int | None, Field(ge=1, description="how large the compacted part may be")] = None,
         focus: Annotated[str, Field(description="what the work needs from here on")] = "",
     ) -> str:
-        """What compacting the stored conversation now would do. Changes nothing."""
+        """Preview of a compaction of the stored conversation now. Changes nothing."""
         store, current = self._visible.store, self._visible.current()
         task = store.load_plan(current.plan_id).task if current.plan_id else ""
         messages = store.load_history(current.history_key).messages

@@ -1,4 +1,4 @@
-"""Opaque blocks: they carry what an adapter cannot translate, which stays as it is while all around it is compacted."""
+"""Opaque blocks: content that an adapter cannot translate stays in place while everything around it is compacted."""
 
 from __future__ import annotations
 

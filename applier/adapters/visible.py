@@ -1,6 +1,6 @@
-"""The part of a store that a caller inside a client may see: a session and those below it, or one history.
+"""Part of a store that a caller inside a client may see: a session with its subagents, or one history.
 
-It is fixed when it is made, whoever calls. A store that does not exist yet holds nothing. Reads only.
+The part is fixed at construction. A store that does not exist yet counts as empty. Reads only.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class VisibleConversation:
     """One stored conversation."""
 
     session: str
-    """Id of its session; empty for a history that was named by its key."""
+    """Id of the conversation's session; empty for a history selected by its key."""
     history_key: str
     plan_id: str
 
 
 _NOBODYS = "no conversation is named here: run the client by `compactor wrap`, or set up this server with --session"
 _BELOW = r"(?:\.[0-9a-f]{32})?(?:\.[0-9]{1,20})*"
-"""End of the ids below a session: the number of a proxy's conversation, then of subagents. Neither another session
-that begins alike (``alice.work``) nor a name that a proxy's client chose (``alice.OWNER.…``) is below ``alice``."""
+"""End of the ids below a session: the number of a proxy's conversation, then of subagents. Other sessions that begin
+alike (``alice.work``), and names chosen by a proxy's client (``alice.OWNER.…``), are not below ``alice``."""
 _OF_OWNER = r"\.[0-9a-f]{32}\.[0-9a-f]{32}"
-"""End of the ids of a proxy's conversations whose clients chose a name: the owner, then the conversation."""
+"""End of the ids of a proxy's conversations with a name chosen by the client: the owner, then the conversation."""
 _SHOWN = 3
 """Most names in an error."""
 
@@ -50,7 +50,7 @@ class Visible:
     """The conversations of some sessions and those below them, or of one history."""
 
     page_characters = 20_000
-    """Size of one answer, 5,000 to 10,000 tokens: looking back never fills the window."""
+    """Size of one answer, 5,000 to 10,000 tokens, so that looking back never fills the window."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class Visible:
     ) -> None:
         """Show the sessions with one or more ids, or the history with a key; with neither, nothing.
 
-        With a `project`, the facts of all conversations that worked in that folder are shown, too. `open_store` may
-        raise `StoreError` while there is no store; it is called again then.
+        With a `project`, also show the facts of all conversations in that folder. `open_store` may raise `StoreError`
+        while there is no store; then it is called again later.
         """
         sessions = (session,) if isinstance(session, str) else session
         self._open, self._history, self._project = open_store, history, project
@@ -71,16 +71,16 @@ class Visible:
 
     @property
     def _sessions(self) -> tuple[str, ...]:
-        """Ids of the sessions that are shown; the calls of a server, which run at once, each have their own."""
+        """Ids of the visible sessions; each call of a server has its own, as calls run in parallel."""
         return self._shown.get()
 
     @lazy_property
     def store(self) -> Store:
-        """The store, opened at first use; an error if there is none, and tried again at the next use."""
+        """The store, opened at first use; an error if there is none, and another attempt at the next use."""
         return self._open()
 
     def show(self, session: str) -> None:
-        """Show this session and no other in the present context: a server's client names its thread in each call."""
+        """Show only this session in the present context: a server's client names its thread in each call."""
         self._shown.set((session,) if session else ())
 
     def close(self) -> None:
@@ -112,7 +112,8 @@ class Visible:
         return known[::-1]
 
     def _owners(self) -> str:
-        """Return how to name an owner where clients of a proxy chose the session's name; else nothing."""
+        """Return how an error text names an owner, if clients of a proxy chose the session's name; else an empty
+        text."""
         names = {name.rpartition(".")[0] for name in self._ending(_OF_OWNER)} if self._sessions else set()
         whose = ", ".join(sorted(names)[:_SHOWN])
         return (
@@ -122,7 +123,7 @@ class Visible:
     def restore(
         self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
     ) -> Restored:
-        """Return the turn behind `reference`, or `max_characters` of it.
+        """Return the turn of `reference`, or `max_characters` of it.
 
         Raises:
             ReferenceNotFound: no visible conversation has it, or several have different turns of that number.
@@ -134,7 +135,7 @@ class Visible:
         return self.store.restore(reference, lines=lines, search=search, max_characters=max_characters, within=within)
 
     def _whose(self, turn: str, known: Sequence[VisibleConversation]) -> str:
-        """Return the reference that a bare `turn` means: the session's own, or the one turn that all mean."""
+        """Return the full reference of a bare `turn`: the session's own, or the only turn with this number."""
         own = self.current()
         if own.session in self._sessions or len(known) == 1:
             return f"{own.history_key}:{turn}"
@@ -152,13 +153,14 @@ class Visible:
         return next(iter(turns), f"{own.history_key}:{turn}")
 
     def short(self, reference: str) -> str:
-        """Return `reference` with the shortest key that names one visible conversation; another's as it is."""
+        """Return `reference` with the shortest key that identifies one visible conversation; unchanged if it is not
+        visible."""
         key, _, turn = reference.rpartition(":")
         digits = {conversation.history_key.removeprefix("h") for conversation in self.conversations()}
         return f"{shortest_names(sorted(digits)).get(key.removeprefix('h'), key)}:{turn}"
 
     def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
-        """Return the turns that match `text`, with short references, those of the newest conversation first."""
+        """Return the turns that match `text`, with short references, the newest conversation first."""
         keys = [conversation.history_key for conversation in self._newest_first()]
         names = shortest_names([key.removeprefix("h") for key in keys])
         results = {key: self.store.search(text, key, part=part, tool=tool, limit=limit) for key in keys}
@@ -170,23 +172,23 @@ class Visible:
         return SearchResult(tuple(islice(matches, limit)), sum(result.turns for result in results.values()))
 
     def facts(self, *, kind: str | None = None, since: float = 0.0, words: str = "") -> list[KnownFact]:
-        """Return the facts of all that is visible, and of the project, as `facts_about` chooses them."""
+        """Return the visible facts, and those of the project, as `facts_about` chooses them."""
         own = stored_facts(self.store, [conversation.history_key for conversation in self.conversations()])
         asked: dict[str, Any] = {"kind": kind, "since": since, "words": words}
         others = known_facts(self.store, project=self._project, **asked) if self._project else []
         return facts_about({(one.fact.content, one.fact.source): one for one in (*others, *own)}.values(), **asked)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the events of what is visible, oldest first."""
+        """Return the visible events, oldest first."""
         names = self._names()
         return [event for event in self.store.events() if _session_of(event) in names] if names else []
 
     def _names(self) -> list[str]:
-        """Return the sessions and those below them, in the order of their first event."""
+        """Return the sessions and their subagents, in the order of their first event."""
         return list(dict.fromkeys([*self._sessions, *self._ending(_BELOW)])) if self._sessions else []
 
     def _ending(self, end: str) -> list[str]:
-        """Return the names of sessions with events that are one of these and an `end`."""
+        """Return the names of sessions with events that consist of one of these and an `end`."""
         whole = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){end}")
         return [name for event in self.store.events() if whole.fullmatch(name := _session_of(event))]
 

@@ -1,7 +1,7 @@
-"""How a client under `compactor wrap` learns where the proxy is, and where its requests went before.
+"""Clients under `compactor wrap`: how each gets the proxy's address, and where its requests went before.
 
-One object for each client that needs more than two variables; all others read ANTHROPIC_BASE_URL and OPENAI_BASE_URL.
-Reads the client's own settings; writes none, and starts nothing.
+Clients that need more than two variables have their own class; all others read ANTHROPIC_BASE_URL and OPENAI_BASE_URL.
+Reads the client's settings; writes and starts nothing.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ ANTHROPIC, OPENAI, CHATGPT = "upstream", "openai_upstream", "chatgpt_upstream"
 
 
 class WrappedClient:
-    """A client that reads ANTHROPIC_BASE_URL and OPENAI_BASE_URL."""
+    """Client that reads ANTHROPIC_BASE_URL and OPENAI_BASE_URL."""
 
     takes_server = False
     """True if the command line can give the client an MCP server."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """`command` is what the person typed, `environment` theirs."""
+        """Store the person's `command` and `environment`."""
         self.command, self.environment = list(command), environment
 
     def upstreams(self) -> dict[str, str]:
-        """Return where the client's requests go without the proxy, by the proxy's upstream; only what differs."""
+        """Return the destination of the client's requests without the proxy, by upstream of the proxy; only what
+        differs."""
         places = {
             ANTHROPIC: self.environment.get("ANTHROPIC_BASE_URL", ""),
             OPENAI: _version_1(self.environment.get("OPENAI_BASE_URL", "")),
@@ -50,7 +51,7 @@ class WrappedClient:
 
 
 class _Codex(WrappedClient):
-    """Codex reads its place from settings only, and starts MCP servers without the environment."""
+    """Codex, which reads its provider's address only from settings and starts MCP servers without the environment."""
 
     takes_server = True
 
@@ -72,9 +73,9 @@ class _Codex(WrappedClient):
         return [self.command[0], *words, *self.command[1:]]
 
     def _place(self) -> tuple[str, str]:
-        """Return the setting that holds where Codex asks, and its value; an empty value: OpenAI.
+        """Return the setting with the provider's address for Codex, and its value; an empty value: OpenAI.
 
-        No setting: the provider is built into Codex (``ollama``), and no setting changes its place.
+        No setting: the provider is built into Codex (``ollama``), and its address cannot be changed.
         """
         settings = self._settings("config.toml")
         if profile := _profile(self.command):
@@ -100,7 +101,7 @@ class _Codex(WrappedClient):
 
 
 class _Copilot(WrappedClient):
-    """Copilot with a provider and key of the person's own; with a GitHub login its place cannot be changed."""
+    """Copilot with the person's own provider and key; with a GitHub login its address cannot be changed."""
 
     _PLACE = "COPILOT_PROVIDER_BASE_URL"
 
@@ -113,7 +114,7 @@ class _Copilot(WrappedClient):
 
     @property
     def _upstream(self) -> str:
-        """The proxy's upstream for the person's provider; empty if there is none, or the proxy does not serve it."""
+        """Proxy's upstream for the person's provider; empty if there is none, or the proxy does not serve it."""
         url, kind = (self.environment.get(name, "") for name in (self._PLACE, "COPILOT_PROVIDER_TYPE"))
         if kind == "anthropic":
             return ANTHROPIC if url else ""
@@ -130,7 +131,7 @@ def wrapped_client(command: Sequence[str], environment: Mapping[str, str]) -> Wr
 
 
 def _version_1(url: str) -> str | None:
-    """Return `url` if it is a base URL of version 1, empty for another version; None if there is none."""
+    """Return `url` if it is a base URL of version 1, an empty text for another version, None for an empty URL."""
     if not url:
         return None
     return url if url.rstrip("/").endswith("/v1") else ""
@@ -147,7 +148,7 @@ def _profile(arguments: Sequence[str]) -> str:
 
 
 def _merged(settings: dict[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with `others` in their place, table by table."""
+    """Return `settings` with `others` merged into it, table by table."""
     tables = {
         key: _merged(settings[key], value)
         for key, value in others.items()

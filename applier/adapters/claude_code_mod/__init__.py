@@ -52,7 +52,7 @@ __all__ = [
 Call = TypeVar("Call", bound=BaseModel)
 
 PAGE_WINDOW = 16_000
-"""Window for which the page beside a client's own summary is planned: it takes about 4,000 tokens."""
+"""Window for which the page beside a client's own summary is planned; such a page takes about 4,000 tokens."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 
 
@@ -61,7 +61,7 @@ class _Call(BaseModel):
 
     session_id: str = Field(min_length=1, max_length=200)
     agent_id: str = Field(default="", max_length=500)
-    """Id of the subagent whose conversation it is; empty: the main conversation."""
+    """Id of the subagent that owns the conversation; empty: the main conversation."""
     client: str = Field(default="Claude Code", max_length=40)
 
 
@@ -102,19 +102,19 @@ class CompactCall(_Call):
     """Time since the model's last answer; None: there was none in this process."""
     messages: tuple[Row, ...]
     api: tuple[dict[str, Any], ...] = ()
-    """The same messages in the API's form."""
+    """Messages of the transcript in the API's form."""
     answers: Mapping[str, Answered] = {}
     as_summary: Literal["", "front", "all"] = ""
     """The form that the client takes: rows; one text for the first messages, the client keeping the rest (Pi); or one
     text for all messages (OpenCode)."""
     cards_model: str = ""
-    """Model that is asked about cards unless the person chose one; empty: a small one."""
+    """Model that plans from cards unless the person chose one; empty: a small one."""
     restore_tool: OptionalToolName = f"{MCP_PREFIX}restore_context"
-    """Name of the restoring tool as the agent knows it."""
+    """Name under which the agent knows the tool that restores turns."""
 
 
 class PreviewCall(CompactCall):
-    """The command that shows what a compaction would do, with the words typed behind it."""
+    """Command that shows the effect of a compaction, with the words typed after it."""
 
     arguments: str = ""
 
@@ -131,7 +131,7 @@ class OwnCompaction(_Call):
 
     model: str = ""
     why: str = ""
-    """The reason why ours was not made."""
+    """Reason why this package did not make the compaction."""
     messages: tuple[Row, ...]
     api: tuple[dict[str, Any], ...] = ()
     after: tuple[Row, ...]
@@ -140,7 +140,7 @@ class OwnCompaction(_Call):
 
 
 class LargeResult(_Call):
-    """A tool's result that was not sent yet."""
+    """Tool result that was not sent yet."""
 
     tool: str
     tool_use_id: str = Field(pattern="^[a-zA-Z0-9_-]{1,200}$")
@@ -148,7 +148,7 @@ class LargeResult(_Call):
 
 
 class HookCall(_Call):
-    """A session of Codex that was compacted just now; its log holds what came before, too."""
+    """Session of Codex that was compacted just now; its log still contains the messages from before."""
 
     client: str = "Codex"
     transcript_path: str
@@ -156,7 +156,7 @@ class HookCall(_Call):
 
 
 def conversation_id(call: _Call) -> str:
-    """Return the client's id of the session; for a subagent a name below it."""
+    """Return the client's id of the session; for a subagent, an id that begins with it."""
     if not call.agent_id:
         return call.session_id
     return f"{call.session_id}.{_digest(call.agent_id)}"
@@ -170,7 +170,7 @@ def read_call(kind: type[Call], data: object) -> Call:
     """Return the plugin's input as a call of `kind`.
 
     Raises:
-        SettingsError: it is not one; the error names the field but not its content.
+        SettingsError: the input has another form; the error names the field but not its content.
     """
     try:
         return kind.model_validate(data)
@@ -193,11 +193,11 @@ def describe() -> dict[str, Any]:
 def look_up(data: object, open_store: Callable[[], Store], project: str = "", wrapped: str = "") -> dict[str, Answer]:
     """Return the answer to one of our tools, from the agent's own conversation and the facts of the folder `project`.
 
-    `wrapped`: the name under which `compactor wrap` runs the client; the proxy's view of the conversation is visible
-    as well then, because the agent sees these tools in place of the MCP server.
+    `wrapped`: the name under which `compactor wrap` runs the client, if it does. Then the proxy's view of the
+    conversation is visible too, because these tools replace the MCP server.
 
     Raises:
-        CompactorError: it could not be done; the text says what to do instead.
+        CompactorError: the call failed; the text explains what to do instead.
     """
     call = read_call(ToolCall, data)
     with closing(Visible(open_store, session=(conversation_id(call), wrapped), project=project)) as visible:
@@ -209,8 +209,8 @@ def compact(
 ) -> dict[str, Any]:
     """Return what replaces the transcript; `command` is how a person runs this program, `project` the working folder.
 
-    ``{"messages", "receipt"}``: rows for all of it. ``{"summary", "kept", "receipt"}``: a text for the messages before
-    the row that is kept first, or for all. ``{"unchanged"}``: a line; the client that keeps the rest keeps everything.
+    ``{"messages", "receipt"}``: rows for the whole transcript. ``{"summary", "kept", "receipt"}``: a text for all
+    messages, or for those before the first row that is kept. ``{"unchanged"}``: a line; the client keeps everything.
     ``{"ask"}``: questions to answer first. ``{"pass"}``: the reason why the client is to compact by itself.
 
     Raises:
@@ -249,7 +249,7 @@ def compact(
 
 
 def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> bool:
-    """Return True if no compaction makes the transcript smaller and it leaves half of the window free.
+    """Return True if no compaction makes the transcript smaller and the transcript leaves half of the window free.
 
     A summary by the client would be larger than such a transcript, and lose the user's words.
     """
@@ -259,7 +259,7 @@ def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> 
 
 
 def _shown(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
-    """Return what the client takes in place of its transcript, and the rule of the API that it would break."""
+    """Return the replacement for the client's transcript, and the rule of the API that it would break."""
     if call.as_summary == "all":
         return {"summary": view_text(view), "kept": None}, ""
     if call.as_summary:
@@ -275,7 +275,7 @@ def _note(store: Store, call: _Call, now: float, did: str, why: str) -> None:
 
 
 def remember(data: object, read: Callable[[str], Sequence[Message]], store: Store, now: float) -> dict[str, Any]:
-    """Return what Codex' hook answers after a compaction: a page of our own beside Codex' summary.
+    """Return the answer of Codex' hook after a compaction: a page of ours in addition to Codex' summary.
 
     Originals and plan are stored, so that the agent can restore every turn. Planned by rules: no model is asked.
 
@@ -298,7 +298,7 @@ def remember(data: object, read: Callable[[str], Sequence[Message]], store: Stor
 
 
 def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
-    """Return ``{"receipt"}`` of a compaction that the client made by itself, and store its originals first.
+    """Store the originals of a compaction that the client made by itself, and return ``{"receipt"}`` of it.
 
     Raises:
         CompactorError: the call or the store cannot be read.
@@ -318,7 +318,7 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
 
 
 def preview(data: object, store: Store | None, review: Callable[[str], str]) -> dict[str, str]:
-    """Return ``{"text"}``: what a compaction now would do. Plans by rules, asks no model and writes nothing.
+    """Return ``{"text"}``: the effect of a compaction now. Plan by rules, ask no model and write nothing.
 
     `store`: None if there is none yet. `review` returns the command by which a person reviews the session with this
     id; empty: there is none.
@@ -344,7 +344,7 @@ def preview(data: object, store: Store | None, review: Callable[[str], str]) -> 
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:
-    """Return ``{"content"}`` to send in place of a large result, which is stored first; empty: send it as it is.
+    """Store a large result and return ``{"content"}`` to send instead of it; empty: send the result as it is.
 
     Raises:
         CompactorError: the call, the settings or the store cannot be read.
@@ -378,10 +378,11 @@ def _with_tool(settings: SessionSettings, name: str = f"{MCP_PREFIX}restore_cont
 
 
 def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
-    """Return a planner that asks behind the transcript while the client's cache holds it; else by cards.
+    """Return a planner whose question follows the transcript while the client has that cached; else one that reads
+    cards.
 
-    Another model than the session's, and a subagent's transcript, are asked by cards: a fork continues the main
-    transcript on the session's own model.
+    Another model than the session's, and a planner for a subagent, read cards: a fork continues only the main
+    transcript, on the session's model.
     """
     warm = call.idle_seconds is not None and is_warm(call.idle_seconds)
     named = settings.planner_model.removeprefix("anthropic/")
@@ -399,7 +400,8 @@ def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str,
 
 
 def _behind_head(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
-    """Return `messages` with the user's next words split from our last view: the client joins them to one message."""
+    """Return `messages` with our last view and the user's next words split again; the client joins them to one
+    message."""
     saved = load_session(store, session_id)
     head = saved.frame.head if saved is not None else []
     at = len(head) - 1

@@ -1,4 +1,4 @@
-"""The rows in which Claude Code shows a mod its transcript and takes one back, and the Messages API's messages.
+"""Conversion between the rows in which Claude Code exchanges transcripts with a mod, and the Messages API's messages.
 
 A row is a message or a part of one: the client keeps thinking, text and calls of an assistant apart. Rows hold text
 only; images and documents come from the API's form of the same transcript, and go back by the handle of their row.
@@ -21,11 +21,11 @@ from planner.reading.messages import Block, Message, blocks
 __all__ = ["Row", "RowTranscript", "read_rows", "rows_of", "without_tail"]
 
 IN_ROWS = ("text", "tool_use", "tool_result")
-"""Types of block that a row shows; of a result it shows text only."""
+"""Types of block that rows can show; of a result they show only text."""
 
 
 class RowToolUse(BaseModel):
-    """A call in a row; unknown fields, of a newer client, are ignored, here and below."""
+    """Tool call in a row; unknown fields of a newer client are ignored, here and below."""
 
     tool_use_id: str
     tool: str
@@ -33,7 +33,7 @@ class RowToolUse(BaseModel):
 
 
 class ToolResult(BaseModel):
-    """A call's result, as the model read it."""
+    """Result of a call, as the model read it."""
 
     tool_use_id: str
     text: str = ""
@@ -48,7 +48,7 @@ class Row(BaseModel):
     toolUses: tuple[RowToolUse, ...] = ()  # noqa: N815
     toolResults: tuple[ToolResult, ...] | None = ()  # noqa: N815
     handle: str = Field(default="", max_length=200)
-    """Name by which the client knows the row as its own."""
+    """Client's name for the row."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class RowTranscript:
 
     messages: list[Message]
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Handles of rows, by their content: rows with something that only the client has, and all of an assistant's."""
+    """Handles of rows by their content: all rows of an assistant, and rows with content that only the client has."""
     firsts: Sequence[str] = ()
     """Handle of each message's first row."""
 
     @property
     def open_calls(self) -> list[str]:
-        """Ids of the calls at the end whose results have not come yet."""
+        """Ids of the calls at the end that have no result yet."""
         end = [block for message in self.messages[-2:] for block in message["content"]]
         answered = {block["tool_use_id"] for block in end if block["type"] == "tool_result"}
         return [block["id"] for block in end if block["type"] == "tool_use" and block["id"] not in answered]
@@ -72,8 +72,8 @@ class RowTranscript:
 def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> RowTranscript:
     """Return the messages of `rows` with the media of `api`, the same transcript in the API's form.
 
-    Leaves out a call that was interrupted, and a result without its call. Calls at the end whose results have not come
-    yet stay: the client adds the results behind the view.
+    Interrupted calls and results without a call are left out. Calls at the end without a result stay: the client adds
+    their results after the view.
     """
     media, handles, parts = _Media(api), dict[str, tuple[str, ...]](), list[_Part]()
     for row in rows:
@@ -108,7 +108,7 @@ def _content(row: Row, media: _Media) -> list[Block]:
 
 
 def _joined(parts: Iterable[_Part]) -> list[_Part]:
-    """Return neighbours of one role as one, results first; a row of thinking goes with the next one."""
+    """Return `parts` with neighbours of one role joined, results first; a row of thinking joins the next row."""
     joined: list[_Part] = []
     role, waiting = "", tuple[str, ...]()
     for part in parts:
@@ -126,7 +126,7 @@ def _joined(parts: Iterable[_Part]) -> list[_Part]:
 
 
 def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Yield `parts` with only the calls that the next part answers, or can still answer, and their results; each once.
+    """Yield `parts` without unanswered calls, except those that can still be answered, and without unpaired results.
 
     A part that nothing but results follows can still be answered.
     """
@@ -160,13 +160,13 @@ def _result(result: ToolResult, media: _Media) -> Block:
 
 
 class _Media:
-    """What of a transcript only the API's form holds."""
+    """Content of a transcript that only the API's form contains."""
 
     def __init__(self, api: Sequence[Mapping[str, Any]]) -> None:
         self.results: dict[str, list[Block]] = {}
         """Contents of results that hold media, by the id of the call."""
         self._typed: dict[str, list[list[Block]]] = {}
-        """What a user sent with media, by each of the texts in it: that text and the media, in their order."""
+        """Texts that a user sent with media, in their order with the media, by each of these texts."""
         for message in api:
             content = [block for block in _list(message.get("content")) if isinstance(block, dict)]
             for block in content:
@@ -182,7 +182,7 @@ class _Media:
         self._used: set[int] = set()
 
     def sent_with(self, row: Row) -> list[Block]:
-        """Return the text of `row` with the media sent with it, each once; empty if there were none."""
+        """Return the text of `row` with the media sent beside it, each once; empty if there were none."""
         typed = [] if row.toolResults else self._typed.get(row.text.strip(), [])
         sent = [block for block in (typed.pop(0) if typed else ()) if id(block) not in self._used]
         self._used.update(id(block) for block in sent if _is_more(block))
@@ -208,8 +208,8 @@ def _key(content: Sequence[Block]) -> str:
 def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the rows of `view`: the client's own by handle, the rest as text and calls.
 
-    With `thinking`, unchanged messages of the assistant go back by handle, thinking included. Without it they are
-    written anew: the API refuses their thinking behind a changed list.
+    With `thinking`, unchanged messages of the assistant go back by handle, thinking included. Without it they become
+    new rows, since the API refuses their thinking after a changed list.
     """
     given: set[str] = set()
     for message in view:
@@ -229,7 +229,7 @@ def _unmarked(message: Message) -> list[Block]:
 def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[list[Message], str]:
     """Return `view` without its unchanged end, and the handle of the first row of that end; empty if there is none.
 
-    For a client that keeps that end itself. Text added to the newest message moves to the front.
+    The client keeps that end itself. Text added to the newest message moves to the front.
     """
     ours, own = [_unmarked(message) for message in view], [message["content"] for message in transcript.messages]
     last = len(own[-1])
@@ -249,7 +249,7 @@ def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[li
 
 
 def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each text, with the calls behind it."""
+    """Yield a row for each text, with the calls after it."""
     row: dict[str, Any] = {"role": "assistant", "text": "", "toolUses": []}
     for block in content:
         if block["type"] == "text" and (row["text"] or row["toolUses"]):
@@ -280,7 +280,8 @@ def _user_rows(content: Sequence[Block], transcript: RowTranscript, given: set[s
 
 
 def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, given: set[str]) -> tuple[int, str]:
-    """Return the end and handle of the client's longest row from `at` on; else the next block's end, and none."""
+    """Return the end and handle of the client's longest row from `at` on; without one, the end of the next block and no
+    handle."""
     for stop in range(len(content), at, -1):
         if any(map(_holds_more, content[at:stop])):
             for handle in transcript.handles.get(_key(content[at:stop]), ()):

@@ -1,4 +1,4 @@
 """Thin bridges from agents to a `Session`: SDK middleware, tools for the model, other frameworks.
 
-Each bridge stands alone and needs only the package it is for; none holds compaction logic.
+Bridges do not depend on each other, need only the package they are for, and contain no compaction logic.
 """

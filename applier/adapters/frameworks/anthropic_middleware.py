@@ -1,7 +1,7 @@
 """Middleware for anthropic's clients: a session prepares each request.
 
 Reads model, system, tools and thinking off every request, and answers "prompt is too long" with one shorter request
-before the caller sees it. Leaves alone what is no full conversation: other endpoints, ``count_tokens``.
+before the caller sees it. Requests without a full conversation pass unchanged: other endpoints, ``count_tokens``.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ class CompactionMiddleware(anthropic.Middleware):
 
         client = anthropic.Anthropic(middleware=[CompactionMiddleware(session)])
 
-    An answer that the window cut off is asked for again with a shorter prompt. A streamed one is not, its beginning
-    is with the caller already: the next request is compacted instead.
+    An answer that the window cut off is requested again with a shorter prompt. A streamed answer is not, because the
+    caller has its beginning already: the next request is compacted instead.
 
-    Conversations that the SDK has the server hold (its tool runner does) are sent whole instead, for what the server
-    holds cannot be compacted here. A session without a planner's client of its own has this one asked for plans, from
-    its first answer on; the planner's requests leave the middleware out.
+    Conversations that the SDK would store on the server (its tool runner does) are sent whole, because they could not
+    be compacted there. A session without its own client for plans uses this one, from the first answer on; the
+    planner's requests skip the middleware.
     """
 
     for_agents_only = True
-    """Mark for `planner.model.client`: a planner's own request must not wait for the session that waits for it."""
+    """Mark for `planner.model.client`: a planner's request must not wait for the session that waits for the planner."""
 
     def __init__(self, session: Session | SessionOf[Mapping[str, Any]]) -> None:
         """Compact one `session`, or the one that a function returns for a request body (None: send it unchanged).
 
-        A client that several conversations share (subagents, threads) needs the function. Where it cannot open a
-        session, because the store or the settings fail, the request goes out as it came.
+        A client that several conversations share (subagents, threads) needs the function. If it cannot open a session,
+        because the store or the settings fail, the request is sent unchanged.
         """
         self._session_of = opener(session)
 
@@ -104,14 +104,14 @@ class CompactionMiddleware(anthropic.Middleware):
 
 
 _HELPER_HEADER, _THREAD_HELPER = "x-stainless-helper", "message-thread"
-"""Header by which the SDK marks requests of a thread whose whole history it holds itself."""
+"""Header of the SDK's requests for a thread whose whole history the SDK keeps itself."""
 
 
 def _whole(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `body` with the whole conversation, so that no server holds it.
+    """Return `body` with the whole conversation, so that the server stores none.
 
     Raises:
-        APIStatusError: it holds only the newest messages; the SDK's own thread then sends them all again.
+        APIStatusError: `body` contains only the newest messages; on this error the SDK sends all of them.
     """
     thread = body.get("thread")
     if isinstance(thread, Mapping) and thread.get("type") == "continue":
@@ -144,13 +144,13 @@ class _Exchange:
         return self._with(self.session.prepare(self.body["messages"]))
 
     def is_whole(self, response: _AnyResponse) -> bool:
-        """True if the answer has come already."""
+        """True if the answer is complete."""
         return response.is_closed and not self.request.stream
 
     def second(self, response: _AnyResponse, answer: object) -> APIRequest | None:
         """Return a shorter request, once, if `response` or its `answer` reports that the first was too long.
 
-        Tells the session what was sent, once the provider has taken it, and of the usage in the answer.
+        Reports to the session the list that the provider accepted, and the usage in the answer.
         """
         http, too_long = response.http_response, answer
         if http.is_success:
@@ -175,7 +175,8 @@ class _Exchange:
 
 
 def _listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[Any]:
-    """Return `stream_class` (``Stream[…]`` or ``AsyncStream[…]``) that calls `hear` with the first message and its end.
+    """Return a subclass of `stream_class` (``Stream[…]`` or ``AsyncStream[…]``) that calls `hear` with the first
+    message and its end.
 
     Changes no event and reads nothing ahead.
     """

@@ -28,7 +28,7 @@ def agent_tools(session: Session) -> list[BetaFunctionTool[Any]]:
 
 
 def async_agent_tools(session: Session) -> list[BetaAsyncFunctionTool[Any]]:
-    """The same for ``AsyncAnthropic``; the store is read in a worker thread."""
+    """Return the same tools for ``AsyncAnthropic``; the store is read in a worker thread."""
 
     def in_thread(call: Callable[..., Any]) -> Callable[..., Any]:
         async def call_in_thread(**arguments: Any) -> Any:

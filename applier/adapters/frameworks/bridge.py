@@ -1,4 +1,4 @@
-"""Finds the session of a request, keeps sessions of several conversations open, and prepares a framework's messages.
+"""Session of each request, open sessions of several conversations, and the preparation of a framework's messages.
 
 Shared by all bridges. No function that prepares messages raises: a list that cannot be prepared is sent unchanged.
 """
@@ -30,20 +30,20 @@ T = TypeVar("T")
 SessionOf = Callable[[R], "Session | None"]
 """Function that returns the session of a request; None: the request is sent unchanged."""
 OPEN_SESSIONS = 200
-"""Most sessions in memory, each with its whole history."""
+"""Largest number of sessions in memory, each with its whole history."""
 
 MAX_CHILDREN = 50
-"""Most subagents of one run that are remembered; a forgotten one begins a new session."""
+"""Largest number of remembered subagents of one run; a forgotten one begins a new session."""
 
 
 class OpenSessions:
     """Sessions by name, each opened at its first use; several threads may use it.
 
-    Over the limit, the longest unused one is closed; its next use opens it from its store.
+    Over the limit, the session unused for longest is closed; its next use opens it from its store.
     """
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
-        """Open sessions by `open_session`, which may return None for a name; at most `limit` are open.
+        """Open sessions by `open_session`, which may return None for a name; keep at most `limit` open.
 
         Raises:
             SettingsError: `open_session` is not a function.
@@ -55,11 +55,11 @@ class OpenSessions:
         self._named: dict[str, Session] = {}
 
     def named(self, name: str) -> Session | None:
-        """Return the session of that name.
+        """Return the session with this name.
 
         Raises:
             SettingsError: `open_session` returned something else.
-            StoreError: it cannot be opened.
+            StoreError: the session cannot be opened.
         """
         with self._lock:
             session = self._named.pop(name, None) or self._open(name)
@@ -79,7 +79,7 @@ class OpenSessions:
 
 @dataclass
 class Member:
-    """One conversation of a family: its session, and the messages that it has seen."""
+    """One conversation of a family: its session, and the messages received so far."""
 
     session: Session
     messages: int = 0
@@ -92,12 +92,12 @@ class Member:
 class Family:
     """The conversations of an agent and its subagents in one run, recognised by their earlier messages.
 
-    For frameworks that pass nothing but messages. The first conversation is the session's own; a list that continues
-    no known one begins another. Several threads may use it.
+    For frameworks that pass only messages. The first conversation belongs to the session; a list that continues no
+    known conversation begins another. Several threads may use it.
     """
 
     def __init__(self, session: Session) -> None:
-        """Begin with `session`; subagents get children of it.
+        """Begin with `session`; each subagent gets a child of it.
 
         Raises:
             SettingsError: `session` is not a Session.
@@ -107,7 +107,7 @@ class Family:
         self._members, self._lock = [Member(session)], threading.Lock()
 
     def member(self, messages: Sequence[Message]) -> Member:
-        """Return the conversation that `messages` continue; of several, the one that has seen most of them."""
+        """Return the conversation that `messages` continue; of several, the one that shares most of them."""
         digests = map(message_digest, messages)
         seen = ["", *accumulate(digests, lambda one, other: sha256(f"{one}{other}".encode()).hexdigest())]
         with self._lock:
@@ -117,7 +117,7 @@ class Family:
             return member
 
     def caller(self, call_id: str) -> Session:
-        """Return the session whose agent made that call; the first one if none did."""
+        """Return the session of the agent that made the call; the first session if none did."""
         with self._lock:
             return next((one.session for one in self._members if call_id in one.calls), self._members[0].session)
 
@@ -134,8 +134,7 @@ class Family:
 def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
     """Return a function that returns the session of a request: always `session`, or the one that `session` returns.
 
-    It returns None, and logs a line once, if the store or the settings keep the session from being opened. Settings
-    that no session can use are logged at once.
+    The function returns None, and logs this once, if the store or the settings prevent the session from opening.
 
     Raises:
         SettingsError: `session` is neither a Session nor a function.
@@ -172,10 +171,10 @@ def through(
     built: Callable[[Message], T],
     split: Callable[[T], Iterable[T]] = lambda message: (message,),
 ) -> list[T] | None:
-    """Return `foreign` messages after `act` on their `plain` form; those that it does not change are the same objects.
+    """Return `foreign` messages after `act` on their `plain` form; unchanged messages stay the same objects.
 
-    `split` cuts a message into pieces that are compacted apart. None if `act` returns None, or whatever fails: a
-    message that only its provider understands must reach it all the same.
+    `split` cuts a message into pieces that are compacted apart. None if `act` returns None, or if anything fails: a
+    message that only its provider understands must still reach it.
     """
     try:
         pieces = [list(split(message)) for message in foreign]
@@ -189,7 +188,7 @@ def through(
 
 
 def _joined(view: Sequence[T], foreign: Sequence[T], pieces: Sequence[Sequence[T]]) -> list[T]:
-    """Return `view` with each message whole again whose pieces are all in it, one behind the other."""
+    """Return `view` with messages joined again from their pieces, if all pieces follow each other."""
     whole = {id(group[0]): (group, message) for group, message in zip(pieces, foreign, strict=True)}
     joined, at = list[T](), 0
     while at < len(view):
@@ -203,7 +202,7 @@ def _joined(view: Sequence[T], foreign: Sequence[T], pieces: Sequence[Sequence[T
 def _matched(
     view: Sequence[Message], forms: Sequence[Message], foreign: Sequence[T], built: Callable[[Message], T]
 ) -> list[T]:
-    """Return the messages of `view`: the original ones where they did not change, equal ones in their order."""
+    """Return the messages of `view`: the original objects where nothing changed, equal ones in their order."""
     originals = defaultdict[str, list[T]](list)
     for form, original in zip(forms, foreign, strict=True):
         originals[message_digest(form)].append(original)
@@ -215,7 +214,7 @@ def _matched(
 
 
 def grouped(foreign: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:
-    """Return `foreign` in groups that are one message each: neighbours of one `kind`.
+    """Return `foreign` in groups that make one message each: neighbours of one `kind`.
 
     A message whose kind is false is a group of its own.
     """

@@ -1,12 +1,12 @@
 """Context engine for Hermes Agent: it compacts the conversations and answers the agent's tools.
 
-Found by Hermes itself where both are installed; its ``config.yaml`` turns it on::
+Hermes finds the engine if both packages are installed; its ``config.yaml`` turns it on::
 
     plugins: {enabled: [compactor]}
     context: {engine: compactor}
 
-Hermes decides when it is asked, by `threshold_tokens`; its own list becomes the view. Whatever fails here, the list
-stays as it is.
+Hermes decides by `threshold_tokens` when to ask. The view replaces Hermes' own list; after any failure the list stays
+unchanged.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["CompactorEngine", "register"]
 logger = logging.getLogger("applier.session")
 
 _ASKED_AGAIN = 1.05
-"""Factor by which the prompt grows before another attempt, after one that found nothing to compact."""
+"""Growth of the prompt, as a factor, before another attempt after one without result."""
 
 
 class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overrides
-    """One agent's conversation, in a session with the name of Hermes' own."""
+    """Engine for one agent's conversation, in a session with the name of Hermes' session."""
 
     def __init__(self) -> None:
         """Read the settings of the environment; no store is opened yet."""
@@ -54,7 +54,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         return "compactor"
 
     def update_model(self, model: str, context_length: int, *more: Any, **others: Any) -> None:
-        """Use this model and window; for another model the session is opened again from the store."""
+        """Use this model and window; for another model, reopen the session from the store."""
         super().update_model(model, context_length, *more, **others)
         share = load_settings().compact_at_ratio or self.threshold_percent
         self.threshold_tokens, self._model = int(context_length * share), model
@@ -67,7 +67,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         self.last_total_tokens = usage.get("total_tokens") or 0
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """Return True over the threshold, unless the last attempt found nothing and the prompt has hardly grown."""
+        """Return True above the threshold, unless the last attempt had no result and the prompt has hardly grown."""
         tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
         return tokens >= max(self.threshold_tokens, self._not_below)
 
@@ -79,7 +79,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         force: bool = False,  # noqa: ARG002 - an attempt that is asked for is made
         memory_context: str = "",  # noqa: ARG002 - what its memory says, Hermes says again itself
     ) -> list[dict[str, Any]]:
-        """Return `messages` compacted, their originals stored; the same list if that saves nothing."""
+        """Return `messages` compacted, with their originals stored; the same list if that saves nothing."""
         try:
             view = self._compacted(messages, focus_topic or "")
         except Exception as error:  # noqa: BLE001 - the host's agent goes on whatever fails here

@@ -1,4 +1,4 @@
-"""LangChain agents and LangGraph graphs: each model call goes out as a session prepares it.
+"""LangChain agents and LangGraph graphs: a session prepares the messages of each model call.
 
 ::
 
@@ -53,7 +53,7 @@ __all__ = ["LangChainCompaction", "ThreadSessions", "context_tools", "pre_model_
 
 @dataclass(frozen=True)
 class _Agent:
-    """An agent of a thread, and the messages that its session has seen."""
+    """Agent of a thread, and the messages received so far."""
 
     session: str
     """Name of its session."""
@@ -68,7 +68,7 @@ class _Agent:
 
 
 class ThreadSessions:
-    """Returns the session of a call of a model or tool, by its thread and its subagent.
+    """Finder of the session for a call of a model or tool, by its thread and its subagent.
 
     ::
 
@@ -91,7 +91,7 @@ class ThreadSessions:
         """Agents by thread and namespace, the longest unused first."""
 
     def __call__(self, request: Any) -> Session | None:
-        """Return the session of `request`: a request to a model, the runtime of a tool, or the state of a graph."""
+        """Return the session of `request`, which is a model request, a tool's runtime, or a graph's state."""
         messages = _messages(request)
         thread, namespace = _place(messages)
         return self._sessions.named(self._agent(thread, namespace, messages).session) if thread else None
@@ -112,7 +112,8 @@ class ThreadSessions:
             return agent
 
     def _returned(self, thread: str, role: str, messages: Sequence[Any]) -> _Agent | None:
-        """Remove and return the agent of another task of `thread` with that role whose messages `messages` continue."""
+        """Remove and return the agent of another task of `thread`, with this role, whose messages `messages`
+        continue."""
         for place, agent in reversed(self._agents.items()):
             if place[0] == thread and agent.role == role and agent.goes_on_in(messages):
                 return self._agents.pop(place)
@@ -126,7 +127,7 @@ def _messages(request: Any) -> Sequence[Any]:
 
 
 def _place(messages: Sequence[Any]) -> tuple[str, str]:
-    """Return thread and namespace of the agent that runs now; a run without a thread is named by its first message.
+    """Return the thread and namespace of the running agent; a run without a thread is named by its first message.
 
     ``tools:4f1c|model:9a0e`` is the node of a model in an agent that runs in the task ``tools:4f1c``.
     """
@@ -142,7 +143,7 @@ def _place(messages: Sequence[Any]) -> tuple[str, str]:
 def context_tools(session: Session | SessionOf[Any]) -> list[BaseTool]:
     """Return ``restore_context``, ``search_context`` and ``compact`` for an agent or a `ToolNode`.
 
-    `session` is one conversation, or a function that returns the session of a tool's runtime.
+    `session`: one conversation, or a function that returns the session for a tool's runtime.
     """
     session_of = opener(session)
     return [_context_tool(session_of, **tool) for tool in AGENT_TOOLS]
@@ -174,10 +175,10 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
     """
 
     name = "SummarizationMiddleware"
-    """Name of the middleware that it replaces: deepagents uses it instead of its own, in subagents too."""
+    """Name of the middleware that this one replaces: deepagents uses it instead of its own, in subagents too."""
 
     def __init__(self, session: Session | SessionOf[Any]) -> None:
-        """Compact `session`, one conversation, or the session that it returns for a request.
+        """Compact `session`: one conversation, or a function that returns the session of a request.
 
         Raises:
             SettingsError: `session` is neither a Session nor a function.
@@ -209,7 +210,7 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         return _observed(session, await handler(shorter))
 
     def _opened(self, request: ModelRequest[Any]) -> tuple[Session | None, ModelRequest[Any]]:
-        """Return the session of `request`, and the request with the tools that the model gets."""
+        """Return the session of `request`, and the request with all tools for the model."""
         session = self._session_of(request)
         others = [tool for tool in request.tools if not any(tool is own for own in self.tools)]
         is_offered = session is not None and others
@@ -245,7 +246,7 @@ def _prepared(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]
 
 
 def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> ModelRequest[Any]:
-    """Return a shorter request after this `error`.
+    """Return a shorter request after `error`.
 
     Raises:
         Exception: `error`, if there is no shorter request.
@@ -285,7 +286,7 @@ def _through(
 
 
 _NO_SUCH_FORM = (ValueError, TypeError, KeyError, TranscriptError)
-"""Errors that LangChain's conversion and ours raise for a block or a message of an unknown type."""
+"""Errors that LangChain's conversion and this package's raise for a block or message of an unknown type."""
 
 
 def _plain(group: list[AnyMessage]) -> Message:
@@ -308,7 +309,7 @@ _KNOWN = frozenset(
     | {"thinking", "redacted_thinking", "refusal", "compaction", "tool_reference"}
 )
 _KNOWN_FORMS = ("reasoning", "server_tool", "_call", "_use", "_result", "_output")
-"""Parts of the types of calls that a provider ran itself, of their results, and of reasoning."""
+"""Words in the types of blocks for calls that a provider ran itself, for their results, and for reasoning."""
 
 
 def _is_known(block: Block) -> bool:
@@ -318,7 +319,7 @@ def _is_known(block: Block) -> bool:
 
 
 def _by_block(group: list[AnyMessage]) -> Message:
-    """Return `group` as one message, converted block by block; what has no plain form becomes opaque blocks."""
+    """Return `group` as one message, converted block by block; blocks without a plain form become opaque."""
     first = group[0]
     if isinstance(first, ToolMessage):
         results = [one for one in group if isinstance(one, ToolMessage)]
@@ -359,7 +360,7 @@ def _block(item: Any) -> Sequence[Block]:
 
 
 def _built(message: Message) -> list[AnyMessage]:
-    """Return a message of the view; opaque blocks in it become what they carry again."""
+    """Return a message of the view with opaque blocks turned back into their original content."""
     if isinstance(message["content"], str):
         return cast(list[AnyMessage], convert_to_messages(to_openai([message])))
     built = list[Any]()
@@ -373,7 +374,7 @@ def _built(message: Message) -> list[AnyMessage]:
 
 
 def _restored(message: Any) -> Any:
-    """Return `message` with the carried blocks in place of the opaque ones."""
+    """Return `message` with the original content in place of opaque blocks."""
     content = message.content
     return (
         message.model_copy(update={"content": list(map(_unwrapped, content))}) if isinstance(content, list) else message

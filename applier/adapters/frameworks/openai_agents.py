@@ -1,4 +1,4 @@
-"""OpenAI's Agents SDK: each model call of a run goes out as a session prepares it.
+"""OpenAI's Agents SDK: a session prepares the messages of each model call in a run.
 
 ::
 
@@ -6,9 +6,9 @@
     agent = Agent("Coder", tools=[*mine, *CONTEXT_TOOLS])
     result = await Runner.run(agent, "Hello", session=SQLiteSession("run-7"), run_config=config)
 
-The SDK's own session keeps every item; what is not compacted goes out as it came. Agents that a run calls as tools
-have sessions of their own. A conversation that the server holds (`previous_response_id`, `conversation_id`) passes as
-it is, and so does all that stands before a ``compaction`` item of the provider.
+The SDK's own session keeps every item; items that are not compacted are sent unchanged. Agents that a run calls as
+tools have sessions of their own. Unchanged are also conversations stored on the server (`previous_response_id`,
+`conversation_id`), and all items before a ``compaction`` item of the provider.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["CONTEXT_TOOLS", "CompactedModels"]
 logger = logging.getLogger("applier.session")
 
 _ARGUMENTS = ("system_instructions", "input", "model_settings", "tools", "output_schema", "handoffs", "tracing")
-"""Positional parameters of a model's methods, in order; all others are named."""
+"""Positional parameters of a model's methods, in order; all others are passed by keyword."""
 _OF_THE_MODEL = ("close", "get_retry_advice", "_cleanup_on_run_end", "_supports_default_prompt_cache_key")
 """Methods of a model that the runner calls besides requests."""
 
 
 class CompactedModels(ModelProvider):
-    """Provides the models of one conversation; a prompt that is too long is sent once more, shorter."""
+    """Model provider for one conversation; a prompt that is too long is sent once more, shorter."""
 
     def __init__(self, session: Session, provider: ModelProvider | None = None) -> None:
         """Take models from `provider`; None: from the SDK's default provider.
@@ -60,7 +60,7 @@ class CompactedModels(ModelProvider):
         return self.around(self._provider.get_model(model_name))
 
     def around(self, model: Model) -> Model:
-        """Return `model` in the session, for an `Agent` whose model is an object."""
+        """Return `model` wrapped in the session, for an `Agent` whose model is an object."""
         return _CompactedModel(model, self.family)
 
     async def aclose(self) -> None:
@@ -122,7 +122,7 @@ class _Call:
         return self._with(self._session_prepared) or self._request
 
     def shorter(self, error: Exception) -> dict[str, Any]:
-        """Return a shorter request after this `error`; raise `error` if there is none."""
+        """Return a shorter request after `error`; raise `error` if there is none."""
         member = self._member
         request = None if member is None else self._with(lambda plain: member.session.recover(plain, error))
         if request is None:
@@ -157,7 +157,7 @@ class _Call:
     def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
         """Return the request with its items after `act` on their plain form; None if there is nothing to change.
 
-        None, too, whatever fails: what only its own provider understands must reach it all the same.
+        Also None if anything fails: items that only their provider understands must still reach it.
         """
         try:
             read = read_items(list(map(plain_entry, self._request["input"])))

@@ -1,4 +1,4 @@
-"""A capability for pydantic-ai agents: each model request goes out as a session prepares it.
+"""A capability for pydantic-ai agents: a session prepares the messages of each model request.
 
 ::
 
@@ -58,7 +58,7 @@ from planner.reading.messages import OPAQUE, Block, Message, blocks, readable_te
 __all__ = ["CompactedHistory"]
 
 _TRIES = 2
-"""Attempts at a request: a prompt that is too long is tried once more, shorter."""
+"""Number of attempts at a request: a prompt that is too long is tried once more, shorter."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class CompactedHistory(AbstractCapability[Any]):
     session: Session | SessionOf[RunContext[Any]]
     """One conversation, or a function that returns the session of each run."""
     _whole: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
-    """The complete list behind the run's newest request."""
+    """Complete list from which the run's newest request was made."""
 
     def __post_init__(self) -> None:
         """Check the settings now, before the first run."""
@@ -109,7 +109,7 @@ class CompactedHistory(AbstractCapability[Any]):
 def _through(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[ModelMessage]
 ) -> list[ModelMessage] | None:
-    """Return `messages` after `act` on their plain form; None if it returns None or changes nothing, or if they have no
+    """Return `messages` after `act` on their plain form; None if it returns None or changes nothing, or if there is no
     such form.
 
     Takes the complete list: messages without content for the model, and system prompts, stay out of the plain form.
@@ -123,7 +123,7 @@ def _through(
 
 
 def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
-    """Split a request with parts that stay from the rest of it, so that the rest can be compacted."""
+    """Split a request into parts that must stay and parts that can be compacted."""
     if not isinstance(message, ModelRequest):
         yield message
         return
@@ -135,7 +135,7 @@ def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
 
 
 def _describe(session: Session, request: ModelRequestContext) -> None:
-    """Tell the session the size of the last prompt (with cached tokens) and the settings of the next request."""
+    """Report to the session the size of the last prompt (with cached tokens) and the settings of the next request."""
     messages = request.messages
     last = next((m for m in reversed(messages[-2:]) if isinstance(m, ModelResponse)), None)
     if last is not None and last.usage.input_tokens:
@@ -178,14 +178,15 @@ def _plain_of(message: ModelMessage) -> Message:
 
 
 def _speaks(part: Any) -> bool:
-    """Return False for system prompts, which are outside the conversation, and empty texts, which the API refuses."""
+    """Return False for system prompts, which are outside the conversation, and for empty texts, which the API
+    refuses."""
     return not isinstance(part, SystemPromptPart) and (
         not isinstance(part, TextPart | UserPromptPart) or bool(part.content)
     )
 
 
 def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
-    """Return each part that speaks as a block, with the part; pieces of a user prompt are parts of their own."""
+    """Yield each part of the conversation with its block; pieces of a user prompt count as parts."""
     unpaired = _unpaired(message)
     for part in filter(_speaks, message.parts):
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
@@ -201,7 +202,7 @@ _SEALED = "sealed by the provider"
 
 
 def _unpaired(message: ModelMessage) -> set[str]:
-    """Return the ids of the provider's calls that have no result in `message`, and of results without their call."""
+    """Return the ids of the provider's calls without a result in `message`, and of results without a call."""
     calls = {part.tool_call_id for part in message.parts if isinstance(part, NativeToolCallPart)}
     return calls ^ {part.tool_call_id for part in message.parts if isinstance(part, NativeToolReturnPart)}
 
@@ -210,7 +211,7 @@ _Media = BinaryContent | ImageUrl | DocumentUrl | AudioUrl | VideoUrl | Uploaded
 
 
 def _block(part: Any) -> Block:
-    """Return a part, or a piece of a user prompt, as a block; one of an unknown kind as an opaque block."""
+    """Return a part, or a piece of a user prompt, as a block; a part of an unknown kind as an opaque block."""
     if isinstance(part, str | TextPart | UserPromptPart | TextContent):
         text = part if isinstance(part, str) else part.content
         return {"type": "text", "text": text} if isinstance(text, str) else _opaque(part)
@@ -245,7 +246,7 @@ def _call_or_result(part: Any) -> Block:
 
 
 def _is_core_kind(part: Any) -> bool:
-    """Return True for the framework's own tools, such as its search of tools, whose parts change later requests.
+    """Return True for the framework's own tools, such as its tool search, whose parts change later requests.
 
     Kinds of tools that others declare are named after them: ``inventory.lookup``.
     """
@@ -253,7 +254,7 @@ def _is_core_kind(part: Any) -> bool:
 
 
 def _result_content(part: ToolReturnPart) -> str | list[Block]:
-    """Return the content of a result: its text; as blocks if it holds media, or must stay."""
+    """Return the content of a result as text; as blocks if it contains media, or must stay."""
     items = part.content if isinstance(part.content, list) else [part.content]
     if not _is_core_kind(part) and not any(isinstance(item, _Media) for item in items):
         return part.model_response_str(wrap_if_error=False)
@@ -280,7 +281,7 @@ def _medium(medium: Any) -> Block | None:
 
 
 def _rebuilt(message: Message, parts: Mapping[str, Any]) -> ModelMessage:
-    """Return a message of the view, of the `parts` it had and new ones."""
+    """Return a message of the view, made from its earlier `parts` and new ones."""
     made = [parts.get(to_json(block)) or _part(block, message["role"], parts) for block in blocks(message)]
     return ModelResponse(parts=made) if message["role"] == "assistant" else ModelRequest(parts=made)
 

@@ -1,6 +1,6 @@
 """Request bodies: decoded, parsed and written, within limits that are checked before memory is taken.
 
-A body over a limit is no error: it passes as it came, and nothing in it is compacted. Knows no API.
+A body over a limit is no error: it passes unchanged, without compaction. Knows no API.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from applier.store.records import count_values
 __all__ = ["LARGE_BYTES", "MAX_BODY_BYTES", "MAX_DECODED_BYTES", "Body", "collect", "decode", "join", "parse", "write"]
 
 MAX_BODY_BYTES = 64 * 2**20
-"""Largest body that is held: twice the limit of the Messages API, since a larger history is compacted, too."""
+"""Largest body kept in memory: twice the limit of the Messages API, since a larger history is compacted, too."""
 MAX_DECODED_BYTES, MAX_DECODED_LINES = 6 * 2**20, 150_000
-"""Size and lines of text that a compressed body may have. A million tokens of code have 5 MB and 120,000 lines. With a
-session's work on it a body takes up to 20 bytes of memory for each byte, and 700 for each line."""
+"""Largest decoded size in bytes, and number of lines, of a compressed body. A million tokens of code have 5 MB and
+120,000 lines. Including a session's work, a body takes up to 20 bytes of memory for each byte, and 700 for each
+line."""
 MAX_TEXT_CHARACTERS, MAX_LINES = 16 * 2**20, 400_000
-"""Characters of text, without media, and lines that any body may have: four million tokens. They take the same memory
-as those of a compressed one, 300 MB at most, but whoever sends them has to send them all."""
+"""Largest text in characters, without media, and number of lines of any body: four million tokens. They take 300 MB of
+memory at most, like a compressed body; their sender has to transmit all of them."""
 _MEDIUM = re.compile(r"image|document|file|audio|video|screenshot")
 """Word in the type of an item or block that holds a medium, in each API."""
 _ENCODED = re.compile(r"(?:data:[\w./+;=-]{1,100},)?[A-Za-z0-9+/=_-]{500,}")
@@ -31,9 +32,10 @@ _ENCODED = re.compile(r"(?:data:[\w./+;=-]{1,100},)?[A-Za-z0-9+/=_-]{500,}")
 LARGE_BYTES = 4 * 2**20
 """Size from which bodies are worked on few at a time."""
 MAX_VALUES = 250_000
-"""Most objects, lists, strings and numbers in one body: ten to each of 25,000 messages, at most 250 bytes each."""
+"""Largest number of objects, lists, strings and numbers in one body: ten for each of 25,000 messages, at most 250 bytes
+each."""
 MAX_MESSAGES = 20_000
-"""Most entries of a list at the top of a body. A session takes 7 kB of memory for each message."""
+"""Largest number of entries in a list at the top of a body. A session takes 7 kB of memory for each message."""
 _MAX_WINDOW_BYTES = 8 * 2**20
 """Largest zstd window, the most that the content coding allows (RFC 9659)."""
 _PIECE_BYTES = 128
@@ -41,11 +43,11 @@ _PIECE_BYTES = 128
 _LINE_BREAKS = (b"\\n", b"\\r", b"\\f", b"\\u")
 """Escapes in JSON that may break a line."""
 Body = bytes | AsyncIterator[bytes]
-"""A request's body: held, or as it arrives."""
+"""Request body: in memory, or as it arrives."""
 
 
 async def collect(body: Body) -> Body:
-    """Return all of `body`; one that is too large to hold goes on as it arrives."""
+    """Return all of `body`; a body that is too large for memory is passed on as it arrives."""
     if isinstance(body, bytes):
         return body
     start = bytearray()
@@ -65,9 +67,9 @@ async def join(start: bytes, rest: AsyncIterator[bytes] | None = None) -> AsyncI
 
 
 def decode(raw: bytes, encoding: str) -> bytes | None:
-    """Return `raw` without its content `encoding`; None unless that is ``zstd``, which Codex sends, and within limits.
+    """Return `raw` without its content `encoding`; None unless that is ``zstd`` (sent by Codex) and within limits.
 
-    Decoding stops at the limit: five kilobytes can stand for gigabytes.
+    Decoding stops at the limit: five kilobytes can contain gigabytes.
     """
     if encoding.strip().lower() == "identity":
         return raw
@@ -91,8 +93,8 @@ def _count_lines(raw: bytes | bytearray) -> int:
 
 
 def parse(raw: bytes) -> dict[str, Any] | None:
-    """Return the JSON object `raw`; None if it is none, or has more values, lines, depth, messages or text than one
-    body may."""
+    """Return the JSON object `raw`; None if it is no object, or exceeds a limit of values, lines, depth, messages or
+    text."""
     if count_values(raw, MAX_VALUES) > MAX_VALUES or _count_lines(raw) > MAX_LINES:
         return None
     try:
@@ -106,8 +108,8 @@ def parse(raw: bytes) -> dict[str, Any] | None:
 
 
 def _count_text(value: Any, *, in_medium: bool = False) -> int:
-    """Return the characters of text in JSON data. Base64 of media takes little memory beside its own and does not
-    count; arguments of a call count in any case, for they are read."""
+    """Return the characters of text in JSON data. Base64 of media does not count, for it takes little further memory;
+    arguments of calls always count."""
     if isinstance(value, str):
         return 0 if in_medium and _ENCODED.fullmatch(value) else len(value)
     if isinstance(value, list):

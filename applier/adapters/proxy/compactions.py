@@ -1,8 +1,8 @@
 """Requests of the Responses API for a compaction, and the answers to them.
 
-Codex asks by a last item ``compaction_trigger`` and gets back one sealed item; from a provider that is not OpenAI it
-asks in words and gets back words; other clients have an endpoint. An item of ours carries its view, so that any proxy
-can put the view in its place; words are recognised by their digest.
+With OpenAI, Codex asks by a last item ``compaction_trigger`` and gets one sealed item; with other providers it asks in
+words and gets words; other clients use an endpoint. Our item contains its view, so that any proxy can replace the item
+by the view; words are recognised by their digest.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ from planner.reading.messages import Message, blocks, readable_text, to_json
 __all__ = ["Ask", "asked", "opened", "record_in", "reply", "view_record", "without_ask"]
 
 Ask = Literal["", "trigger", "words", "window"]
-"""How a request asks for a compaction: not at all, by an item, in words, by its endpoint."""
+"""Way in which a request asks for a compaction: not at all, by an item, in words, by its endpoint."""
 Data = dict[str, Any]
 _TRIGGER, _ITEM = "compaction_trigger", "compaction"
 _OURS = "compactor.1."
-"""Beginning of the content of our own items; a provider's begins otherwise."""
+"""Beginning of the content of our items; items of a provider begin differently."""
 _WORDS = "You are performing a CONTEXT CHECKPOINT COMPACTION."
 """Beginning of Codex' request in words (0.169). Any other wording is answered by the model."""
 _ANSWER_INTRODUCTION = "Another language model started to solve this problem"
-"""Beginning of the line behind which Codex repeats an answer in words."""
+"""Beginning of the line after which Codex repeats an answer in words."""
 _RECORD = {"messages": list, "users": list, "by": str}
-"""Fields of a record: the view, digests of the user's texts before it, and the digest that identifies its
-conversation."""
+"""Fields of a record: the view, digests of the user's texts before the view, and the conversation's digest."""
 _DELTA_CHARACTERS = 400
 
 
@@ -57,9 +56,10 @@ def without_ask(body: Data, ask: Ask) -> Data:
 
 
 def opened(body: Data, record_of: Callable[[str], Data | None]) -> Data:
-    """Return `body` with the view in place of our last answer and of all that it covers; the same object without one.
+    """Return `body` with the view in place of our last answer and of everything that it covers; the same object without
+    such an answer.
 
-    `record_of` finds the record of an answer in words by the digest of these.
+    `record_of` returns the record of an answer in words, by the digest of the words.
     """
     items = _items(body)
     at = next((at for at in reversed(range(len(items))) if _may_be_ours(items[at])), -1)
@@ -72,7 +72,7 @@ def opened(body: Data, record_of: Callable[[str], Data | None]) -> Data:
 
 
 def record_in(body: Mapping[str, Any]) -> Data:
-    """Return the record in a body that was `opened`; empty if nothing in it was compacted here."""
+    """Return the record in a body returned by `opened`; empty if nothing in it was compacted here."""
     return next((item for item in body["input"] if isinstance(item, dict) and item.get("type") == VIEW), {})
 
 
@@ -87,7 +87,7 @@ def _is_ours(item: Any) -> bool:
 
 
 def _may_be_ours(item: Any) -> bool:
-    """Return True for an item of ours, and for a message that may repeat our words."""
+    """Return True for one of our items, and for a message that may repeat our words."""
     is_users = isinstance(item, dict) and item.get("role") == "user"
     return _is_ours(item) or (is_users and readable_text(item.get("content")).startswith(_ANSWER_INTRODUCTION))
 
@@ -99,14 +99,14 @@ def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | No
 
 
 def _is_known(item: Data, known: set[str]) -> bool:
-    """Return True for an item that the view covers: Codex repeats the user's messages in front of our answer."""
+    """Return True for an item that the view covers: Codex repeats the user's messages before our answer."""
     messages = read_items([item]).messages
     return bool(messages) and (messages[0]["role"] != "user" or known.issuperset(_user_digests(messages)))
 
 
 def view_record(messages: Sequence[Message], view: Sequence[Message], before: Data, by: str) -> Data:
-    """Return the record of an answer: the `view` of `messages`, the user's texts in them and in the record `before`,
-    and the digest `by` which the conversation is recognised."""
+    """Return the record of an answer: the `view` of `messages`, digests of the user's texts in them and in the record
+    `before`, and the digest `by` which the conversation is recognised."""
     users = sorted({*_user_digests(messages), *before.get("users", ())})
     return {"messages": list(view), "users": users, "by": by}
 
@@ -128,7 +128,7 @@ def _packed(held: Data) -> str:
 
 
 def _unpacked(text: str) -> Data | None:
-    """Return the record in one of our items; None for one that is damaged or over a body's limits."""
+    """Return the record in one of our items; None if the item is damaged or exceeds a body's limits."""
     try:
         packed = base64.b64decode(text[len(_OURS) :], validate=True)
         held = parse(zlib.decompressobj().decompress(packed, MAX_DECODED_BYTES))

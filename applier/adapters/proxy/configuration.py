@@ -38,7 +38,7 @@ class _Table(CheckedSettings):
 
 
 class UpstreamTable(_Table):
-    """Where requests go; those of an API without an address are refused."""
+    """Addresses of upstreams; requests of an API without an address are refused."""
 
     anthropic: str = ""
     openai: str = ""
@@ -46,10 +46,10 @@ class UpstreamTable(_Table):
     read_seconds: float = Field(default=600.0, gt=0)
     """Seconds that a provider may be silent."""
     anthropic_key_variable: str = ""
-    """Environment variable with the key that is sent in place of people's own; empty: their own keys are sent."""
+    """Environment variable with the key that replaces people's own keys; empty: their own keys are sent."""
     openai_key_variable: str = ""
     paths: tuple[Annotated[str, Field(pattern=PATH_PATTERN)], ...] = Field(default=(), strict=False)
-    """More paths on which these keys go out, such as ``/v1/embeddings`` or ``/v1/files/*``."""
+    """More paths that may use these keys, such as ``/v1/embeddings`` or ``/v1/files/*``."""
 
 
 class LimitTable(_Table):
@@ -70,7 +70,8 @@ class LimitsTable(LimitTable):
 
 
 class RetentionTable(_Table):
-    """Which conversations are deleted, and how often the store is searched for them; without a bound: none."""
+    """Bounds for the deletion of old conversations, and the interval of that search; without a bound nothing is
+    deleted."""
 
     older_than_days: float | None = Field(default=None, gt=0)
     larger_than_megabytes: float | None = Field(default=None, gt=0)
@@ -85,7 +86,7 @@ class TeamSettings(_Table):
     store: str
     """Absolute path of a file, or postgresql://…"""
     tokens: bool = True
-    """True: each person needs a token of their own. False: nobody needs one; on loopback only."""
+    """True: each person needs their own token. False: nobody needs one; only on loopback."""
     grace_seconds: int = Field(default=30, ge=0)
     """Time that answers under way have after SIGTERM."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -98,7 +99,7 @@ class TeamSettings(_Table):
 
 @dataclass(frozen=True)
 class ProxySettings:
-    """Where the proxy listens, where it sends, and the settings of its sessions."""
+    """Addresses of the proxy and its upstreams, and the settings of its sessions."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -110,7 +111,7 @@ class ProxySettings:
     session: dict[str, Any] = field(default_factory=dict)
     """Settings of each session, such as ``window_tokens``, ``preset`` and ``planner``; others have their defaults."""
     own: tuple[str, str] = field(default=("", ""), repr=False)
-    """A secret, and the name of the conversations of the client that shows it in place of a name (`Conversations`)."""
+    """Secret of the own client, and the name of the conversations of requests with this secret (`Conversations`)."""
     team: TeamSettings | None = None
     """A team's tokens, quotas, retention and grace; its sessions have the settings in `session` and no others."""
 
@@ -134,17 +135,17 @@ class _FileSession(SessionSettings):
 
 
 def file_session(table: Mapping[str, Any]) -> SessionSettings:
-    """Return a session's settings from `table` of a team's file, and from nothing else.
+    """Return a session's settings from `table` of a team's file alone.
 
     Raises:
-        SettingsError: an unknown name or a value out of bounds; the text says which.
+        SettingsError: an unknown name or a value out of bounds; the text names it.
     """
     return _FileSession(**table)
 
 
 @contextmanager
 def in_file(path: Path, key: str = "") -> Iterator[None]:
-    """Add the file, and the key in it, to errors of settings and of the store."""
+    """Add the file and its key to errors of settings and of the store."""
     try:
         yield
     except (SettingsError, StoreError) as error:
@@ -155,7 +156,7 @@ def read_team(path: Path) -> TeamSettings:
     """Return the settings in the file at `path`.
 
     Raises:
-        SettingsError: it cannot be read, or a value is wrong; the text names file, key and cure.
+        SettingsError: the file cannot be read, or a value is wrong; the text names file, key and cure.
     """
     try:
         table = tomllib.loads(path.read_text("utf-8-sig"))
@@ -193,7 +194,7 @@ def _check(team: TeamSettings, path: Path) -> None:
 
 
 def team_proxy(team: TeamSettings, environment: Mapping[str, str] = os.environ) -> ProxySettings:
-    """Return the settings of the proxy that `team` describes, with the keys in the variables that it names.
+    """Return the settings of the proxy for `team`, with the keys from the environment variables that it names.
 
     Raises:
         SettingsError: a variable that should hold a key holds none.

@@ -1,8 +1,8 @@
-"""Which conversation a request belongs to, and the sessions that are open for them.
+"""Conversation of each request, and the open sessions of the conversations.
 
-A conversation is recognised by its messages up to the newest answer, or by a compaction of ours that it begins with, so
-a client need not name it. A name that a client chooses leads into nobody else's conversation: the credentials that it
-shows the provider are part of the session's id.
+A conversation is recognised by its messages up to the newest answer, or by our compaction at its start, so a client
+need not name it. A client's name for a conversation never reaches another client's: the credentials for the provider
+are part of the session's id.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ __all__ = ["CREDENTIALS", "NAME_HEADER", "PERSON_HEADER", "Asker", "Conversation
 NAME_HEADER = "x-compactor-session"
 """Header with a client's name for its conversations; not forwarded."""
 PERSON_HEADER = "x-compactor-person"
-"""Header with the owner of a request where people have tokens; set by the proxy's entrance alone, not forwarded."""
+"""Header with the owner of a request if people have tokens; only the proxy's entrance sets it; not forwarded."""
 CREDENTIALS = "x-api-key", "authorization", "api-key"
 """Headers with a client's key or login."""
 IDLE_SECONDS = 3_600.0
-"""Time after which an unused session is closed: it holds its history in memory, and the provider's cache of it lasts
-an hour at most. Sessions shared through a database are closed sooner."""
+"""Time after which an unused session is closed, because it occupies memory and the provider caches its history for an
+hour at most. Sessions shared through a database are closed sooner."""
 HELD_TOKENS = 10_000_000
-"""Most tokens in all open histories, at 20 to 35 bytes of memory each. A history of 340,000 is read again from the
-store in a tenth of a second."""
+"""Largest number of tokens in all open histories, at 20 to 35 bytes of memory each. A history of 340,000 tokens is read
+again from the store in a tenth of a second."""
 _LEAST_TOKENS = 2_000
-"""Tokens that a session counts for beside its history."""
+"""Tokens counted for a session in addition to its history."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """``run-7``; not ``a b``, nor a path."""
 Asker = Account | ResponsesPlanner
-"""Who asks for plans at the place where a conversation's requests go."""
+"""Function that asks for plans at the upstream of a conversation."""
 
 
 @dataclass(eq=False)
@@ -52,22 +52,22 @@ class Conversation:
     session: Session
     asker: Asker | None
     digest: str
-    """Digest that identifies it among the conversations of its owner."""
+    """Digest that distinguishes it from other conversations of its owner."""
     person: str = field(default_factory=PERSON.get)
-    """Name of its owner, where people have tokens."""
+    """Name of its owner, if people have tokens."""
     places: Sequence[tuple[str, str]] = ()
-    """Scope and digests of its newest answer, by which the next request finds it."""
+    """Scope and digests of its newest answer, by which the next request is assigned to it."""
     used_at: float = 0.0
     held_tokens: int = 0
-    """Tokens that it holds, as of its last call."""
+    """Tokens in its memory, as of its last call."""
     noted: int = 0
-    """Calls of its planner that are counted already."""
+    """Number of its planner's calls that are counted already."""
     made_of: Sequence[str] = ()
     sent: Sequence[Any] = ()
-    """The last list sent, and digests of the list that it replaced; both empty if nothing was replaced."""
+    """Last list sent, and digests of the list that it replaced; both empty if nothing was replaced."""
 
     def note_sent(self, messages: Sequence[Any], sent: Sequence[Any]) -> None:
-        """Remember `sent`, which replaced `messages`; empty if they were sent themselves."""
+        """Remember that `sent` replaced `messages`; empty: `messages` were sent themselves."""
         self.made_of, self.sent = (list(map(message_digest, messages)) if sent else []), sent
 
     def as_sent(self, messages: Sequence[Any]) -> list[Any]:
@@ -78,7 +78,8 @@ class Conversation:
 
 
 class Conversations:
-    """Conversations with open sessions; closes the one unused for longest first. May be used from several threads."""
+    """Conversations with open sessions; the one unused for longest is closed first. May be used from several
+    threads."""
 
     def __init__(
         self,
@@ -89,14 +90,14 @@ class Conversations:
         clock: Callable[[], float] = time.monotonic,
         marks: Callable[[list[str]], Mapping[str, list[str]]] = lambda _: {},
     ) -> None:
-        """Open none yet.
+        """Begin without open sessions.
 
-        `open_session` takes a session id, a model and who asks for plans. `limit_tokens` bounds what open sessions
-        hold, and one that nobody used for `idle_seconds` is closed; it continues from the store when its conversation
-        comes back. `marks` maps session ids to the digests of the newest answer that any proxy has seen.
+        `open_session` takes a session id, a model and who asks for plans. `limit_tokens` bounds the memory of open
+        sessions. A session unused for `idle_seconds` is closed; the next request of its conversation opens it again
+        from the store. `marks` maps session ids to the digests of the newest answer that any proxy has seen.
 
-        `own`: a secret, and the name of the conversations of the client that shows the secret in place of a name.
-        They belong to it whatever key comes with them: the key of a login is renewed every few hours.
+        `own`: the secret of the own client, and the name of its conversations. A request with this secret belongs to
+        that client whatever its key: the key of a login changes every few hours.
         """
         self._open, self._own, self._clock = open_session, own, clock
         self._limit_tokens, self._idle_seconds = limit_tokens, idle_seconds
@@ -106,7 +107,7 @@ class Conversations:
         self._held_tokens = 0
         self._lock = threading.Lock()
         self.closing: Callable[[Conversation], object] = lambda _: None
-        """Callable that gets each conversation before its session is closed."""
+        """Function that receives each conversation before its session is closed."""
 
     def __len__(self) -> int:
         """Return how many are open."""
@@ -122,8 +123,8 @@ class Conversations:
     ) -> Conversation | None:
         """Return the conversation that `messages` continues; None if it has no answer yet.
 
-        A new one is planned by `asker`; None: nobody can be asked where its requests go. `digest` is the
-        `Conversation.digest` in the conversation itself; it finds nobody else's.
+        `asker` plans a new conversation; None: its upstream offers no planner. `digest`: the `Conversation.digest` in
+        the messages, if our compaction is among them.
         """
         answers = list(_answers(messages)) or ([(digest, "")] if digest else [])
         if not answers:
@@ -147,7 +148,7 @@ class Conversations:
         return found
 
     def _use(self, one: Conversation, scope: str, newest: list[str]) -> None:
-        """Note that `one` continues behind its `newest` answer."""
+        """Note that the newest answer of `one` is now `newest`."""
         one.session.mark(newest)
         one.used_at, one.places = self._clock(), [(scope, digest) for digest in newest]
         state, before = one.session.state, one.held_tokens
@@ -155,7 +156,8 @@ class Conversations:
         self._held_tokens += one.held_tokens - before
 
     def _let_go(self) -> Iterator[Conversation]:
-        """Yield those unused for longest while they are idle or too much is held; never the newest."""
+        """Yield the conversations unused for longest while they are idle or memory is over the limit; never the
+        newest."""
         idle_since = self._clock() - self._idle_seconds
         while len(self._known) > 1:
             key, oldest = next(iter(self._known.items()))
@@ -167,14 +169,14 @@ class Conversations:
     def known(
         self, messages: Sequence[Any], body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> Conversation | None:
-        """Return the conversation that `messages` continues, if it is open; open and note nothing."""
+        """Return the conversation that `messages` continues, if it is open; change nothing."""
         answers = list(_answers(messages))
         with self._lock:
             key = self._find(self.scope(body, headers), answers) if answers else None
             return self._known.get(key or "")
 
     def open(self) -> list[Conversation]:
-        """Return all that are open, the one used last at the end."""
+        """Return all open conversations, the one used last at the end."""
         with self._lock:
             return list(self._known.values())
 
@@ -194,18 +196,18 @@ class Conversations:
         one.session.close()
 
     def _name(self, headers: Mapping[str, str]) -> str:
-        """Return the client's name for its sessions, with which their ids begin; empty without one."""
+        """Return the client's name for its sessions, which begins their ids; empty without one."""
         name, (secret, own) = headers.get(NAME_HEADER, ""), self._own
         if secret and hmac.compare_digest(name.encode(), secret.encode()):
             return own
         return name if _NAME.fullmatch(name) and name != own else ""
 
     def scope(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
-        """Return the key that separates clients with equal messages: credentials, a name, a user or session id.
+        """Return the key that separates clients with equal messages: credentials, name, user or session id.
 
-        A client chooses names and ids, and may choose another's; its credentials are its own. Where people have
-        tokens, the person counts, who may renew theirs. Credentials go in as a digest, and the scope goes into a
-        session's id as a digest.
+        A client can choose another's name or id, but not another's credentials. If people have tokens, the person
+        replaces the credentials, since a token may be renewed. Only digests of the credentials and of the scope are
+        stored.
         """
         name = self._name(headers)
         if name and name == self._own[1]:
@@ -214,15 +216,16 @@ class Conversations:
         return f"{_owner(headers)}/{name}/{user or body.get('user') or ''}"
 
     def _family(self, headers: Mapping[str, str]) -> str:
-        """Return how the ids of a client's conversations begin. A name that it chose is followed by the owner: others
-        may choose the same."""
+        """Return the beginning of the ids of a client's conversations. A chosen name is followed by the owner, as
+        others may choose the same name."""
         name = self._name(headers)
         if name and name != self._own[1]:
             return f"{name}.{_owner(headers)}."
         return f"{name}." if name else "proxy-"
 
     def _find(self, scope: str, answers: list[tuple[str, str]], elsewhere: Container[str] = ()) -> str | None:
-        """Return the conversation that has its newest answer in the list: with everything before it, else by itself."""
+        """Return the conversation whose newest answer is in the list: matched with everything before it, else by
+        itself."""
         places = {place: key for key, one in self._known.items() if key not in elsewhere for place in one.places}
         wholes, alones = zip(*reversed(answers), strict=True)
         keys = (places.get((scope, digest)) for digest in (*wholes, *alones))
@@ -231,10 +234,10 @@ class Conversations:
     def _new_key(
         self, ids: Mapping[str, str], answers: list[tuple[str, str]], digest: str, elsewhere: Container[str]
     ) -> str:
-        """Return the id of a new one: by its first answer, so that a later process computes the same id.
+        """Return the id of a new conversation, from its first answer, so that a later process computes the same id.
 
-        A branch (rewound, or another client's) gets its id by its newest answer. Ids of clients without a name have
-        nothing in common that could list them all.
+        A branch (rewound, or another client's) gets its id from its newest answer. Ids of clients without a name share
+        no prefix, so that nobody can list them.
         """
         first, newest = answers[0][0], answers[-1][0]
         is_taken = ids[first] in self._known or ids[first] in elsewhere
@@ -244,8 +247,8 @@ class Conversations:
 def _answers(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """Yield for each answer in `messages` a digest of everything up to it, and one of the answers alone.
 
-    The second survives edits of older results; it is empty while nothing in the answers is unique. Neither holds
-    thinking: a client may leave it out later.
+    The second does not change if older results are edited; it is empty while nothing in the answers is unique. Neither
+    includes thinking, which a client may leave out later.
     """
     whole, alone, is_unique = hashlib.sha256(), hashlib.sha256(), False
     for message in messages:
@@ -259,7 +262,7 @@ def _answers(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _owner(headers: Mapping[str, str]) -> str:
-    """Return the digest of a request's credentials, or of the person where people have tokens."""
+    """Return the digest of a request's credentials, or of the person if people have tokens."""
     shows = (PERSON_HEADER,) if headers.get(PERSON_HEADER) else CREDENTIALS
     return short_digest(json.dumps([headers.get(header, "") for header in shows]))
 

@@ -1,6 +1,6 @@
-"""The endpoints of the proxy: one for each API with sessions behind it; everything else passes as it came.
+"""Endpoints of the proxy: one for each API that has sessions; all other requests pass unchanged.
 
-A request that is understood goes to the gateway first; one that is not is never held. Decides nothing about sessions.
+A request that the proxy understands goes through the gateway first. Decides nothing about sessions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ __all__ = ["Endpoints"]
 
 _logger = logging.getLogger("applier.proxy")
 _LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
-"""Age at which `/ready` looks again, for it is asked without a token; time that an upstream has to answer it."""
+"""Age of the last check after which `/ready` checks again, as anybody may ask it; and time that an upstream has to
+answer it."""
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CONNECT_SECONDS = 10.0
 _CONNECTION_HEADERS = frozenset(
@@ -44,14 +45,15 @@ _PROXY_HEADERS = frozenset(
 )
 _TOO_LONG = (400, 413)
 _MOST_LARGE = 2
-"""Large bodies worked on at once, and compressed ones decoded at once; the others wait, and smaller ones do not."""
+"""Largest number of large bodies in work at once, and of compressed ones decoded at once; further ones wait, smaller
+ones do not."""
 
 
 class Endpoints:
     """Answers each request, with one client for all of them."""
 
     def __init__(self, settings: ProxySettings, gateway: Gateway, is_stopping: Callable[[], bool]) -> None:
-        """Answer by `gateway`; `is_stopping` is True once no more requests come."""
+        """Answer by `gateway`; `is_stopping` returns True after the last request."""
         self.settings, self.gateway, self._is_stopping = settings, gateway, is_stopping
         timeout = httpx.Timeout(self.settings.upstreams.read_seconds, connect=_CONNECT_SECONDS)
         self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
@@ -77,14 +79,14 @@ class Endpoints:
         ]
 
     async def health(self, request: Request) -> Response:
-        """Answer that it is alive; to its one user also why nothing is compacted, if that is so."""
+        """Answer that the proxy is alive; to its only user also why nothing is compacted, if so."""
         if self.settings.team or not shows_token(request.headers, self.settings.token):
             return PlainTextResponse("ok\n")
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         return PlainTextResponse(f"ok, but nothing is compacted: {problem}\n" if problem else "ok\n")
 
     async def ready(self, _request: Request) -> Response:
-        """Answer whether it can do its work, and which part of it cannot."""
+        """Answer whether the proxy can work, and which part of it cannot."""
         async with self._looking:
             if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
                 self._parts, self._looked_at = await self._looked(), time.monotonic()
@@ -93,7 +95,7 @@ class Endpoints:
         return JSONResponse({"ready": ready, **parts}, status_code=200 if ready else 503)
 
     async def _looked(self) -> dict[str, str]:
-        """Return each part with ``ok`` or its fault; the whole reason is in the log, for anybody may ask here."""
+        """Return ``ok`` or the fault for each part; the whole reason is only in the log, as anybody may ask here."""
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         parts = {"store": "cannot be used" if problem else "ok"}
         of = self.settings.upstreams
@@ -188,10 +190,10 @@ class Endpoints:
 
 
 class _Passing(StreamingResponse):
-    """Passes an answer on as it arrives; if the provider breaks it off, so does this.
+    """Passes an answer on as it arrives, and breaks off if the provider does.
 
-    The session hears of it before the client has all of it, for the next request may go to another proxy; and also if
-    the client hangs up, which may be before it begins.
+    The session gets the report before the client has the end of the answer, for the next request may go to another
+    proxy; and also if the client disconnects.
     """
 
     def __init__(self, upstream: httpx.Response, passage: Passage | None, gateway: Gateway) -> None:

@@ -1,6 +1,6 @@
-"""The door of the proxy: who may come in, as whom a request goes on, and the line that the log has of it.
+"""Entrance of the proxy: checks each request, sets its owner and key, and logs it.
 
-Every request passes here before anything else reads it. What a person shows to come in goes no further.
+Every request passes here first. Tokens of the proxy are not forwarded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["TOKEN_HEADER", "Entrance", "WithoutTexts", "shows_token"]
 
 TOKEN_HEADER = "x-compactor-token"
 _OPEN_PATHS = ("/health", "/ready")
-"""Paths that need no token: a balancer or a supervisor asks here."""
+"""Paths without a token, for balancers and supervisors."""
 _LOGGED_CHARACTERS = 80
 _LOGGER = "applier.proxy"
 _logger = logging.getLogger(_LOGGER)
@@ -34,8 +34,8 @@ _logger = logging.getLogger(_LOGGER)
 class Entrance:
     """Lets requests in or refuses them, and logs the status of each.
 
-    A proxy on loopback answers to loopback names only, and none answers another site's page. Where a token is set,
-    every request needs it; where people have tokens, each comes in by their own, within their quota.
+    A proxy on loopback accepts only loopback host names, and no proxy answers pages of another site. If a token is set,
+    every request needs it; if people have tokens, each needs their own, within their quota.
     """
 
     def __init__(self, app: ASGIApp, settings: ProxySettings, metrics: Metrics, people: People | None) -> None:
@@ -73,8 +73,8 @@ class Entrance:
     def _plain(self, scope: Scope) -> Scope:
         """Return `scope` with a path of the API, ``/v1`` included.
 
-        The own client's secret at the beginning of a path becomes headers, its name and token: some clients can send no
-        headers.
+        The own client's secret at the beginning of a path becomes the headers with name and token, for clients that can
+        send no headers.
         """
         path, raw, headers = scope["path"], scope.get("raw_path", b""), scope["headers"]
         if len(self._front) > 1 and path.startswith(f"{self._front}/"):
@@ -87,7 +87,7 @@ class Entrance:
         """Return the headers for the rest of the request's way.
 
         Raises:
-            RefusedError: it may not come in.
+            RefusedError: the request is not allowed.
         """
         host, origin, token = headers.get("host", ""), headers.get("origin"), self.settings.token
         if self.settings.is_loopback and self.people is None and host_of(f"//{host}") not in LOOPBACK_HOSTS:
@@ -132,10 +132,10 @@ class Entrance:
         return [*own, *((header.encode(), value.encode()) for header, value in added.items())]
 
     def _operator_key(self, scope: Scope, headers: Headers) -> tuple[str, str] | None:
-        """Return the header with the operator's key for this request; None if people show their own.
+        """Return the header with the operator's key for this request; None if people use their own keys.
 
         Raises:
-            RefusedError: the operator's key does not go out on this path.
+            RefusedError: the operator's key may not be used on this path.
         """
         key = way_of(self.settings.upstreams, scope["path"], headers).key
         if key is not None and not opens(self.settings.upstreams, scope["method"], scope["raw_path"].decode("latin-1")):
@@ -147,12 +147,12 @@ class Entrance:
 
 
 def shows_token(headers: Mapping[str, str], token: str) -> bool:
-    """Return True if a request shows the proxy's `token`; if that is empty, whether it shows none."""
+    """Return True if a request contains the proxy's `token`; for an empty `token`, if it contains none."""
     return hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), token.encode())
 
 
 def _token_of(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Return the header that holds a person's token, and the token; both empty if none does."""
+    """Return the header that contains a person's token, and the token; both empty without one."""
     if token := headers.get(TOKEN_HEADER, ""):
         return TOKEN_HEADER, token
     shown = ((name, headers.get(name, "").rpartition(" ")[2]) for name in CREDENTIALS)
@@ -160,7 +160,7 @@ def _token_of(headers: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _log(scope: Scope, status: int, seconds: float) -> None:
-    """Log one line of a request, without its query, which is the client's."""
+    """Log one line about a request, without its query, which is private."""
     path = scope["raw_path"].partition(b"?")[0].decode("latin-1")[:_LOGGED_CHARACTERS]
     level = (
         logging.DEBUG if path in _OPEN_PATHS and status < 400 else logging.WARNING if status >= 400 else logging.INFO
@@ -169,7 +169,7 @@ def _log(scope: Scope, status: int, seconds: float) -> None:
 
 
 class WithoutTexts(logging.Formatter):
-    """Formats lines without quotes: reports of other parts are shown by kind, place and sizes."""
+    """Formats log lines without quoted content: reports of other parts are reduced to kind, place and sizes."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
         """Return the line of `record`."""

@@ -1,8 +1,8 @@
 """Prepares each request for its provider, and reports the answer to the session of its conversation.
 
 Requests without a conversation (titles, one-shot questions, the very first one) have no session: there is nothing to
-compact yet. One that asks for a compaction is answered here, if one can be made. Whatever fails here, the request goes
-out as it came. Sends nothing itself; counts hold no content and no key.
+compact yet. A request for a compaction is answered here, if possible. After any failure the request is sent unchanged.
+Sends nothing itself; counts contain no content and no key.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from planner.reading.messages import field_of
 __all__ = ["Gateway", "Passage"]
 
 _MOST_PLANNED = 10_000
-"""Calls of planners, and compactions, that are remembered for the report: 400 bytes each."""
+"""Largest number of planner calls, and of compactions, kept for the report: 400 bytes each."""
 _LOGIN_BETA = "oauth-"
-"""Beginning of the beta without which a login's token is refused; others belong to the agent's own request."""
+"""Beginning of the beta header that a login's token needs; other betas belong to the agent's request."""
 _BYTES_PER_TOKEN = 4
-"""Rough size where a provider reports no usage (a streamed chat completion, unless the client asks for it)."""
+"""Rough bytes per token if a provider reports no usage (a streamed chat completion, unless the client asks for it)."""
 _logger = logging.getLogger("applier.proxy")
 _TOKEN_FIELDS = {
     "uncached": "input_tokens",
@@ -52,7 +52,7 @@ _TOKEN_FIELDS = {
 
 @dataclass(frozen=True)
 class Passage:
-    """A request, the conversation it belongs to (None: it passes as it came), and its body for the provider."""
+    """Request, the conversation it belongs to (None: it passes unchanged), and its body for the provider."""
 
     wire: Wire
     way: Way
@@ -64,15 +64,15 @@ class Passage:
     messages: list[Any] = field(default_factory=list)
     """The conversation as the client sent it, as Anthropic messages."""
     reply: tuple[bytes, str] | None = None
-    """The answer in the provider's place, and its media type."""
+    """Answer that replaces the provider's, and its media type."""
     refusal: RefusedError | None = None
-    """The error in the provider's place."""
+    """Error that replaces the provider's answer."""
 
     @property
     def asker(self) -> Asker | None:
-        """The asker for plans of its conversation at its provider.
+        """Function that asks for plans of the conversation at its provider.
 
-        A planner of the Messages API shows there the client's credentials and nothing else.
+        For the Messages API it sends the client's credentials and no other headers.
         """
         if self.wire is not MESSAGES:
             return ResponsesPlanner() if self.wire is RESPONSES else None
@@ -88,11 +88,11 @@ class Gateway:
     def __init__(
         self, conversations: Conversations, metrics: Metrics, store: SessionStore, people: People | None = None
     ) -> None:
-        """Use all of these; `store` keeps the records of answers in words, `people` the spending of each person."""
+        """Store the arguments; `store` keeps the records of answers in words, `people` the spending of each person."""
         self.conversations, self.metrics, self._store, self.people = conversations, metrics, store, people
         self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
         self.waits: deque[float] = deque(maxlen=_MOST_PLANNED)
-        """Seconds that each compaction held its request up."""
+        """Seconds of delay of each request by a compaction."""
         self._noting = threading.Lock()
         conversations.closing = self._note_planned
 
@@ -104,7 +104,7 @@ class Gateway:
         self._store.close()
 
     def store_problem(self) -> str:
-        """Return why the store cannot be used, in one line; empty while it can."""
+        """Return why the store cannot be used, in one line; empty if it can."""
         try:
             self._store.use(lambda store: store.get_state("proxy"))
         except StoreError as error:
@@ -118,7 +118,7 @@ class Gateway:
         return list(self._planned)
 
     def prepare(self, wire: Wire, way: Way, raw: bytes, headers: Mapping[str, str], path: str) -> Passage:
-        """Return the passage to send on its `way` for the body `raw` of a request to `path`."""
+        """Return the passage for the body `raw` of a request to `path`, which goes `way`."""
         passing = Passage(wire, way, path, headers, raw)
         with self._harmless():
             body = parse(raw)
@@ -130,7 +130,7 @@ class Gateway:
         return passing
 
     def _read(self, passing: Passage) -> tuple[dict[str, Any], Passage]:
-        """Return the body of `passing` as a session reads it, and `passing` as a provider does."""
+        """Return the request's body as a session reads it, and `passing` with the body as a provider reads it."""
         if passing.wire is RESPONSES:
             return self._opened(passing)
         if passing.wire is MESSAGES and passing.body.get("thread"):
@@ -138,7 +138,7 @@ class Gateway:
         return passing.body, passing
 
     def _opened(self, passing: Passage) -> tuple[dict[str, Any], Passage]:
-        """Put the view in place of a compaction of ours, which nobody else can read."""
+        """Replace a compaction of ours, which nobody else can read, by its view."""
         body, scope = passing.body, short_digest(self.conversations.scope(passing.body, passing.headers))
         whole = opened(body, lambda words: self._store.use(lambda store: store.get_state(_words_name(scope, words))))
         if whole is body:
@@ -147,7 +147,7 @@ class Gateway:
         return whole, replace(passing, raw=write(plain), body=plain)
 
     def _prepared(self, passing: Passage, body: dict[str, Any]) -> Passage | None:
-        """Return `passing` with its session's list, or answered; None without a session or anything to answer."""
+        """Return `passing` with the list from its session, or with our answer; None without a session or a change."""
         wire, ask = passing.wire, asked(body, passing.path) if passing.wire is RESPONSES else ""
         body = without_ask(body, ask) if ask else body
         messages = wire.messages(body)
@@ -178,7 +178,7 @@ class Gateway:
     def _answered(self, ask: Ask, passage: Passage, conversation: Conversation, body: dict[str, Any]) -> Passage | None:
         """Return `passage` with our answer to a client that asks for a compaction.
 
-        None where nothing can be compacted, and behind a compaction of the provider's, which only it can read.
+        None if nothing can be compacted, or after a compaction by the provider, which only the provider can read.
         """
         session, messages = conversation.session, passage.messages
         done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
@@ -194,10 +194,9 @@ class Gateway:
         return replace(passage, reply=(content, media_type))
 
     def as_sent(self, raw: bytes, headers: Mapping[str, str]) -> bytes:
-        """Return the body `raw` with the last list sent in place of the messages that it replaced; opens and changes
-        nothing.
+        """Return the body `raw` with the last list sent in place of the messages that it replaced; change nothing.
 
-        The space that a compaction at the next request would free is not known before that.
+        The effect of a compaction at the next request is not known yet.
         """
         with self._harmless():
             body = parse(raw)
@@ -209,7 +208,7 @@ class Gateway:
         return raw
 
     def shorter(self, passage: Passage, status: int, text: str) -> bytes | None:
-        """Return a shorter body, after the provider refused `passage` with `text`; None if there is none."""
+        """Return a shorter body after the provider refused `passage` with `text`; None if there is none."""
         conversation = passage.conversation
         if conversation is None:
             return None
@@ -264,7 +263,7 @@ class Gateway:
             self.people.spend(PERSON.get(), usage.prompt_tokens + usage.output_tokens, cost)
 
     def _note_planned(self, conversation: Conversation) -> None:
-        """Count the calls of its planner since the last time, for its owner."""
+        """Count the calls of the conversation's planner since the last time, for its owner."""
         with self._noting:
             new = conversation.session.state.planned[conversation.noted :]
             conversation.noted += len(new)
@@ -282,7 +281,7 @@ class Gateway:
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
-        """Catch every failure of ours: none may cost the client its request."""
+        """Suppress every failure of the proxy itself: none may cost the client its request."""
         try:
             yield
         except Exception as error:  # noqa: BLE001
@@ -294,7 +293,7 @@ class Gateway:
 
     @contextmanager
     def _counted(self, conversation: Conversation) -> Iterator[None]:
-        """Count the compactions that happen inside, and how long each held the request up."""
+        """Count the compactions made inside the block, and the delay that each caused."""
         before, started = conversation.session.state.compactions, time.perf_counter()
         yield
         done, seconds = conversation.session.state.compactions - before, time.perf_counter() - started
@@ -306,10 +305,10 @@ class Gateway:
 
 
 def _without_thread(passing: Passage) -> Passage:
-    """Return `passing` without the thread that the provider would hold: such a conversation could not be compacted.
+    """Return `passing` without the thread that the provider would store, as such a conversation could not be compacted.
 
-    One that continues a thread is refused as the API refuses a thread that it does not know: the client sends the
-    whole conversation again (Anthropic, "Message threads").
+    A request that continues a thread gets the API's error for an unknown thread, so the client sends the whole
+    conversation again (Anthropic, "Message threads").
     """
     if field_of(passing.body["thread"], "type") == "continue":
         problem = "no thread is held behind the proxy: send the whole conversation again"
@@ -319,5 +318,5 @@ def _without_thread(passing: Passage) -> Passage:
 
 
 def _words_name(scope: str, words: str) -> str:
-    """Return the name by which the store has the record of an answer in words."""
+    """Return the store's name for the record of an answer in words."""
     return f"answer:{scope}:{words}"

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 __all__ = ["PERSON", "Metrics"]
 
 PERSON: ContextVar[str] = ContextVar("person", default="")
-"""Name of the person who asks; set where a request comes in, known to all that is done for it."""
+"""Name of the person who made the request; set at the entrance, available to all work for the request."""
 _COUNTERS = {
     "arrivals": ((), "Requests let in."),
     "requests": (
@@ -77,7 +77,7 @@ class Metrics:
         return metric.labels(**labels) if labels else metric
 
     def value(self, name: str, **labels: str) -> float:
-        """Return the count of `name` for all people together; of a histogram the sum of its seconds."""
+        """Return the count of `name` over all people; of a histogram, the sum of its seconds."""
         metric, end = (self._counters[name], "_total") if name in self._counters else (self._histograms[name], "_sum")
         samples = next(iter(metric.collect())).samples
         own = (one for one in samples if one.name.endswith(end) and labels.items() <= one.labels.items())

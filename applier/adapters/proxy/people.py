@@ -1,8 +1,7 @@
-"""Who may use a team's proxy, and how much: a token for each person and daily quotas, in the store of all its proxies.
+"""Tokens and daily quotas of the people who use a team's proxies, in the store shared by them.
 
-The store has only a token's digest. Each process counts in a record of its own what people spend there, and the sum of
-all records counts. While the store cannot be reached nobody is refused: the last known tokens and quotas apply, and
-what is spent is written later.
+The store has only digests of tokens. Each process has its own record of spending, and the sum of all records counts.
+While the store cannot be reached, the last known tokens and quotas apply, and spending is written later.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TOKENS, _SPENT = "proxy-token:", "proxy-spent:"
 """Beginnings of the names of records."""
 _READ_SECONDS = 1.0
-"""Age at which tokens and spending are read again: a revoked token may come in until then."""
+"""Age at which tokens and spending are read again: a revoked token may work until then."""
 _REST_SECONDS = 5.0
-"""Time without writing after the store failed: a database that does not answer costs its time-out."""
+"""Pause in writing after the store failed, because a database that does not answer costs its time-out."""
 _logger = logging.getLogger("applier.proxy")
 
 
@@ -54,7 +53,7 @@ def create_token(store: Store, name: str, now: float) -> str:
     """Return a new token for `name`; it is not stored, and cannot be shown again.
 
     Raises:
-        SettingsError: `name` cannot be a name, or has a token.
+        SettingsError: `name` is not allowed, or has a token already.
     """
     if not _NAME.fullmatch(name):
         raise SettingsError(f"{name[:80]!r}: a person's name has letters, digits, '.', '_' and '-', at most 64")
@@ -83,7 +82,8 @@ def list_tokens(store: Store) -> list[Token]:
 
 
 def _digest(token: str) -> str:
-    """Return the digest of a token, which needs no salt; in pieces, since a store may redact texts like keys."""
+    """Return the digest of a token, which needs no salt; in pieces, since a store may redact texts that look like
+    keys."""
     digits = sha256(token.encode()).hexdigest()
     return " ".join(digits[at : at + 8] for at in range(0, len(digits), 8))
 
@@ -120,7 +120,7 @@ class People:
         return name
 
     def wait_seconds(self, person: str) -> int:
-        """Return how long `person` has to wait for a new quota; 0 if the present one is not spent."""
+        """Return the seconds until `person` gets a new quota; 0 if the present one is not spent."""
         limit, spent = self._limit_of(person), self.spent(person)
         bounds = ((limit.tokens_a_day, spent["tokens"]), (limit.dollars_a_day, spent["dollars"]))
         if all(bound is None or amount < bound for bound, amount in bounds):
@@ -130,7 +130,7 @@ class People:
         return max(1, round((midnight - now).total_seconds()))
 
     def spent(self, person: str) -> dict[str, float]:
-        """Return the ``tokens`` and ``dollars`` that `person` has spent today in all processes."""
+        """Return the ``tokens`` and ``dollars`` spent by `person` today in all processes."""
         keys = {unit: (self._today(), person, unit) for unit in ("tokens", "dollars")}
         return {unit: self._spent[key] + self._others[key] for unit, key in keys.items()}
 

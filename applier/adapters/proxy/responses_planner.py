@@ -1,7 +1,7 @@
-"""Plans a conversation of the Responses API by its own provider, with the credentials of its own requests.
+"""Planner that asks a conversation's own provider in the Responses API, with the credentials of its requests.
 
-Asks behind the conversation's items while the provider has them cached, else by cards. The answer is streamed and not
-stored there, for a ChatGPT login allows nothing else. It is untrusted, like any planner's.
+The question follows the conversation's items while the provider has them cached; else it consists of cards. The answer
+is streamed and not stored there, because a ChatGPT login allows nothing else. It is untrusted, like any planner's.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["OwnRequest", "ResponsesPlanner"]
 
 MOST_PARALLEL = 4
 _REQUEST_HEADERS = ("accept", "connection", "content-", "host", "keep-alive", "proxy-", "transfer-", "x-compactor-")
-"""Beginnings of headers that describe one request, or are the proxy's own; all others are the client's."""
+"""Beginnings of headers that describe one request or belong to the proxy; all others are the client's."""
 _ENDS = {"response.completed": "", "response.incomplete": "", "response.failed": "it failed", "error": "it failed"}
-"""Last events, each with the fault of the answer before it."""
+"""Types of the last event of an answer, each with the fault it reports."""
 _LATE = "no answer in time: raise settings.timeout_seconds"
 _WORK_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "include", "prompt_cache_key", "text")
-"""Fields for the conversation's own answers; behind its items they stay, for the cache."""
+"""Fields for the conversation's own answers; a question that follows its items keeps them, for the cache."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class OwnRequest:
     """Body with the conversation as it would go out."""
 
     def asking(self, question: RelayedQuestion) -> dict[str, Any]:
-        """Return the body that asks `question`: behind the items of this request, or alone."""
+        """Return the body of `question`, after the items of this request or alone."""
         words = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question.prompt}]}
         body = {**self.body, "stream": True, "store": False}
         body.pop("max_output_tokens", None)  # it bounds the conversation's answers
@@ -58,24 +58,25 @@ class ResponsesPlanner:
     """Planner of a session that asks the conversation's own provider; gets each request before it goes out."""
 
     def __init__(self, model: str = "") -> None:
-        """Ask `model` by cards; empty: the conversation's own."""
+        """Ask `model` with cards; empty: the conversation's own model."""
         self.model = model
         self._request: OwnRequest | None = None
         self._cached_at: float | None = None
-        """Time when the provider last got the conversation as the client has it; None if it has another one."""
+        """Time when the provider last received the conversation as the client has it; None if it received another
+        list."""
 
     @property
     def name(self) -> str:
-        """The model that is asked."""
+        """Name of the model that plans."""
         return self.model or (str(self._request.body.get("model")) if self._request else "")
 
     def is_due(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
-        """Take the request that is about to go to `url`: planners ask with its `headers`, behind its `body`."""
+        """Take the request that is about to go to `url`: planners send its `headers` and continue its `body`."""
         own = {name: value for name, value in headers.items() if not name.startswith(_REQUEST_HEADERS)}
         self._request = OwnRequest(url, own, body)
 
     def went_out(self, *, as_it_came: bool) -> None:
-        """Note that the request was sent, `as_it_came` or with another conversation than the client has."""
+        """Note that the request was sent, unchanged (`as_it_came`) or with another list than the client has."""
         self._cached_at = time.monotonic() if as_it_came else None
 
     def propose(self, request: PlanRequest) -> Proposal:

@@ -1,6 +1,6 @@
 """The proxy as a program: its port, the settings of its sessions, and the bounds of its store.
 
-`entrance` decides who comes in, `endpoints` what becomes of a request, and `upstreams` where it goes.
+`entrance` admits requests, `endpoints` answers them, and `upstreams` chooses their destination.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from planner.reading.secrets import redact
 __all__ = ["ProxyServer", "load"]
 
 _STOP_SECONDS = 10
-"""Time that answers under way have after SIGTERM, where no team's file sets it."""
+"""Seconds for unfinished answers after SIGTERM, unless a team's file sets them."""
 _CLOSE_SECONDS = 1
-"""Time that closing the sessions may take beyond that: a session that waits for its planner holds the others up."""
+"""Further seconds for closing the sessions: one that waits for its planner delays the others."""
 _PATIENCE_SECONDS = 5.0
-"""Time after which a request goes on without a database that does not answer."""
+"""Time after which a request continues without a database that does not answer."""
 _SWITCH_SECONDS = 0.000_5
-"""Time that a thread which works may keep the interpreter (Python's default: 5 ms). At each step of an answer the event
-loop waits for it: with three large lists planned at once, others' requests took 0.12 s in place of 0.36."""
+"""Seconds that a working thread may keep the interpreter (Python's default: 5 ms). The event loop waits for it at each
+step of an answer: with three large lists planned at once, other requests took 0.12 s instead of 0.36."""
 _FIRST_HISTORY = (
     {"role": "user", "content": "Read a file."},
     {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {"path": "a.py"}}]},
@@ -69,7 +69,7 @@ _logger = logging.getLogger("applier.proxy")
 
 
 class ProxyServer(AppServer):
-    """The proxy; a context manager that listens from its start.
+    """The proxy as a context manager; it listens from its construction.
 
     ::
 
@@ -78,7 +78,7 @@ class ProxyServer(AppServer):
     """
 
     def __init__(self, settings: ProxySettings | None = None) -> None:
-        """Open the port; nothing is answered yet.
+        """Open the port; answer nothing yet.
 
         Raises:
             SettingsError: it would listen beyond loopback without a token, the port is taken, or a setting of a
@@ -93,7 +93,7 @@ class ProxyServer(AppServer):
             )
         self.settings, self.metrics = settings, Metrics(by_person=settings.has_people)
         self.rules_for_want_of_upstream = False
-        """True if conversations were planned by rules because no model can be asked where they go."""
+        """True if conversations were planned by rules because their upstream offers no model for plans."""
         team = settings.team
         self._session_settings = file_session(team.session) if team else load_settings(**settings.session)
         register_prices(self._session_settings.prices)
@@ -108,7 +108,7 @@ class ProxyServer(AppServer):
 
     @property
     def named_url(self) -> str:
-        """Base URL for the one client that owns the conversations: it holds name and token."""
+        """Base URL for the client that owns the conversations; contains name and token."""
         return f"{self.url}/{self.settings.own[0]}" if self.settings.own[0] else self.url
 
     @property
@@ -118,8 +118,8 @@ class ProxyServer(AppServer):
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def _open_session(self, session_id: str, model: str, asker: Asker | None) -> Session:
-        """Open a session whose planner asks with the agent's key; a model named with its provider is asked there, with
-        the environment's key."""
+        """Open a session whose planner uses the agent's key; a model with a provider's name is asked there, with the
+        environment's key."""
         settings = self._session_settings
         if settings.background is None:  # each request has an agent that waits
             settings = settings.model_copy(update={"background": True})
@@ -143,20 +143,20 @@ class ProxyServer(AppServer):
 
     @property
     def _is_shared(self) -> bool:
-        """True if proxies of several machines may use the store: it holds each session as its last call left it."""
+        """True if proxies on several machines may use the store, which then has each session as of its last call."""
         with suppress(StoreError):
             return store_file(self.settings.store) is None
         return False
 
     def _marks(self, session_ids: list[str]) -> Mapping[str, list[str]]:
-        """Return the digests by which any proxy on the store recognises those conversations; none if it cannot be
-        read."""
+        """Return the digests by which any proxy on the store recognises these conversations; none if the store cannot
+        be read."""
         with suppress(StoreError):
             return self._store.use(lambda store: marks_of(store, session_ids)) if self._is_shared else {}
         return {}
 
     def _app(self) -> ASGIApp:
-        """Return the application; its shutdown closes the sessions of its gateway."""
+        """Return the application, which closes the sessions of its gateway at shutdown."""
         endpoints = Endpoints(self.settings, self.gateway, lambda: self.is_stopping)
         retention = self.settings.team.retention if self.settings.team else RetentionTable()
 
@@ -186,13 +186,13 @@ class ProxyServer(AppServer):
 
 
 def load() -> None:
-    """Load everything for a first plan (vocabulary, patterns, rules, modules), which takes a second."""
+    """Load everything for a first plan (vocabulary, patterns, rules, modules); this takes a second."""
     redact("Read a file.")
     plan_compaction(_FIRST_HISTORY, "Read a file.", planner="rules")
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket that is known as TCP: on others asyncio delays its data."""
+    """Return a listening socket marked as TCP: asyncio delays data on others."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         opened = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -204,7 +204,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 async def _keep_clean(store: SessionStore, bounds: RetentionTable) -> None:
-    """Keep a team's store within its `bounds`, if there are any: at the start and every few hours."""
+    """Keep a team's store within its `bounds`, if any: at the start and every few hours."""
     days, megabytes = bounds.older_than_days, bounds.larger_than_megabytes
     older = None if days is None else days * _DAY_SECONDS
     larger = None if megabytes is None else round(megabytes * _MEGABYTE)

@@ -1,7 +1,7 @@
 """The upstream of a request, by its path and the form of its key; and the proxy's own errors.
 
-A request that is for no upstream is refused: its key is for another place. The operator's key goes out only on the
-paths that agents need.
+A request without an upstream is refused, because its key belongs elsewhere. The operator's key is used only on paths
+that agents need.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _LOGIN_HEADER = "chatgpt-account-id"
 _OPENAI_CODES = {401: ("invalid_request_error", "invalid_api_key"), 429: ("insufficient_quota", "insufficient_quota")}
 """Type and code of OpenAI's errors with these statuses."""
 _CODEX_LIMIT = "usage_limit_reached"
-"""Type of error that Codex knows as a spent quota."""
+"""Error type that Codex shows as a spent quota."""
 _OPENAI_PATHS = ("/v1/chat/", "/v1/responses", LOGIN_PATH)
 _POSTED = re.compile(r"/v1/(?:messages(?:/count_tokens)?|chat/completions|responses(?:/compact)?)")
 """Paths that agents post to; not ``/v1/messages/batches``."""
 _FETCHED = re.compile(r"/v1/models(?:/[A-Za-z0-9._:@-]+)?|/(?:api/hello)?")
-"""Paths that agents get: models, and where Claude Code looks whether the API is there; not ``/v1/models/a/b``."""
+"""Paths of GET requests by agents: models, and Claude Code's check of the API; not ``/v1/models/a/b``."""
 _PLAIN_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~:@-]+)+")
 """``/v1/files/f_1``; not ``/v1/../x``, ``/v1//x`` nor ``/v1/%2e%2e/x``, which a provider may read as another path."""
 PATH_PATTERN = r"^(?:/[A-Za-z0-9._~:@-]+)+(?:/\*)?$"
-"""Path in a setting, ``/v1/embeddings``, or ``/v1/files/*`` for all below it; not ``v1/files``."""
+"""Pattern of a path in a setting: ``/v1/embeddings``, or ``/v1/files/*`` for all paths below it; not ``v1/files``."""
 
 
 @dataclass(frozen=True)
 class Upstreams:
-    """Where requests of each API go; empty: they are refused.
+    """Addresses for requests of each API; empty: they are refused.
 
     Raises:
         SettingsError: one is no address.
@@ -57,14 +57,14 @@ class Upstreams:
 
     anthropic: str = "https://api.anthropic.com"
     openai: str = "https://api.openai.com"
-    """Without the ``/v1`` that its clients' base URLs end in."""
+    """Address without the ``/v1`` at the end of its clients' base URLs."""
     chatgpt: str = "https://chatgpt.com/backend-api/codex"
-    """For Codex with a ChatGPT login; takes the place of ``/v1``."""
+    """Address for Codex with a ChatGPT login; replaces ``/v1``."""
     read_seconds: float = 600.0
-    """Seconds that a provider may be silent: a model may think for minutes."""
+    """Longest silence of a provider: a model may think for minutes."""
     anthropic_key: str = field(default="", repr=False)
     openai_key: str = field(default="", repr=False)
-    """The operator's keys, sent in place of a person's own; empty: each person's own key is sent."""
+    """Operator's keys, sent instead of people's own; empty: each person's own key is sent."""
     paths: tuple[str, ...] = ()
     """More paths on which the operator's key is sent; see `PATH_PATTERN`."""
 
@@ -97,15 +97,15 @@ class Way:
     """Destination of one request."""
 
     base: str
-    """The upstream's address."""
+    """Address of the upstream."""
     cut: int = 0
-    """Characters at the front of the path that the address replaces."""
+    """Number of characters at the front of the path that the address replaces."""
     key: tuple[str, str] | None = field(default=None, repr=False)
-    """The header with the operator's key; None if people show their own."""
+    """Header with the operator's key; None if people use their own."""
 
     @property
     def place(self) -> str:
-        """The upstream for an error: its address without user, password and path."""
+        """Address of the upstream for an error text, without user, password and path."""
         url = httpx.URL(self.base)
         return str(url.copy_with(userinfo=b"", raw_path=b"/")).rstrip("/")
 
@@ -121,8 +121,8 @@ def with_version(path: str) -> str:
 
 
 def opens(upstreams: Upstreams, method: str, path: str) -> bool:
-    """Return True if the operator's key may go out by `method` on the raw `path`: other paths reach files, batches and
-    whole organizations, other methods delete models and list stored answers."""
+    """Return True if the operator's key may be used for `method` on the raw `path`. Other paths reach files, batches
+    and whole organizations; other methods delete models and list stored answers."""
     needed = {"POST": _POSTED, "GET": _FETCHED, "HEAD": _FETCHED}.get(method)
     if needed is not None and needed.fullmatch(path):
         return True
@@ -155,8 +155,8 @@ def way_of(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> Way:
 
 
 def _is_anthropic(path: str, headers: Mapping[str, str]) -> bool:
-    """Return True for a request of Anthropic's clients: they send a version, their keys have a form, and ``/api/…`` is
-    Claude Code's. A key of OpenAI's form goes to Anthropic only on paths that OpenAI has not."""
+    """Return True for a request of Anthropic's clients, by the version header, the form of the key, or the path
+    ``/api/…`` of Claude Code. A key of OpenAI's form goes to Anthropic only on paths that OpenAI does not have."""
     shown = headers.get("authorization", "").rpartition(" ")[2]
     if f"{path}/".startswith("/v1/messages/") or shown.startswith("sk-ant-"):
         return True
@@ -171,7 +171,7 @@ def _is_anthropic(path: str, headers: Mapping[str, str]) -> bool:
 
 
 class RefusedError(Exception):
-    """Ends a request with an error of the proxy's own."""
+    """Ends a request with an error of the proxy itself."""
 
     def __init__(self, status: int, kind: str, message: str, retry_after_seconds: int = 0, code: str = "") -> None:
         """Take the Messages API's words for the error, `kind` and `code`; 0 seconds leave ``retry-after`` out."""

@@ -1,6 +1,6 @@
 """The APIs that the proxy understands: the messages of a request, and the report in an answer.
 
-An answer is read from its bytes once they have passed by. Nothing here changes one or waits for it.
+An answer is read after its bytes were passed on; nothing here changes or delays it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_READ_BYTES = 8 * 2**20
 """Largest answer that is read; a larger one passes unread."""
 _FINAL_USAGE = ("output_tokens", "iterations")
 _REMOVED = (("action", "removed"), ("type", "thinking_dropped"))
-"""Fields by which OpenAI's and Anthropic's entries report that reasoning was not shown to the model."""
+"""Fields in which OpenAI and Anthropic report that reasoning was not shown to the model."""
 _BEHIND_A_CHANGE = ("prefix_mismatch", "prefix_binding_mismatch")
 Body = dict[str, Any]
 
@@ -33,7 +33,7 @@ class _Messages:
     def messages(self, body: Body) -> list[Any] | None:
         """Return the conversation in `body` as Anthropic messages; None if nothing in it can be compacted.
 
-        A request for the server's own compaction (``compaction``) takes the client's own history.
+        For a request for the server's compaction (``compaction``) this is the client's own history.
         """
         messages = body.get("messages")
         return messages if isinstance(messages, list) and not body.get("compaction") else None
@@ -47,7 +47,7 @@ class _Messages:
         return fields_of_body(body)
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the part of an answer or of an event that concerns a session: ``usage``, ``stop_reason``."""
+        """Return the part of an answer or event for a session: ``usage``, ``stop_reason``."""
         kind = event.get("type")
         part = event.get("message") if kind == "message_start" else event.get("delta") if kind == "message_delta" else 0
         if not isinstance(part, Mapping):
@@ -58,7 +58,7 @@ class _Messages:
 
 
 class _Chat:
-    """OpenAI's chat completions; the host's instructions in front stay as they are."""
+    """OpenAI's chat completions; the host's instructions at the start stay unchanged."""
 
     def messages(self, body: Body) -> list[Any] | None:
         messages = body.get("messages")
@@ -84,7 +84,7 @@ class _Responses:
     """OpenAI's Responses API; the host's own items stay where they are."""
 
     _last: tuple[Any, ReadItems] = None, ReadItems()
-    """The items read last, and the result: one request asks for them several times."""
+    """Last items and the result of reading them, since one request needs it several times."""
 
     def read(self, body: Body) -> ReadItems:
         """Return the items of `body`, which nobody may change."""
@@ -95,7 +95,7 @@ class _Responses:
         return read
 
     def messages(self, body: Body) -> list[Any] | None:
-        """Return the conversation; None for one that the server holds, whole or in part."""
+        """Return the conversation; None if the server stores it, whole or in part."""
         held = body.get("previous_response_id") or body.get("conversation")
         return self.read(body).messages if isinstance(body.get("input"), list) and not held else None
 
@@ -126,7 +126,7 @@ class _Responses:
 
 
 def _ends_turn(answer: object) -> bool:
-    """Return True if an answer of the Responses API is whole and calls no tool of the client."""
+    """Return True if an answer of the Responses API is complete and calls none of the client's tools."""
     items = field_of(answer, "output")
     kinds = [str(field_of(item, "type")) for item in items] if isinstance(items, list) else []
     return bool(kinds) and not any(f"{kind}_output" in OUTPUTS for kind in kinds)
@@ -141,13 +141,13 @@ class ReadAnswer:
     """An answer as far as it was read."""
 
     parts: Sequence[Mapping[str, Any]] = ()
-    """The parts of it that concern a session."""
+    """Parts of the answer for a session."""
     removed_reasoning: int = 0
-    """Reasoning items or thinking blocks behind a changed prefix that the provider did not show to the model."""
+    """Number of reasoning items or thinking blocks after a changed prefix that the provider hid from the model."""
 
 
 def read_answer(wire: Wire, answer: bytes, *, is_stream: bool) -> ReadAnswer:
-    """Return the report in `answer`, whole or as a stream of events; damaged events are left out."""
+    """Return the report in `answer`, which is whole or a stream of events; damaged events are left out."""
     events = list(_events(answer, is_stream=is_stream)) if len(answer) <= MAX_READ_BYTES else []
     parts = [part for event in events if (part := wire.observed(event)) is not None]
     return ReadAnswer(parts, max(map(_removed_reasoning, events), default=0))  # a later event may repeat them

@@ -1,7 +1,7 @@
 """Transcripts of other tools and formats: read as Anthropic messages, written back in their own format.
 
-The content of a file decides its format. Repairs only what a log's form forces, and reports the rest as warnings. A
-session log comes back as a log that its client can resume.
+The content of a file decides its format. Makes only repairs that the form of a log requires, and reports the rest as
+warnings. A session log is written as a log that its client can resume.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = [
 SUFFIXES = (".json", ".jsonl")
 
 CLIENTS: tuple[Client, ...] = (CLAUDE_CODE, CODEX)
-"""Clients whose session logs are read, written and resumed from."""
+"""Clients whose session logs can be read, written and resumed."""
 FORMATS: tuple[Format, ...] = (*CLIENTS, *DUMPS, *MESSAGE_LISTS)
-"""All that can be read; the first that detects a file as its own reads it."""
+"""All readable formats, in the order in which they are tried."""
 
 
 def read_transcript(
@@ -55,7 +55,7 @@ def read_transcript(
     own compactions (-1: the agent's last context); without it a session is read whole.
 
     Raises:
-        TranscriptError: it is none of these; the text names file, line or index, and what was expected.
+        TranscriptError: the source has no such form; the text names file, line or index, and the expected form.
     """
     if isinstance(source, str | bytes | os.PathLike):
         document = load_document(source)
@@ -83,8 +83,8 @@ def _kind(document: Document) -> str:
 
 
 def transcript_files(places: Iterable[Path]) -> list[Path]:
-    """Return the files in `places`, and possible transcripts in and below its folders, sorted, once each; and folders
-    that cannot be listed, for their reader to report."""
+    """Return the files in `places`, and possible transcripts in their folders and below, sorted and without repetition;
+    also folders that cannot be listed, so that their reader reports them."""
     each = (sorted(_below(place)) if place.is_dir() else [place] for place in places)
     return list(dict.fromkeys(chain.from_iterable(each)))
 
@@ -100,9 +100,8 @@ def _below(place: Path) -> Iterator[Path]:
 def write_transcript(messages: Sequence[object], like: Transcript, *, session_id: str = "") -> str:
     """Return `messages` (Anthropic messages, such as a view) as text in the format of `like`.
 
-    Everything around the messages in that file (system, tools, other fields and conversations) is kept. From a session
-    log the lines of messages in `like` are kept, under the session id `session_id`, or one that follows from the
-    messages.
+    Everything around the messages in that file (system, tools, other fields and conversations) is kept. For a session
+    log, the lines of its messages are kept, under the session id `session_id`, or one computed from the messages.
 
     Raises:
         TranscriptError: an entry is not a message; the text names its index.

@@ -3,7 +3,7 @@ resumes.
 
 Lines form a tree by ``parentUuid``; only the session's current branch is read. Every content block of an answer has a
 line of its own, and results are logged as they arrive, also in the middle of the answer with their calls: the message
-id joins them. The format is not documented; the fields read here are those of versions 1 and 2, others are ignored.
+id joins them. The format is not documented; the fields of versions 1 and 2 are read, others are ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from planner.reading.tokens import TokenCounter
 __all__ = ["CLAUDE_CODE", "config_folder"]
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9]")
-"""Characters of a folder's path that the client replaces in a project's name: ``/w/my.app`` is ``-w-my-app``."""
+"""Characters of a folder's path that the client replaces in the project's name: ``/w/my.app`` becomes ``-w-my-app``."""
 _ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")
 """Fields that each line of a session repeats."""
 _TITLE_CHARACTERS = 80
@@ -157,7 +157,7 @@ class _LogLine(BaseModel):
 
     @property
     def speaks(self) -> bool:
-        """True if the model saw it: words, calls, results, attachments, output of local commands."""
+        """True if the line reached the model: words, calls, results, attachments, output of local commands."""
         if self.type in ("user", "assistant"):
             return self.message is not None
         if self.type == "system":
@@ -166,12 +166,12 @@ class _LogLine(BaseModel):
 
     @property
     def is_attached_again(self) -> bool:
-        """True for an attachment that the client adds to each session that it resumes."""
+        """True for an attachment that the client adds again to each resumed session."""
         return self.attachment is not None and self.attachment.get("type") in _ATTACHED_AGAIN
 
     @property
     def answer(self) -> str | None:
-        """Id of the API's answer that it is a piece of."""
+        """Id of the API's answer that contains the line."""
         return self.message.id if self.message and self.type == "assistant" else None
 
     @property
@@ -180,12 +180,12 @@ class _LogLine(BaseModel):
         return [] if isinstance(content, str) else content
 
     def ids(self, kind: str, key: str) -> set[str]:
-        """Return the values of `key` in its blocks of this `kind`."""
+        """Return the values of `key` in the line's blocks of this `kind`."""
         return {str(block.get(key)) for block in self.blocks if block["type"] == kind}
 
 
 def _lines(document: Document, assembly: Assembly) -> Iterator[_LogLine]:
-    """Return the lines of `document`; those of another form become warnings of `assembly`."""
+    """Yield the lines of `document`; lines of another form become warnings of `assembly`."""
     for number, value in document.lines:
         try:
             yield _line(number, value, document.name)
@@ -208,7 +208,7 @@ def _line(number: int, value: Any, name: str) -> _LogLine:
 
 
 def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLine]:
-    """Return the lines of the branch that ends with the log's last words; note the other lines in `assembly`."""
+    """Return the lines of the branch that ends with the log's last words; report the other lines in `assembly`."""
     main = [line for line in lines if not line.of_a_subagent]
     if any(line.speaks for line in main):
         aside = [line.number for line in lines if line.of_a_subagent and line.speaks]
@@ -230,8 +230,8 @@ def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLi
 
 
 def _followed(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLine]:
-    """Return the line that each line follows, by its number; the line before it, where the log names no line or a
-    missing one."""
+    """Return the predecessor of each line, by the line's number; the line before it if the log names none or a missing
+    one."""
     known = {line.uuid: line for line in lines if line.uuid}
     followed: dict[int, _LogLine] = {}
     before: _LogLine | None = None
@@ -250,7 +250,7 @@ def _followed(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLi
 
 
 def _chain(line: _LogLine | None, followed: Mapping[int, _LogLine], end: Mapping[int, _LogLine]) -> dict[int, _LogLine]:
-    """Return `line` and the lines it follows, newest first, up to one in `end` or a repeated one."""
+    """Return `line` and its predecessors, newest first, up to one in `end` or a repeated one."""
     chain: dict[int, _LogLine] = {}
     while line is not None and line.number not in chain and line.number not in end:
         chain[line.number] = line
@@ -259,7 +259,7 @@ def _chain(line: _LogLine | None, followed: Mapping[int, _LogLine], end: Mapping
 
 
 def _with_siblings(lines: Collection[_LogLine], path: Collection[int]) -> set[int]:
-    """Return the numbers of the lines on `path`, and of the other pieces of their answers and results."""
+    """Return the numbers of the lines on `path`, and of other pieces of the same answers and results."""
     chosen = {line.number for line in lines if line.number in path or line.uuid is None}
     answers = {line.answer for line in lines if line.answer and line.number in chosen}
     chosen.update(line.number for line in lines if line.answer in answers)
@@ -279,7 +279,7 @@ _NAME_FIELDS = ("filename", "path", "hookName")
 
 
 def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tuple[str | list[dict[str, Any]], bool]:
-    """Return the words of `attachment`, empty if there are none, and whether the host wrote them."""
+    """Return the words of `attachment`, which may be empty, and whether the host wrote them."""
     if attachment.get("type") == "queued_command":
         prompt = attachment.get("prompt")
         host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
@@ -302,7 +302,7 @@ def _text(value: object) -> str:
 
 
 def _carried(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
-    """Return the numbers of the lines that the compaction at `boundary` left unchanged in the context."""
+    """Return the numbers of the lines that stayed unchanged in the context after the compaction at `boundary`."""
     segment = boundary.compaction.get("preservedSegment")
     if not isinstance(segment, dict):
         return frozenset()
@@ -353,7 +353,7 @@ def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]
 
 
 def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLine:
-    """Return `line` with its references to other lines of its old log renamed or removed."""
+    """Return `line` with its references to other lines of the old log renamed or removed."""
     kept = {key: value for key, value in line.items() if key not in ("logicalParentUuid", "session_id")}
     asker = kept.pop("sourceToolAssistantUUID", None)
     if asker in renamed:
@@ -364,11 +364,11 @@ def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLi
 
 
 _AS_OWN_SUMMARY = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-"""Fields that mark the summary of the client's own compaction (2.1.330): sent, but not shown as typed by the person."""
+"""Fields that mark the summary of the client's own compaction (2.1.330): sent, but not shown as the person's words."""
 
 
 def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogLine]:
-    """Yield lines for a message that the log does not have, one for each block of the assistant."""
+    """Yield lines for a message that is not in the log, one for each block of the assistant."""
     if message["role"] == "assistant":
         answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
         answer["id"] = f"msg_{uuid5(UUID(origins.session_id), f'answer {number}').hex}"

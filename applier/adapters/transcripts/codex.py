@@ -1,6 +1,7 @@
 """Codex: its rollouts (session logs) are read as transcripts and written as sessions that it resumes.
 
-Reads the response items, which the model saw; events repeat them for the screen. Reasoning is encrypted and left out.
+Reads the response items, which the model received; events repeat them for the screen. Reasoning is encrypted and left
+out.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ _SHOWN_ITEMS = frozenset({"UserMessage", "AgentMessage"})
 
 
 def _shown(origins: Origins) -> Iterator[LogLine]:
-    """Yield the log's events that show the conversation; none shows a compaction's words as typed by the user."""
+    """Yield the log's events that show the conversation; the words of a compaction are not shown as typed by the
+    user."""
     for line in origins.log.values():
         event = line["payload"] if line.get("type") == "event_msg" else {}
         item = event.get("item")

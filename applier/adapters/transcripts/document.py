@@ -1,6 +1,7 @@
 """A path or text as JSON values with their lines, and back as text. Decides what is JSON and what is JSONL.
 
-Damaged lines are reported, their whole records read. Bounds size and depth; every error names file and place.
+Damaged lines are reported, and complete records in them are read. Size and depth are limited; every error names file
+and place.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ __all__ = [
 ]
 
 MAX_MEGABYTES = 512
-"""Larger input is refused: a request to the API may have 32 MB, and the longest session logs seen have 124 MB."""
+"""Largest input: a request to the API may have 32 MB, and the longest session logs seen have 124 MB."""
 MAX_DEPTH = 200
-"""Deeper nesting is refused: far above any tool's input, far below where Python's own recursion ends."""
+"""Deepest nesting: far above any tool's input, far below the limit of Python's recursion."""
 _MEGABYTE = 2**20
 
 
@@ -41,14 +42,14 @@ class Document:
     """A parsed file or text."""
 
     name: str
-    """The path, or ``text``, for errors and warnings."""
+    """Path, or ``text``, for errors and warnings."""
     path: str | None
     value: Any
-    """The only JSON value; the list of all values of JSONL."""
+    """Only JSON value of the document; the list of all values of JSONL."""
     lines: tuple[tuple[int, Any], ...] = ()
-    """The values of JSONL, each with the number of its line, from 1."""
+    """Values of JSONL, each with the number of its line, from 1."""
     damage: tuple[TranscriptError, ...] = ()
-    """Errors of the lines of JSONL that are not whole: the writer was killed, or two wrote at once."""
+    """Errors of incomplete lines of JSONL: the writer was killed, or two wrote at once."""
 
     @property
     def damage_notes(self) -> list[str]:
@@ -82,7 +83,7 @@ def file_content(path: Path) -> bytes:
 
 
 def _decoded(name: str, raw: bytes) -> tuple[str, TranscriptError | None]:
-    """Return `raw` as text, and the error of the first byte in it that is not UTF-8."""
+    """Return `raw` as text, and the error of its first byte that is not UTF-8."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise TranscriptError(f"{name}: starts with the byte order mark of UTF-16 (0x{raw[:2].hex()}); expected UTF-8")
     try:
@@ -95,7 +96,7 @@ def _decoded(name: str, raw: bytes) -> tuple[str, TranscriptError | None]:
 
 
 def _parsed(name: str, path: str | None, text: str, undecoded: TranscriptError | None = None) -> Document:
-    """Return the document in `text`: JSONL if its first line, or else most of its lines, are values; else one value."""
+    """Return the document in `text`: JSONL if its first line, or most of its lines, are values; else one value."""
     text = text.removeprefix("\ufeff")
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.isspace()]
     if not lines:
@@ -112,13 +113,13 @@ def _parsed(name: str, path: str | None, text: str, undecoded: TranscriptError |
 
 
 def _is_damaged_jsonl(text: str, lines: Sequence[tuple[int, str]]) -> bool:
-    """Return True for text that is no JSON value, while at least half of its lines are objects."""
+    """Return True for text that is no JSON value, but at least half of its lines are objects."""
     objects = sum(line[0] == "{" and _is_json(line) for _, line in lines)
     return 2 * objects >= len(lines) and not _is_json(text)
 
 
 def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[int, Any]], list[TranscriptError]]:
-    """Return the values on `lines` with their numbers, and the errors of lines that are not whole."""
+    """Return the values on `lines` with their numbers, and the errors of incomplete lines."""
     values, damage, at = list[tuple[int, Any]](), list[TranscriptError](), 0
     while at < len(lines):
         number, line = lines[at]
@@ -139,7 +140,7 @@ _MOST_JOINED, _MOST_STARTS = 40, 1_000
 
 def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
     """Return the value that begins on the first of `lines` and contains unescaped line ends, and its number of lines;
-    else nothing and 1."""
+    else an empty list and 1."""
     for count in range(2, len(lines) + 1):
         if _is_json(lines[count - 1]):
             break
@@ -152,7 +153,7 @@ def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
 
 
 def _whole_records(line: str) -> list[Any]:
-    """Return the objects in a damaged line: those at its beginning, one behind the other, and the one at its end."""
+    """Return the complete objects in a damaged line: those at its beginning, and the one at its end."""
     decode, records, at = json.JSONDecoder().raw_decode, list[Any](), 0
     starts = islice(re.finditer(r"\{", line), _MOST_STARTS)
     for start in starts:

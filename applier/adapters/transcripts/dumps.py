@@ -108,11 +108,11 @@ def _gemini(entry: Data) -> Spoken:
 _GEMINI_HOST = re.compile(
     r"\s*(?:<session_context>|This is the Gemini CLI\. We are setting up the context for our chat)"
 )
-"""Begin of the text that Gemini CLI sends before the user's first words; not ``Explain <session_context>``."""
+"""Beginning of the text that Gemini CLI sends before the user's first words; not ``Explain <session_context>``."""
 
 
 def _gemini_answer(part: Any) -> Block | None:
-    """Return the result in `part`, if it is one."""
+    """Return the result in `part`; None if it has none."""
     answer = (part.get("functionResponse") or part.get("function_response")) if isinstance(part, dict) else None
     if not answer:
         return None
@@ -130,7 +130,7 @@ def _sharegpt(entry: Data) -> Spoken:
 
 
 def _response_item(entry: Data) -> Spoken:
-    """Yield an item; actions of the provider's own tools as they are."""
+    """Yield an item; actions of the provider's own tools unchanged."""
     item = Item.model_validate(entry)
     words = spoken(item)
     if words or item.type not in THINKING:
@@ -144,7 +144,8 @@ def _is_item(entry: Data) -> bool:
 
 
 def _responses(value: Any) -> Conversations:
-    """Return items alone, or a request with its ``input``, an answer with its ``output``, or both in one object."""
+    """Return the conversation in a list of items, in a request with ``input``, in an answer with ``output``, or in an
+    object with both."""
     held = [(v, [*_messages(v, "user", "input"), *_messages(v, "assistant", "output")]) for v in dicts(value)]
     asked = [(v, entries) for v, entries in held if any(map(_is_item, entries)) or (entries and "instructions" in v)]
     return [(beside(v), entries) for v, entries in asked] or lists(_is_item)(value)
@@ -161,7 +162,7 @@ def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
 
 
 def _runs(value: Any) -> Conversations:
-    """Return runs with messages; content of the inputs that the outputs repeat counts once."""
+    """Return runs with messages; inputs that an output repeats count once."""
     made: Conversations = []
     for run in (run for run in dicts(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
@@ -200,7 +201,7 @@ def _gemini_session(entry: Data) -> Spoken:
 
 
 def _gemini_sessions(value: Any) -> Conversations:
-    """Return a session's file, which is one object, or its changes, one a line: messages, and rewinds."""
+    """Return the session in a file that is one object, or a list of changes, one a line: messages, and rewinds."""
     session: Data = {}
     messages: dict[str, Any] = {}
     for line in value if isinstance(value, list) else [value]:
@@ -222,7 +223,7 @@ _UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "con
 
 
 def _openhands(entry: Data) -> Spoken:
-    """Yield an event of version 1; else an action, or the observation with its id as the cause."""
+    """Yield an event of version 1; else an action, or the observation that names the action's id as its cause."""
     if isinstance(entry.get("kind"), str):
         yield from _openhands_event(entry)
     elif "observation" in entry:
@@ -282,7 +283,7 @@ def _opencode(entry: Data) -> Spoken:
 
 
 _PI_NOTES = ("custom_message", "branch_summary")
-"""Types of Pi's lines with messages of Pi or its extensions to the model; other types are for the screen."""
+"""Types of Pi's lines with messages from Pi or its extensions to the model; lines of other types are for the screen."""
 
 
 def _pi(entry: Data) -> Spoken:
@@ -301,7 +302,7 @@ def _pi(entry: Data) -> Spoken:
 
 
 def _pi_sessions(value: Any) -> Conversations:
-    """Return the newest branch of a session's tree of lines; all lines if they name no parents."""
+    """Return the newest branch of a session's tree of lines; all lines if none has a parent."""
     lines = dicts(value)
     types = [line.get("type") for line in lines]
     head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})
@@ -332,7 +333,7 @@ def _copilot(entry: Data) -> Spoken:
 
 
 def _copilot_sessions(value: Any) -> Conversations:
-    """Return the agent's own events; those of its subagents name the call that began them."""
+    """Return the agent's own events; events of its subagents have the id of the call that began them."""
     lines = dicts(value)
     if not lines or lines[0].get("type") != "session.start":
         return []
@@ -376,4 +377,4 @@ DUMPS = (
     ),
     read_only("responses", "items of the Responses API", _responses, _response_item),
 )
-"""The forms that are read only; the first that recognises a list reads it."""
+"""Forms that are only read, in the order in which they are tried."""

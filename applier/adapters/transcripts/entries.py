@@ -1,6 +1,6 @@
 """Converts entries of a foreign log or dump to Anthropic messages; writes nothing back.
 
-Each form has one function that returns roles and blocks of an entry; pairing, ids and order are made here for all.
+Each form has one function that returns roles and blocks of an entry; pairing, ids and order are the same for all.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 Spoken = Iterator[tuple[str, list[Block]]]
-"""Roles (``user``, ``assistant``, ``system``, and ``host`` for text of nobody) and blocks. A call may lack its id; a
+"""Roles (``user``, ``assistant``, ``system``, and ``host`` for text of neither) and blocks. A call may lack its id; a
 result may have the ``name`` of its tool instead of its call's id."""
 THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
-"""``|`` in ``call_1|fc_2``: the API takes no id with it."""
+"""Character that the API refuses in ids: ``|`` in ``call_1|fc_2``."""
 
 
 def paired(
@@ -53,7 +53,7 @@ def paired(
 
 
 class _Entries(Pairing):
-    """Conversation under construction in which each call gets an id of its own."""
+    """Conversation under construction in which each call gets its own id."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class _Entries(Pairing):
         self._ids: set[str] = set()
 
     def take(self, number: int, role: str, block: Block) -> None:
-        """Take in a block of an entry; those of the user in one entry are one message."""
+        """Add a block of an entry; the user's blocks in one entry make one message."""
         last = self.pieces[-1] if self.pieces else None
         if block["type"] == "tool_use":
             self._call(number, block)
@@ -79,7 +79,7 @@ class _Entries(Pairing):
             self.take(number, "user", {"type": "text", "text": marked_as_host(block["text"])})
 
     def _call(self, number: int, block: Block) -> None:
-        """Add a call; ignore a repetition before its answer, as in some dumps."""
+        """Add a call; ignore a repetition before its result, as in some dumps."""
         key = str(block.get("id") or f"call_{len(self._ids) + 1}")
         if key not in self._open:
             own = _NOT_IN_IDS.sub("_", key)
@@ -89,7 +89,7 @@ class _Entries(Pairing):
             self.assistant([self._open[key]], number)
 
     def _result(self, number: int, block: Block) -> None:
-        """Add the result of the named call, else of its tool's oldest open call, else as the host's text."""
+        """Add the result of the call with its id, else of its tool's oldest open call, else as the host's text."""
         content, name = block.get("content") or "", block.get("name")
         oldest = (key for key, call in self._open.items() if name in (None, call["name"]))
         key = str(block.get("tool_use_id") or next(oldest, ""))
@@ -110,7 +110,7 @@ def as_blocks(content: Any) -> list[Block]:
 
 
 def images(part: Any) -> list[Any]:
-    """Return a part, or each image of one that lists several (OpenHands)."""
+    """Return the images in a part, of which OpenHands lists several in one part; else the part itself."""
     several = part.get("image_urls") if isinstance(part, dict) else None
     return [{"type": "image", "url": url} for url in several] if isinstance(several, list) else [part]
 
@@ -142,7 +142,7 @@ def _medium(part: Data, kind: str) -> Block:
 
 
 def called(key: Any, name: Any, arguments: Any) -> Block:
-    """Return a call; its arguments may be an object, or the text of one."""
+    """Return a call; `arguments` is an object, or its JSON text."""
     value = arguments_as_object(arguments) if isinstance(arguments, str) else arguments or {}
     return {"type": "tool_use", "id": key, "name": str(name), "input": value}
 
@@ -159,7 +159,7 @@ def dicts(value: Any) -> list[Data]:
 
 
 def lists(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any], Conversations]:
-    """Return a reader of lists with such entries under one of `keys` of each value; else the values are the entries."""
+    """Return a reader of lists with such entries under one of `keys` of each value; else of the values as entries."""
 
     def conversations(value: Any) -> Conversations:
         held = [(one, key) for one in dicts(value) for key in keys if any(map(is_entry, dicts(one.get(key))))]
@@ -170,7 +170,7 @@ def lists(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any], Conve
 
 
 def beside(holder: Data) -> Data:
-    """Return the fields around the entries, with the system prompt under one name."""
+    """Return the fields around the entries, with the system prompt always under the same name."""
     keys = ("system", "instructions", "systemInstruction", "system_instruction")
     system = next((holder[key] for key in keys if holder.get(key)), None)
     parts = system.get("parts", system) if isinstance(system, dict) else system

@@ -20,7 +20,7 @@ __all__ = ["MESSAGE_LISTS", "Conversations", "Data", "MessageList"]
 Data = dict[str, Any]
 Where = tuple[str | int, ...]
 Conversations = list[tuple[Data, list[Any]]]
-"""Conversations: the object that contains each, and its entries."""
+"""Conversations, each as the object that contains it and its entries."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,19 @@ class MessageList:
     name: str
     title: str
     messages: Callable[[Sequence[Any], Sequence[str]], Iterator[tuple[int, Message]]]
-    """Entries, each with its place, as Anthropic messages, each with the number of its first entry."""
+    """Function that converts entries, each with its place, to Anthropic messages, each with the number of its first
+    entry."""
     conversations: Callable[[Any], Conversations] | None = None
-    """Function that finds the lists of a read-only form in a file's value; None for a form that is written, too."""
+    """Function that returns the lists of a read-only form in a file's value; None for a form that is also written."""
     recognises: Callable[[Sequence[Any], Data], bool | None] = lambda _entries, _container: True
     """Test whether entries are of this form, by them and the object around them; None if undecided."""
     leading: Callable[[Sequence[Any]], int] = leading_system
     """Function that counts the system's messages at the front."""
     entries: Callable[[Sequence[Message]], Sequence[Any]] = list
-    """The way back."""
+    """Function that converts messages back to entries."""
 
     def detects(self, document: Document) -> bool:
-        """Return whether a list in `document` is of this form, by the first decisive one."""
+        """Return whether a list in `document` is of this form, by the first conclusive list."""
         answers = (self.recognises(held.entries, held.container) for held in self._held(document))
         return next((answer for answer in answers if answer is not None), False)
 
@@ -74,7 +75,7 @@ class MessageList:
         )
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
-        """Return the file of `like` with other `messages`; for a form that is only read, an object with them."""
+        """Return the file of `like` with other `messages`; for a read-only form, an object with them."""
         if self.conversations:
             beside = {"system": like.system, "tools": like.tools}
             return json_text({**{k: v for k, v in beside.items() if v}, "messages": list(messages)}, indent=2)
@@ -137,7 +138,7 @@ def _of_record(document: Document, where: Where, record: Data) -> _Conversation:
 
 
 def _system(name: str, beside: Any, leading: Sequence[Any]) -> str | list[Block] | None:
-    """Return the system prompt in the fields `beside` the list, and the contents of `leading` messages."""
+    """Return the system prompt in the fields `beside` the list, and the contents of the `leading` messages."""
     if not isinstance(beside, str | list | None):
         wanted = "expected 'system' to be text or a list of blocks"
         raise TranscriptError(f"{name}: {wanted}, found {type(beside).__name__}")
@@ -182,4 +183,4 @@ MESSAGE_LISTS = (
         "anthropic", "a list of messages, or an object with 'messages'", _anthropic, leading=lambda _messages: 0
     ),
 )
-"""The forms that are read and written; the first that recognises a list reads it."""
+"""Forms that are read and written, in the order in which they are tried."""

@@ -1,8 +1,8 @@
 """OpenAI chat messages to Anthropic messages and back: ``to_openai(from_openai(x)) == x``.
 
 Consecutive tool messages become one user message of results. System, developer and function messages, and parts without
-an Anthropic block, stay as they are. Thinking is lost on the way to OpenAI. Content without a place in the other
-format, the *remainder*, is kept beside it, so that a conversion can be undone exactly.
+an Anthropic block, stay unchanged. Thinking is lost on the way to OpenAI. Content without a place in the other format,
+the *remainder*, is kept in an additional key, so that a conversion can be undone exactly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 Data = dict[str, Any]
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-"""``function`` is the older form of a tool's answer: it passes through untouched."""
+"""Roles of messages. ``function`` is the older form of a tool's answer, which passes unchanged."""
 _ONLY_CHAT = frozenset({"tool", "developer", "function", "image_url", "input_audio", "refusal", "file"})
 """Roles and types of parts that Anthropic's messages do not have."""
 _ONLY_ANTHROPIC = frozenset(
@@ -43,11 +43,11 @@ REMAINDER = "openai"
 
 @dataclass(frozen=True)
 class _Pair:
-    """Conversion and its way back, with the remainder kept beside the result."""
+    """Conversion in both directions, with the remainder kept beside the result."""
 
     made: Callable[[Data], Data]
     back: Callable[[Data], Data | None]
-    """Function back; it returns None if OpenAI's form has no place for the data (thinking)."""
+    """Function for the way back; returns None if OpenAI's form has no place for the data (thinking)."""
 
     def over(self, original: Data) -> Data:
         """Return `original` in Anthropic's form; the same object if nothing differs."""
@@ -60,7 +60,7 @@ class _Pair:
         return {**converted, REMAINDER: rest} if rest else converted
 
     def home(self, converted: Data) -> Data | None:
-        """Return the original of `converted`, or its plain conversion if it was changed since."""
+        """Return the original of `converted`, or its plain conversion if it was changed."""
         rest = converted.get(REMAINDER)
         if not isinstance(rest, dict):
             return self.back(converted)
@@ -71,7 +71,7 @@ class _Pair:
 
 
 def _beyond(full: Data, plain: Data) -> Data:
-    """Return the values of `full` that differ from `plain`; of nested dicts the values that differ inside."""
+    """Return the values of `full` that differ from `plain`; in nested dicts only the differing values."""
     both = {key: value for key, value in full.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
     differs = {key: value for key, value in full.items() if key not in plain or plain[key] != value}
     return {key: _beyond(both[key], plain[key]) if key in both else value for key, value in differs.items()}
@@ -136,7 +136,7 @@ def _over(message: Data) -> Message | Block:
 
 
 def _need(holder: object, key: str, kind: type = str) -> Any:
-    """Return the value of `key`, if it is of that `kind`."""
+    """Return the value of `key`, which must be of that `kind`."""
     value = holder.get(key) if isinstance(holder, dict) else None
     if not isinstance(value, kind):
         raise TranscriptError(f"{key}: expected {_KINDS[kind]}, found {value!r:.60}")
@@ -183,14 +183,14 @@ def _bare(data: Data) -> Data:
 
 
 def leading_system(messages: Sequence[object]) -> int:
-    """Return the number of the system's messages at the front, which are no part of the conversation."""
+    """Return the number of system messages at the front, which do not belong to the conversation."""
     roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
     return next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
 
 
 def is_chat(messages: Sequence[object]) -> bool | None:
-    """Return whether `messages` are OpenAI chat messages, by the first feature of only one of the two formats; else
-    None."""
+    """Return whether `messages` are OpenAI chat messages, by the first feature that only one of the two formats has;
+    None if there is none."""
     for message in messages:
         if not isinstance(message, dict):
             continue
@@ -249,7 +249,7 @@ _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 
 
 def block_of_part(part: Data) -> Block:
-    """Return the content block for `part`; the same object if it is one already."""
+    """Return the content block for `part`; the same object if it is a block already."""
     return _PART.over(part)
 
 
@@ -310,7 +310,7 @@ def _call(block: Block) -> Data:
 
 
 def arguments_as_object(text: str) -> Data:
-    """Return the object in the JSON `text`; text that is no JSON object is whole under ``arguments``."""
+    """Return the object in the JSON `text`; other text goes whole under ``arguments``."""
     try:
         value = json.loads(text)
         json.dumps(value, allow_nan=False)  # NaN, and what is larger than every float, cannot be sent

@@ -1,7 +1,7 @@
 """Single items of OpenAI's Responses API as Anthropic blocks: words, calls, results, files.
 
-A script of Codex that only calls one tool with literal arguments is read as that call, and its output as that of the
-tool.
+A script of Codex that only calls one tool with literal arguments is read as that call, and its output as the tool's
+output.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["CALLS", "OUTPUTS", "TYPED_CALLS", "Item", "item_block", "item_blocks
 CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 """Types of calls of the client's tools, and the field with their input."""
 TYPED_CALLS = {"shell_call": "shell", "apply_patch_call": "apply_patch", "computer_call": "computer"}
-"""Types of calls of tools that the provider defines and the client runs, and the names of these tools."""
+"""Names of tools that the provider defines and the client runs, by the types of their calls."""
 OUTPUTS = frozenset(f"{kind}_output" for kind in (*CALLS, *TYPED_CALLS))
 _FRAME = ("type", "id", "call_id", "status")
 
 
 class Item(BaseModel):
-    """A response item, or an event; each type uses some of the fields."""
+    """Response item, or event; each type uses some of the fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -44,8 +44,8 @@ class Item(BaseModel):
 
 
 def spoken(item: Item) -> tuple[str, list[Block]] | None:
-    """Return the sender of `item` (``user``, ``assistant``, ``system``, ``host`` for a result) and its blocks; None for
-    an item of the provider or client."""
+    """Return the sender of `item` (``user``, ``assistant``, ``system``, or ``host`` for a result) and its blocks; None
+    for an item outside the conversation."""
     if item.role and item.type in ("", "message"):
         return "system" if item.role == "developer" else item.role, item_blocks(item.content)
     if (item.type in CALLS or item.type in TYPED_CALLS) and item.call_id:
@@ -56,7 +56,7 @@ def spoken(item: Item) -> tuple[str, list[Block]] | None:
 _SCRIPT = "exec"
 """Tool of Codex that takes a script, in JavaScript."""
 _CALLED = {"exec_command": "cmd", "apply_patch": "input"}
-"""Tools that scripts call, and the key of their argument."""
+"""Argument of each tool that scripts call."""
 _CALL = re.compile(r'\btools\.(exec_command|apply_patch)\(\s*(?:\{\s*"?cmd"?\s*:\s*)?("(?:[^"\\\n]|\\.)*")(?=\s*[,})])')
 """``tools.exec_command({"cmd": "ls"})``, ``tools.apply_patch("*** Begin Patch…")``; not ``{cmd: "cat " + name}``."""
 _STDIN = re.compile(
@@ -68,7 +68,8 @@ _OPEN = re.compile(r"\btools\s*[.\[]|\b(?:if|for|while|switch|catch)\b|=>|\?|&&|
 
 
 def item_block(item: Item) -> Block:
-    """Return `item` as a result or a call; a script that only calls one tool with literal arguments is that call."""
+    """Return `item` as a result or a call; a script that only calls one tool with literal arguments becomes that
+    call."""
     if item.type in OUTPUTS:
         return _result(item)
     name, value = item.name or TYPED_CALLS.get(item.type, "local_shell"), item.action or {}
@@ -84,7 +85,7 @@ def item_block(item: Item) -> Block:
 
 
 def _typed_input(item: Item) -> dict[str, Any]:
-    """Return the input of a call of a provider's tool, in the words of other tools where these exist."""
+    """Return the input of a call of a provider's tool, with the field names of similar tools."""
     fields = item.model_dump(exclude_unset=True, exclude=set(_FRAME))
     commands = (item.action or {}).get("commands")
     if item.type == "shell_call" and isinstance(commands, list):
@@ -126,7 +127,7 @@ def _result(item: Item) -> Block:
 
 
 def _with_exit_codes(parts: Sequence[Block]) -> list[Block]:
-    """Return a script's output with the ends of its commands as text; a failure among several comes first."""
+    """Return a script's output with the exit codes of its commands as text; a failure among several comes first."""
     shown, codes = list[Block](), list[int]()
     for part in parts:
         text, code = _ended(part["text"]) if part["type"] == "text" else ("", None)

@@ -1,8 +1,8 @@
 """Items of OpenAI's Responses API to Anthropic messages and back: ``to_items(read_items(x), its messages) == x``.
 
 Items of the host (tools, instructions, settings) keep their places. An item of an unknown type becomes an opaque
-message. Nothing before a provider's encrypted compaction is touched, as it replaces all that. Fields without a place in
-a block are kept beside it.
+message. Nothing before a provider's encrypted compaction is changed, as the compaction replaces it. Fields without a
+place in a block are kept in an additional key.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["VIEW", "ReadItems", "read_items", "to_items"]
 
 Data = dict[str, Any]
 VIEW = "compactor_view"
-"""Type of our own item, which never leaves the proxy: it contains the ``messages`` that it represents."""
+"""Type of our own item, which never leaves the proxy: it contains the ``messages`` that it replaces."""
 _SERVER_CALLS = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 )
-"""Calls that the provider ran itself, with their result inside."""
+"""Calls that the provider ran itself; each item contains the result."""
 _HOSTS = frozenset(
     {
         *("additional_tools", "configuration_update", "mcp_list_tools", "tool_search_call", "tool_search_output"),
         "compaction_trigger",
     }
 )
-"""Items outside the conversation: without them later calls would lack their tools."""
+"""Types of items outside the conversation, without which later calls would lack their tools."""
 _CONTEXT = re.compile(
     r"\s*(?:<(?:environment_context|user_instructions|skills?_instructions|skill)>|# AGENTS\.md instructions for )"
 )
@@ -45,17 +45,17 @@ not ``See <skill>``."""
 _ITEM = "item"
 """Type of a block that is a whole item."""
 _NO_PARTS = frozenset({_ITEM, OPAQUE, "tool_use", "tool_result", *THINKING})
-"""Types that no part of a message may have: here these are items of their own."""
+"""Types that a message part cannot have here, because they are items themselves."""
 
 
 @dataclass
 class ReadItems:
-    """The conversation in a list of items, and the host's own items, each with the number of messages before it."""
+    """Conversation in a list of items, and the host's items, each with the number of messages before it."""
 
     messages: list[Message] = field(default_factory=list)
     fixed: list[tuple[int, Data]] = field(default_factory=list)
     has_foreign: bool = False
-    """True if the list begins with a provider's own compaction; `messages` has nothing of that and before it."""
+    """True if the list begins with a provider's own compaction; then `messages` begins after it."""
 
 
 def read_items(items: Sequence[Any]) -> ReadItems:
@@ -88,7 +88,7 @@ def read_items(items: Sequence[Any]) -> ReadItems:
 
 
 def _shown(item: Data) -> list[Data]:
-    """Return `item` in a list; an item of ours gives the items that it represents."""
+    """Return `item` in a list; for an item of ours, the items that it replaces."""
     return [one for message in item["messages"] for one in _items(message)] if item.get("type") == VIEW else [item]
 
 
@@ -113,7 +113,8 @@ def _kind(item: Any, place: str) -> str:
 
 
 def _unpaired(items: Sequence[Data], kinds: Sequence[str]) -> set[str]:
-    """Return the ids of calls that stay opaque with their results: half a pair is opaque or missing."""
+    """Return the ids of calls that stay opaque with their results, because one half of the pair is opaque or
+    missing."""
     by_kind: dict[str, set[str]] = {kind: set() for kind in ("assistant", "result", "opaque", "typed")}
     for item, kind in zip(items, kinds, strict=True):
         for own in (kind, "typed" if item.get("type") in TYPED_CALLS else ""):
@@ -123,7 +124,7 @@ def _unpaired(items: Sequence[Data], kinds: Sequence[str]) -> set[str]:
 
 
 def _is_context(item: Data) -> bool:
-    """Return True for a message that Codex wrote in the user's name: every part of it is the host's."""
+    """Return True for a message from Codex under the user's name: every part of it is the host's."""
     content = item.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
     return all(isinstance(part, dict) and _CONTEXT.match(str(part.get("text") or "")) for part in parts)
@@ -143,7 +144,7 @@ def _blocks(item: Data, place: str) -> list[Block]:
 
 
 def _message_blocks(item: Data) -> list[Block]:
-    """Return a block for each part, each with what it takes to restore the item."""
+    """Return a block for each part, each with the data to restore the item."""
     head = _without(item, "content")
     content = Item.model_validate({"content": item["content"]}).content
     if isinstance(content, str):
@@ -165,7 +166,7 @@ def _thought(item: Data) -> Block:
 
 
 def _paired(item: Data) -> Block:
-    """Return a call or a result with what it takes to restore the item."""
+    """Return a call or a result with the data to restore the item."""
     if item["type"].removesuffix("_output") in TYPED_CALLS:
         return {**item_block(Item.model_validate(item)), REMAINDER: {"whole": item}}
     key = CALLS.get(item["type"], "output")
@@ -179,8 +180,7 @@ def _without(data: Mapping[str, Any], *keys: str) -> Data:
 
 
 def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
-    """Return `messages` (those that were `read`, or their compacted form) as items among the host's own, which keep
-    their places."""
+    """Return `messages`, the same as in `read` or compacted, as items, with the host's items in their places."""
     tail = _common_tail(read.messages, messages)
     border, gone = len(messages) - tail, len(read.messages) - tail
     placed: dict[int, list[Data]] = {}
@@ -194,7 +194,7 @@ def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
 
 
 def _paired_alike(items: Sequence[Data]) -> list[Data]:
-    """Return `items` with calls of a provider's tools as calls of functions where the other half became one."""
+    """Return `items` with a call of a provider's tool written as a function call if its other half was."""
     functions = {item["call_id"] for item in items if str(item.get("type")).startswith("function_call")}
     return [
         _function_item(item_block(Item.model_validate(item)))
@@ -214,7 +214,7 @@ def _function_item(block: Block) -> Data:
 
 
 def _common_tail(read: Sequence[Message], messages: Sequence[Message]) -> int:
-    """Return how many messages at the end of both are the same ones, edited or not."""
+    """Return the number of messages at the end that both share, edited or not."""
     count = 0
     for one, other in zip(reversed(read), reversed(messages), strict=False):
         is_same = one == other or (
@@ -247,7 +247,7 @@ def _items(message: Message) -> list[Data]:
 
 
 def _item(bare: Block, rest: Data) -> Data | None:
-    """Return the item of a block; None for a part of a message, empty for a block that has no place in items."""
+    """Return the item of a block; None for a part of a message, empty for a block that items cannot express."""
     kind, head = bare["type"], rest.get("item") or {}
     if kind == OPAQUE:
         return dict(carried_by(bare))
@@ -268,7 +268,7 @@ def _item(bare: Block, rest: Data) -> Data | None:
 
 
 def _message(role: str, parts: Sequence[tuple[Data, Block]]) -> Data:
-    """Return a message of these parts; one that lacks some is a new one without an id."""
+    """Return a message of these parts; without some of its parts it becomes a new one without an id."""
     rest, first = parts[0]
     head = rest.get("item") or {"type": "message", "role": role}
     if "item" in rest and "at" not in rest:
@@ -297,7 +297,7 @@ def _value(block: Block, head: Data) -> Any:
 
 
 def _part(block: Block, role: str) -> Data:
-    """Return a block as a part of an item; text of an assistant has the annotations that it always has."""
+    """Return a block as a part of an item; assistant text gets the annotations that the API requires."""
     kind, source = block["type"], block.get("source")
     if kind.startswith(("input_", "output_")):
         return _without(block, REMAINDER)

@@ -1,4 +1,4 @@
-"""A transcript after reading, and how a client's session log becomes one.
+"""Transcripts after reading, and their construction from a client's session log.
 
 The lines of one answer of the API become one assistant message, the results of its calls one user message after it, in
 the order of the calls; everything else keeps its place. Unpaired calls and results are reported, not repaired.
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 FEWEST_WORDS = 4
-"""Shorter words of the user ("yes", "go on", "please push") answer something; they set no task."""
+"""Fewest words of a task: shorter texts ("yes", "go on", "please push") answer something."""
 LONGEST_CHARACTERS = 2_000
 """Length at which a guessed task is cut; the rest is pasted."""
 SEARCHED_CHARACTERS = 50_000
@@ -51,12 +51,12 @@ _ANSWER = re.compile(
     r"\W*(?:thanks|thank you|great|perfect|awesome|nice|that'?s all|no,? that|yes|yep|sure|correct)\b", re.I
 )
 LONGEST_ANSWER_WORDS = 25
-"""Longer words that begin like an answer ("thanks, now …") go on to a task."""
+"""Most words of an answer: longer texts that begin like one ("thanks, now …") go on to a task."""
 _UNPAIRED = frozenset(("unanswered_call", "uncalled_result"))
 
 
 class Format(Protocol):
-    """A form in which conversations are stored: it knows its own files, reads them and writes them back."""
+    """Form in which conversations are stored: it recognises its files, reads them and writes them."""
 
     @property
     def name(self) -> str:
@@ -73,11 +73,11 @@ class Format(Protocol):
         """Return the conversation, or its `part`-th part."""
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        """Return `messages` as the text of a file like that of `like`; of a session, under the id `session_id`."""
+        """Return `messages` as the text of a file like that of `like`; for a session, with the id `session_id`."""
 
 
 class Client(Format, Protocol):
-    """The form of a client's session log, from which the client resumes."""
+    """Form of a client's session log that the client can resume."""
 
     def log_name(self, session_id: str, now: datetime) -> str:
         """Return the client's name for the log of a session."""
@@ -89,7 +89,8 @@ class Client(Format, Protocol):
         """Yield the client's logs of sessions in `working_folder`; of all sessions if that is empty."""
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        """Return whether the client finds a log at `place`; `in_place` is the file it would have written itself."""
+        """Return whether the client finds a log at `place`; `in_place`: the path that the client itself would have
+        used."""
 
     def resume_command(self, session_id: str) -> str:
         """Return the command that continues a session."""
@@ -103,15 +104,16 @@ class Transcript:
     system: str | list[Block] | None = field(repr=False)
     tools: list[dict[str, Any]] | None = field(repr=False)
     task: str
-    """The file's own ``task``; else the last words of the user that set one, else their first; or empty."""
+    """Task of the conversation: the file's ``task``; else the last words of the user that set one, else their first; or
+    empty."""
     format: str
-    """Name of its format: ``anthropic``, ``openai``, ``claude_code``, ``codex`` …; a list with one message a line is
+    """Name of the format: ``anthropic``, ``openai``, ``claude_code``, ``codex`` …; a list with one message a line is
     ``anthropic_jsonl`` or ``openai_jsonl``."""
     warnings: tuple[str, ...] = ()
-    """Content that was left out or that the API would refuse, each with its place; nothing here stops a reader."""
+    """Content that was left out or that the API would refuse, each with its place; none of it stops a reader."""
     source: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Source. ``path``: the file, if there is one. From a session log ``lines``: the line numbers of each message, and
-    ``log``: the lines by number. The rest belongs to `write_transcript`."""
+    """Origin of the conversation. ``path``: the file, if there is one. From a session log ``lines``: the line numbers
+    of each message, and ``log``: the lines by number. Only `write_transcript` reads further keys."""
     client: Client | None = field(default=None, repr=False)
     """Client that can resume a session from this log."""
 
@@ -128,7 +130,7 @@ class Transcript:
 def guess_task(messages: Sequence[Message], skip: Collection[int] = ()) -> str:
     """Return the last words of the user that set a task, else their first words, else an empty text.
 
-    Never reads the host's text in the user's messages. `skip`: indexes of messages known to be the host's.
+    Ignores the host's text in the user's messages. `skip`: indexes of messages known to be the host's.
     """
     own = [i for i in range(len(messages)) if i not in skip]
     newest = (text for i in reversed(own) for text in reversed(list(_words(messages[i]))))
@@ -170,26 +172,27 @@ def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list
 
 LogLine = dict[str, Any]
 Only = Literal["", "whole", "part"]
-"""Readers of a message: of the whole session only, or of one part only, since a log repeats some."""
+"""Parts of a log that include a message: the whole session only, or a single part only, since logs repeat some
+messages."""
 _NO_TIME = "1970-01-01T00:00:00.000Z"
 
 
 @dataclass
 class Piece:
-    """One message in the making, and the results that answer it."""
+    """Message under construction, and the results for its calls."""
 
     role: str
     content: str | list[Block]
     lines: list[int]
     host: bool = False
-    """True if the host wrote it, not the user."""
+    """True if the host wrote the message, not the user."""
     part: int = 0
     """Number of earlier compactions by the agent."""
     only: Only = ""
     results: list[Block] = field(default_factory=list)
     result_lines: list[int] = field(default_factory=list)
     is_mended: bool = False
-    """True if it is not what its lines contain: a call or a result was lost."""
+    """True if the message differs from its lines: a call or a result was missing."""
 
     @property
     def message(self) -> Message:
@@ -197,14 +200,14 @@ class Piece:
 
     @property
     def unanswered(self) -> list[str]:
-        """Ids of its calls that have no result yet."""
+        """Ids of the message's calls that have no result yet."""
         answered = {*result_ids({"role": "user", "content": self.results})}
         calls = (str(block.get("id")) for block in blocks(self.message) if block["type"] == "tool_use")
         return [call for call in dict.fromkeys(calls) if call not in answered]
 
 
 class Pairing:
-    """Conversation under construction that joins calls and results; content arrives in the order of its lines."""
+    """Conversation under construction, which joins calls and results; content arrives in the order of its lines."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -216,7 +219,7 @@ class Pairing:
         self._asked: dict[str, Piece] = {}
 
     def assistant(self, content: Sequence[Block], line: int, group: str = "", *, late: bool = False) -> None:
-        """Add blocks of the assistant; those of one `group` are one answer of the API.
+        """Add blocks of the assistant; blocks of one `group` make one answer of the API.
 
         Without a group they continue the assistant's last words unless a result came between (`late`: all results
         came).
@@ -238,7 +241,7 @@ class Pairing:
     def user(
         self, content: str | list[Block], line: int, *, host: bool = False, only: Only = "", joins: bool = False
     ) -> None:
-        """Add words of the user or the host, with results; `joins` them with the words right before them in the same
+        """Add words of the user or the host, with results; `joins`: add them to the words just before them in the same
         part."""
         before = self.pieces[-1] if joins and self.pieces else None
         if before is not None and before.role == "user" and before.part == self.part:
@@ -254,7 +257,7 @@ class Pairing:
             self.pieces.append(Piece("user", content, [line], host or is_mended, self.part, only, is_mended=is_mended))
 
     def answered(self, pieces: Iterable[Piece] | None = None) -> Iterator[Piece]:
-        """Yield `pieces`, or all, each followed by one message of its results in the order of its calls.
+        """Yield `pieces` (default: all), each followed by one message with the results in the order of its calls.
 
         A note replaces each lost result; calls of the last piece stay open, as they may still run.
         """
@@ -275,7 +278,7 @@ class Pairing:
         return last if not last.results or (late and last.unanswered) else None
 
     def _own(self, content: list[Block], line: int) -> list[Block]:
-        """Return the blocks that are a message of their own; results, and text beside them, join the calls that they
+        """Return the blocks that form their own message; results, and text with them, join the calls that they
         answer."""
         askers = [self._asked.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content]
         last = next((asker for asker in reversed(askers) if asker), None)
@@ -292,7 +295,7 @@ class Pairing:
 
 
 class Assembly(Pairing):
-    """The conversation of a session log in the making."""
+    """Conversation of a session log under construction."""
 
     def __init__(self, document: Document) -> None:
         """Begin with the lines of `document`."""
@@ -300,7 +303,7 @@ class Assembly(Pairing):
         self.name, self._path = document.name, document.path
         self.warnings = document.damage_notes
         self._compactions: dict[int, frozenset[int]] = {}
-        """Lines where the agent compacted, with the lines that this left as they were."""
+        """Lines where the agent compacted, with the lines that this left unchanged."""
 
     def note(self, numbers: Sequence[int], what: str) -> None:
         """Add the warning that the lines `numbers` are `what`, if there are any."""
@@ -308,7 +311,7 @@ class Assembly(Pairing):
             self.warnings.append(f"{self.name}, {_line_numbers(sorted(set(numbers)))}: {what}")
 
     def compacted(self, line: int, carried: frozenset[int] = frozenset()) -> None:
-        """Begin a new part: the agent compacted its context here, except the lines `carried`."""
+        """Begin a new part: the agent compacted its context here, except for the lines `carried`."""
         self._compactions[line] = carried
         self.part = len(self._compactions)
 
@@ -321,7 +324,7 @@ class Assembly(Pairing):
     def finish(
         self, client: Client, log: Mapping[int, LogLine], *, system: str | None = None, part: int | None = None
     ) -> Transcript:
-        """Return the conversation, or only its `part`-th part between compactions; `log` has the lines of its log by
+        """Return the conversation, or only its `part`-th part between compactions; `log`: the lines of the log by
         number."""
         if not self.pieces:
             raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
@@ -361,7 +364,7 @@ class Assembly(Pairing):
 
 
 def marked_as_host(text: str) -> str:
-    """Return the host's `text` in the user's message, in a frame that identifies it."""
+    """Return the host's `text` in the user's message, in a frame that marks it as the host's."""
     return text if is_host_text(text) else f"<system-reminder>\n{text}\n</system-reminder>"
 
 
@@ -374,7 +377,7 @@ def _line_numbers(numbers: Sequence[int]) -> str:
 
 
 class Origins:
-    """Lines of the log `like` behind the messages of a view, and the new session id."""
+    """Lines of the log `like` from which the messages of a view came, and the new session id."""
 
     def __init__(self, messages: Sequence[Message], like: Transcript, session_id: str) -> None:
         """Match `messages` with the session log `like`; an empty `session_id` follows from the view."""
@@ -390,10 +393,11 @@ class Origins:
             self._texts.update(str(block.get("text")) for block in blocks(message) if block["type"] == "text")
 
     def lines_of(self, message: Message) -> list[LogLine]:
-        """Return the lines of `message`, each time those of its next occurrence; none if it is not from the log."""
+        """Return the lines of `message`; each call returns those of its next occurrence. None if it is not from the
+        log."""
         known = self._lines.get(message_digest(message))
         return known.popleft() if known else []
 
     def is_new(self, block: Block) -> bool:
-        """Return True if `block` is text that is not from the log: a compaction's own words."""
+        """Return True if `block` is text written by a compaction."""
         return block["type"] == "text" and block.get("text") not in self._texts
