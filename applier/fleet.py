@@ -1,6 +1,6 @@
-"""Plans many transcript files, each to one row of numbers; by rules the row is the same wherever it is made.
+"""Plans many transcript files, with one row of numbers each; the rules give the same row on every machine.
 
-For a pool of processes and for Ray Data. Writes nothing, and fails for no file: its row has the error.
+For a pool of processes and for Ray Data. Writes nothing. A file that fails has its error in its row.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ DIED: Row = {"cause": "died", "error": "the process that planned it died: out of
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Everything that a row depends on besides the file."""
+    """Everything besides the file that a row depends on."""
 
     planner: Literal["auto", "model", "rules"] = "rules"
     model: str | None = None
@@ -71,9 +71,9 @@ class PlanOptions:
     """Digest of the prompts for a model."""
     settings: PlanSettings = field(default_factory=PlanSettings)
     with_plan: bool = False
-    """True if the row holds the plan, too."""
+    """True if the row contains the plan, too."""
     store: str | None = None
-    """Store that is searched, beside the default one, for the originals of a transcript that begins with a view."""
+    """Store to search, in addition to the default one, for the originals of a transcript that begins with a view."""
 
     @property
     def digest(self) -> str:
@@ -82,7 +82,7 @@ class PlanOptions:
         return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
     def task_of(self, read: Transcript) -> str:
-        """Return the task for `read`; empty if it names none."""
+        """Return the task for `read`; empty if it has none."""
         return (self.task or "").strip() or read.task
 
     def plan(self, read: Transcript) -> CompactionPlan:
@@ -152,6 +152,6 @@ def planned_rows(files: Dataset, options: PlanOptions, **resources: Any) -> Data
     """Return the rows of `files`, in any order.
 
     `files` is a dataset with a column ``path`` and perhaps ``bytes`` (``ray.data.read_binary_files(…,
-    include_paths=True)``); `resources` are those of ``Dataset.map``, such as ``num_cpus``.
+    include_paths=True)``); `resources`: options of ``Dataset.map``, such as ``num_cpus``.
     """
     return files.map(lambda file: plan_row(str(file["path"]), options, file.get("bytes")), **resources)

@@ -1,4 +1,4 @@
-"""A plan under review: a person's changes checked by the guards, and the cost of switching to its view.
+"""Plan under review: a person's changes, checked by the guards, and the cost of switching to the view.
 
 Pure: everything comes from the plan and its history. Prints nothing, writes nothing.
 """
@@ -42,7 +42,7 @@ class PlanReview:
 
     @property
     def changes(self) -> bool:
-        """True unless applying the plan would leave everything as it is."""
+        """True unless applying the plan changes nothing."""
         return self.preview is None or self.preview.first_changed_message is not None
 
     @property
@@ -81,7 +81,7 @@ def reviewed(
 ) -> PlanReview:
     """Return the review of `plan` over `messages`, after `edits` and with `brief` in place of the plan's own.
 
-    Its plan is the one that the guards let pass. Writes nothing.
+    Its plan has passed the guards. Writes nothing.
     """
     changed = _edited(plan, edits)
     if brief is not None:
@@ -106,5 +106,5 @@ def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
 
 
 def review_plan(plan: CompactionPlan, shown: Preview | None = None) -> PlanReview:
-    """Return the review of `plan` as it is; `shown` is its preview."""
+    """Return the review of `plan` without changes; `shown` is its preview."""
     return PlanReview(plan, plan_notes(plan), shown)

@@ -1,4 +1,4 @@
-"""Command lines that run this program, programs by name, and one function over many items in processes of its own.
+"""Command lines that run this program, programs by name, and one function over many items in worker processes.
 
 Nothing is imported or run from the working folder or PYTHONPATH. A worker process that dies loses only its item; all
 end with this process, and at Ctrl-C.
@@ -29,7 +29,7 @@ __all__ = ["all_cores", "in_processes", "program", "program_file"]
 def program(*arguments: str) -> list[str]:
     """Return a command line that runs `compactor` by an absolute, isolated interpreter (``-I``).
 
-    ``-I`` leaves out installations elsewhere (``pip install --user``, ``--target``): for them the command names its
+    ``-I`` ignores installations elsewhere (``pip install --user``, ``--target``); then the command contains their
     folder.
     """
     place = _place()
@@ -51,7 +51,7 @@ def _place() -> Path:
 def program_file(name: str) -> str:
     """Return the file of the program `name` on PATH; empty if there is none.
 
-    Entries relative to the working folder do not count: a program there is a stranger's.
+    Entries relative to the working folder are ignored, because programs there are untrusted.
     """
     entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
     place = shutil.which(name, path=os.pathsep.join(entries)) or ""
@@ -59,7 +59,7 @@ def program_file(name: str) -> str:
 
 
 AHEAD = 2
-"""Items under way for each process: none waits for the next, and few are tried again when one dies."""
+"""Items submitted for each process: none waits for its next item, and few are repeated when a process dies."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -72,9 +72,9 @@ def all_cores() -> int:
 def in_processes(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[tuple[Item, Result | None], None, None]:
-    """Yield each of `items` with the result of `work`, in the order in which they end; None: its process died.
+    """Yield each of `items` with the result of `work`, in the order of completion; None: its process died.
 
-    Items under way when a process died are tried again one by one, to find the one that ends it.
+    Items in work when a process died are repeated one by one, to find the one that killed it.
     """
     due, suspects = deque(items), deque[Item]()
     module = (work.func if isinstance(work, partial) else work).__module__
@@ -100,7 +100,7 @@ def in_processes(
 
 @contextmanager
 def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
-    """Open so many processes, with the module `loads` loaded once for all; an error in the block ends them."""
+    """Open `workers` processes with the module `loads` loaded; an error in the block ends them."""
     before = {*multiprocessing.active_children()}
     own = dict(os.environ)
     os.environ.pop("PYTHONPATH", None)
@@ -127,7 +127,7 @@ def _set_environment(own: Mapping[str, str]) -> None:
 
 
 def _begin(environment: Mapping[str, str]) -> None:
-    """Begin in each process: Ctrl-C ends it silently, and so does the end of its parent."""
+    """Prepare each process: Ctrl-C, and the end of its parent, end it silently."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _set_environment(environment)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,7 +1,7 @@
-"""The receipt of a compaction: what the agent no longer sees, what the compaction cost, and how to restore content.
+"""Receipt of a compaction: what the agent no longer sees, the cost, and how to restore content.
 
-An item is lost if it was visible before and the list that is sent now neither contains nor paraphrases it. Shown are
-the user's demands first, then failures, decisions, and names that the agent used again; secrets are removed. Pure.
+An item is lost if it was visible before and the list that is sent now neither contains nor paraphrases it. The user's
+demands come first, then failures, decisions, and names that the agent used again; secrets are removed. Pure.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of their worth."""
 PLURALS: Mapping[Kind, str] = {"demand": "demands", "failure": "failures", "decision": "decisions", "name": "names"}
 MOST_LINES: Mapping[Kind, int] = {"demand": 3, "failure": 2, "decision": 2, "name": 1}
-"""Most lines for each kind; with the lines around them a receipt has at most fifteen."""
+"""Largest number of lines for each kind; with the other lines a receipt has at most fifteen."""
 LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
-"""A line, and so much of it is for what was tried."""
+"""Length of a line in characters, and of its part for the failed attempt."""
 PARAPHRASE_SHARE = 0.6
 """Share of a sentence's words that one sentence of the view must contain to count as a paraphrase."""
 LEAST_WORDS = 3
@@ -52,18 +52,18 @@ _SENTENCE_END = lazy_pattern(r"\n|(?<=[.;!?])\s")
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Something in a history that its agent may need."""
+    """Content of a history that its agent may need."""
 
     kind: Kind
     turn_id: str
     text: str
     """As a person reads it."""
     forms: tuple[str, ...]
-    """Texts any one of which, in the view, keeps the item in sight."""
+    """Texts, any one of which keeps the item visible if the view contains it."""
 
 
 class _Sight:
-    """Text that is sent to the model, for asking whether it contains or paraphrases another text."""
+    """Text sent to the model, with a check whether it contains or paraphrases another text."""
 
     def __init__(self, sent: Analysis, shown: Evidence) -> None:
         """Index the messages of `sent`, with paths shortened as in `shown`."""
@@ -76,7 +76,8 @@ class _Sight:
                 self._sentences[word].add(number)
 
     def covers(self, text: str) -> bool:
-        """Return True if the view contains `text`, or one sentence of it most words of each sentence of `text`."""
+        """Return True if the view contains `text`, or has for each sentence of `text` a sentence with most of its
+        words."""
         if one_line(text) in self._text:
             return True
         words = [own for own in map(_words, _SENTENCE_END.split(text)) if len(own) >= LEAST_WORDS]
@@ -101,7 +102,7 @@ def receipt(
     """Return the receipt of a compaction by `plan`, which must still hold its history.
 
     `tokens` (before, after) and `dollars` (see `planner.prices.switch_dollars`) replace the plan's own, for a session
-    with an earlier compaction. `command` is the shell command for this program, with the store if that is not the
+    with an earlier compaction. `command`: the shell command for this program, with the store if that is not the
     default.
     """
     shown = preview(plan)
@@ -122,7 +123,7 @@ def forecast(
     tokens: tuple[int, int] | None = None,
     dollars: Mapping[str, float] | None = None,
 ) -> str:
-    """Return the receipt that applying `plan` would give; `review` is the command that shows the whole plan, or empty.
+    """Return the receipt that applying `plan` would give; `review`: the command that shows the whole plan, or empty.
 
     `tokens` and `dollars` as in `receipt`.
     """
@@ -147,8 +148,8 @@ def receipt_of_foreign(
 ) -> str:
     """Return the receipt of another program's compaction of `before`, whose originals are stored, to `after`.
 
-    `sent_before` is the list that was sent instead of `before`, if that was compacted already; `usage` is the cost of
-    the compaction itself, if known.
+    `sent_before`: the list that was sent instead of `before`, if that was compacted already; `usage`: the cost of the
+    compaction itself, if known.
     """
     analysis = analyze(before, model)
     sent = analyze(after, known=analysis)
@@ -160,7 +161,7 @@ def receipt_of_foreign(
 
 @dataclass(frozen=True)
 class _Account:
-    """Items of a history, and those that a compaction removed from sight."""
+    """Items of a history, and the items that a compaction removed from sight."""
 
     history: History
     items: Sequence[_Item]
@@ -175,7 +176,8 @@ class _Account:
         facts: Sequence[ExtractedFact] = (),
         stated_failures: Collection[str] = (),
     ) -> _Account:
-        """Compare `before` with the list that is `sent`; `facts` add decisions, and the brief has `stated_failures`."""
+        """Compare `before` with the list that is `sent`; `facts` add decisions, and `stated_failures` are those in the
+        brief."""
         sight, items = _Sight(sent, before.evidence), [*_items(before, facts)]
         gone = [item for item in items if not _is_visible(item, sight, stated_failures)]
         return cls(before.history, items, gone, before.secrets)
@@ -232,7 +234,7 @@ def _item_lines(account: _Account, how: str) -> Iterator[str]:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return as many of `names` as fit in a line, and the number of the others."""
+    """Return as many of `names` as fit in a line, and the number of the rest."""
     line = ""
     for number, name in enumerate(names):
         if line and len(line) + len(name) > LINE_CHARACTERS - 25:
@@ -285,8 +287,8 @@ def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) 
 
 
 def _names(analysis: Analysis) -> Iterator[_Item]:
-    """Yield the names that the agent used again after another turn, the most likely to be needed first, without keys of
-    its calls."""
+    """Yield the names that the agent used again in a later turn, the most likely needed first, without keys of its
+    calls."""
     evidence, relevance = analysis.evidence, analysis.relevance
     first, again = dict[str, str](), dict[str, str]()
     for turn_id, turn in evidence.turns.items():

@@ -1,4 +1,4 @@
-"""An ASGI application on a port: in a thread beside its user, or as a program of its own until it is stopped."""
+"""An ASGI application on a port: in a thread of another program, or as a program that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import uvicorn
 __all__ = ["AppServer"]
 
 _INTERRUPTED_SECONDS = 1
-"""Time that answers under way have after Ctrl-C: somebody waits for their terminal."""
+"""Seconds for unfinished answers after Ctrl-C, as somebody waits for their terminal."""
 
 
 class AppServer:
@@ -44,7 +44,7 @@ class AppServer:
 
     @property
     def is_stopping(self) -> bool:
-        """True once it takes no more connections."""
+        """True after it stops accepting connections."""
         return self._server.should_exit
 
     @property
@@ -53,7 +53,7 @@ class AppServer:
         return self._server.config.timeout_graceful_shutdown or 0
 
     def run(self) -> None:
-        """Answer until SIGINT or SIGTERM comes, in the main thread; then raise it."""
+        """Answer until SIGINT or SIGTERM arrives, in the main thread; then raise it again."""
         received = list[int]()
 
         def end(number: int, _frame: object) -> None:
@@ -74,7 +74,7 @@ class AppServer:
             signal.raise_signal(number)
 
     def stop(self) -> None:
-        """Take no more requests, and end once answers under way are out."""
+        """Accept no more requests, and end after unfinished answers."""
         self._server.should_exit = True
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""The chain of a call, top to bottom: a list arrives, tiers shorten it, originals are stored, a list goes out.
+"""Chain of steps in a call: a list arrives, tiers shorten it, originals are stored, a list is sent.
 
-`CHAIN` lists the links in order. Each link takes a state and changes only the copy that it works on: one that fails is
-left out, and the log reports it. Nothing here may break the agent. Not safe for threads: `Session` holds the lock.
+`CHAIN` lists the links in order. Each link changes only a copy of the state; a link that fails is skipped, and the log
+reports it. Nothing here may break the agent. Not safe for threads: `Session` has the lock.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from planner.reading.messages import blocks
 __all__ = ["CHAIN", "compact", "plan_ahead", "prepare", "recover", "undo"]
 
 CLEARLY_SHORTER = 0.75
-"""Share of the limit that a reactive retry aims at."""
+"""Target after an API error "too long", as a share of the limit."""
 AHEAD_CALLS = 4
-"""A plan is made beforehand when so many more calls of average growth would fire a step that plans."""
+"""Number of calls of average growth before the planning step, at which a plan is made in advance."""
 LONG_HISTORY_TOKENS = 200_000
-"""Planning by rules takes about a second for each 100,000 tokens."""
+"""Length from which planning is done in advance: the rules need about a second for each 100,000 tokens."""
 
 
 def note_requests(state: State) -> None:
@@ -51,7 +51,7 @@ def note_requests(state: State) -> None:
 
 
 def find_store(state: State) -> None:
-    """Notice a store whose file was taken away, and try one that failed again where the prompt does not fit."""
+    """Notice that the store's file was removed, and retry a failed store if the prompt does not fit."""
     state.give_up_lost()
     store = state.setup.store
     if not store.may_write and state.is_too_long:  # at every call, rather than plan in vain
@@ -61,7 +61,7 @@ def find_store(state: State) -> None:
 
 
 def begin_with_lessons(state: State) -> None:
-    """Add to a new conversation, behind its last message, the approved lines that matter to its task."""
+    """Add the approved lines that are relevant to the task to a new conversation, after its last message."""
     setup, ledger, tracker = state.setup, state.ledger, state.ledger.tracker
     project, most = setup.settings.project, setup.settings.learned_tokens
     is_new = ledger.arrival.start == 0 and ledger.last.at is None and ledger.frame.is_empty
@@ -83,47 +83,47 @@ def begin_with_lessons(state: State) -> None:
 
 
 def shorten_arrivals(state: State) -> None:
-    """Run the tiers for what has just arrived: nothing behind it is cached yet."""
+    """Run the tiers for new results: nothing after them is cached yet."""
     new_from = state.ledger.unsent_from
     for tier in state.setup.preset.arrival if state.setup.store.may_write else ():
         attempt(state, tier, "arrival", forced=True, new_from=new_from)
 
 
 def run_cheap_tiers(state: State) -> None:
-    """Run the preset's rows before the one that plans."""
+    """Run the preset's rows before the planning row."""
     for row in state.setup.preset.cheap:
         run_row(state, row)
 
 
 def plan(state: State) -> None:
-    """Run the preset's row that plans, with a plan that was made beforehand if there is one."""
+    """Run the preset's planning row, with a plan made in advance if there is one."""
     state.ledger.tracker.know(state.planning.take_up())
     for row in state.setup.preset.planning:
         run_row(state, row)
 
 
 def run_last_resorts(state: State) -> None:
-    """Run the preset's rows behind the one that plans, for a prompt that would not fit."""
+    """Run the preset's rows after the planning row, for a prompt that would not fit."""
     for row in state.setup.preset.last_resorts:
         run_row(state, row)
     state.pressure.requested = state.pressure.focus = ""
 
 
 def remove_pictures(state: State) -> None:
-    """Remove old pictures where the request has more of them, or more bytes, than the provider accepts."""
+    """Remove old pictures if the request has more of them, or more bytes, than the provider accepts."""
     if state.setup.preset.steps and state.setup.store.may_write:
         attempt(state, fit_pictures, "pictures", forced=True)
 
 
 def report_size(state: State) -> None:
-    """Report once that even the last resort was not enough: the provider will refuse the prompt."""
+    """Report once that even the last resort was not enough and the provider will refuse the prompt."""
     problem = "over the limit" if state.is_too_long and state.setup.preset.steps else ""
     message = f"{state.tokens} tokens of at most {state.pressure.limit_tokens}: no step could make it smaller"
     state.setup.log.trouble("still_too_large", problem, message)
 
 
 def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
-    """Have the worker plan on a snapshot while the agent waits for its answer, or the user reads it."""
+    """Let the worker plan on a snapshot while the agent waits for its answer, or the user reads it."""
     planning, tracker, settings = state.planning, state.ledger.tracker, state.setup.settings
     is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
     if not (is_slow if settings.background is None else settings.background):
@@ -140,7 +140,7 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
 
 
 def _is_due(state: State, *, is_held: bool) -> bool:
-    """Return True if a step that plans will fire in a few calls; one that `is_held` only where the window is full."""
+    """Return True if a planning step will run in a few calls; if `is_held`, only when the window is full."""
     measured = state.measure()
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
@@ -152,7 +152,7 @@ def _is_due(state: State, *, is_held: bool) -> bool:
 
 
 Link = Callable[[State], None]
-"""One part of a call: changes the state that it is given, a copy."""
+"""One step of a call, which changes the copy of the state that it receives."""
 
 CHAIN: tuple[Link, ...] = (
     note_requests,
@@ -170,7 +170,8 @@ CHAIN: tuple[Link, ...] = (
 
 
 def prepare(state: State, messages: Sequence[object]) -> tuple[State, list[Any]]:
-    """Return the state after the call and the list to send: whatever fails, a list that is valid if the caller's is."""
+    """Return the state after the call and the list to send, which is valid after any failure if the caller's list
+    is."""
     log, problems = state.setup.log, list[str]()
     received = _linked(state, lambda draft: draft.receive(messages), problems)
     if problems:
@@ -185,7 +186,7 @@ def prepare(state: State, messages: Sequence[object]) -> tuple[State, list[Any]]
 
 
 def _linked(state: State, link: Link, problems: list[str]) -> State:
-    """Return the state after `link`; `state` itself, and one more of the `problems`, where it fails."""
+    """Return the state after `link`; after a failure, `state` unchanged, with the error added to `problems`."""
     draft = state.copy()
     try:
         link(draft)
@@ -196,7 +197,7 @@ def _linked(state: State, link: Link, problems: list[str]) -> State:
 
 
 def _send(state: State) -> list[Any]:
-    """Return the list to send, once the store has what it leaves out."""
+    """Return the list to send, after storing what it leaves out."""
     state.store_left_out()
     state.pressure.level = state.measure().level
     sent = state.hand_out()
@@ -208,7 +209,7 @@ def _send(state: State) -> list[Any]:
 def compact(
     state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
 ) -> Compaction:
-    """Compact by hand; `at_limit` where a client asks that has a window of its own."""
+    """Compact on request; `at_limit`: the client asks because its own window is full."""
     state.receive(messages)
     most = state.pressure.maximum_tokens
     state.pressure.maximum_tokens = min(most, state.tokens) if at_limit else most
@@ -235,8 +236,8 @@ def _compacted(state: State, focus: str, *, dry_run: bool) -> Compaction:
 
 
 def _is_fresh(state: State) -> bool:
-    """True if the compaction in force was asked for and nothing was answered since: another one would be planned and
-    billed anew for next to nothing."""
+    """Return True if the compaction in force was requested and nothing was answered since: another one would cost a
+    plan and gain next to nothing."""
     made, tracker = state.ledger.frame.plan, state.ledger.tracker
     changes = (event for event in reversed(state.setup.log.events) if event.kind in ("post_compact", "undone"))
     last = next((event.trigger for event in changes if event.trigger != "arrival"), "")
@@ -247,7 +248,7 @@ def _is_fresh(state: State) -> bool:
 
 
 def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy) -> list[Any] | None:
-    """Return something clearly shorter, once for each list prepared; None if there is nothing."""
+    """Return a clearly shorter list, once for each prepared list; None if there is none."""
     pressure = state.pressure
     if pressure.is_recovering:
         return None
@@ -280,7 +281,7 @@ def _shorten(state: State) -> None:
 
 
 def undo(state: State) -> bool:
-    """Go back to the frame before the last compaction; False if there is none."""
+    """Return to the frame before the last compaction; return False if there is none."""
     before = state.tokens
     if not state.ledger.undo():
         return False
@@ -295,7 +296,7 @@ def undo(state: State) -> bool:
 
 
 def _save(state: State) -> None:
-    """Store what a restart goes on with, if that has changed; a shared session is saved with the call."""
+    """Store the state for a restart, if it has changed; a shared session is saved with each call."""
     setup, ledger = state.setup, state.ledger
     committed, standing = ledger.committed, (state.planning.read_tokens, ledger.is_sent)
     if setup.is_shared or (committed, *standing) == ledger.saved:

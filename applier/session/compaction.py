@@ -1,7 +1,7 @@
-"""One change of the list: a tier is asked, its edits are made on paper, weighed, stored, and put into force.
+"""One change of the list: ask a tier, draft its edits, compare their value with their cost, store the originals, apply.
 
-Decides what a change brings and costs, and why it is rejected; nothing is sent that is not stored, and a tier that
-fails changes nothing.
+Decides what a change saves and costs, and whether it is rejected. Nothing is removed before it is stored, and a tier
+that fails changes nothing.
 """
 
 from __future__ import annotations
@@ -27,41 +27,43 @@ from planner.validity import Violation, check_messages
 __all__ = ["Compaction", "attempt", "rest", "run_row", "situation_of"]
 
 UNSURE = "rules_unsure"
-"""Finding of a plan by rules that know little about the tools of a history."""
+"""Finding of a rules plan with little knowledge about the tools of a history."""
 CLEAR_OLD = ClearResults(keep_last=3, preview_characters=400)
 SAFE_SHARE = 0.5
-"""Share of what a plan frees that clearing old results must free to be preferred."""
+"""Share of a plan's savings that clearing old results must reach to be preferred."""
 OUTPUT_PRICE = 5.0
 """An output token costs about five input tokens on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9
-"""Of plans: what the model waits for they leave whole. Where it cannot fit, the session's own last tier cuts it."""
+"""Window passed to plans, so large that the live tail stays whole. If that cannot fit, the session's own last tier cuts
+it."""
 LEAST_SAVINGS_SHARE = 0.4
-"""In a small window, saving this share of the limit is enough whatever a preset's constant says."""
+"""Savings, as a share of the limit, that are always enough in a small window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What a compaction did, or would do (``dry_run``)."""
+    """Effect of a compaction, or its preview (``dry_run``)."""
 
     messages: list[Any]
-    """What to send; the list as it was if nothing was worth compacting."""
+    """List to send; unchanged if nothing was worth compacting."""
     applied: bool
     tier: str
-    """Which one it was; empty if there was nothing to do."""
+    """Name of the tier; empty if there was nothing to do."""
     reason: str
-    """Why it was done or not, in one line."""
+    """Reason for or against the compaction, in one line."""
     tokens_before: int
     tokens_after: int
     first_changed_message: int | None
     invalidated_tokens: int
     payback_calls: float | None
-    """After how many calls it has paid back in cache terms; None if nothing changed."""
+    """Number of calls until the compaction has paid for its cache writes; None if nothing changed."""
     plan: CompactionPlan | None
-    """The plan in force afterwards; None if no tier planned."""
+    """Plan in force afterwards; None if no tier planned."""
     dollars: Mapping[str, float] = field(default_factory=dict)
-    """What it costs and saves, where the price of a model is known: see `planner.prices.switch_dollars`."""
+    """Costs and savings in dollars, if the price of the model is known: see `planner.prices.switch_dollars`."""
     stands: bool = False
-    """The last compaction was asked for, too, and nothing was answered since: `messages` is its list as it was."""
+    """True if the last compaction was requested, too, and nothing was answered since: `messages` is its list,
+    unchanged."""
 
     @classmethod
     def nothing(cls, state: State, tier: str, reason: str) -> Compaction:
@@ -71,7 +73,7 @@ class Compaction:
 
 
 def run_row(state: State, row: Step) -> None:
-    """Run one row of the preset if its trigger fires, its tier does not rest, and the store works."""
+    """Run one row of the preset if its trigger fires, its tier is not paused, and the store works."""
     measured, pressure = state.measure(), state.pressure
     pressure.level = measured.level
     fired = next((when for when in row.when if when.fires(measured)), None)
@@ -107,7 +109,7 @@ def attempt(
     focus: str = "",
     dry_run: bool = False,
 ) -> Compaction:
-    """Ask one tier, and do what it says if that is worth it; no hook may veto what the window has `forced`."""
+    """Ask one tier, and apply its answer if that is worthwhile; a hook cannot veto a compaction that is `forced`."""
     name, numbers, missing, started = _name_of(tier), dict[str, Any](), 0, state.setup.clock()
     kind: EventKind = "tier_failed"
     with state.setup.log.telemetry.span("tier", session=state.setup.session_id, tier=name, trigger=trigger):
@@ -141,8 +143,8 @@ def attempt(
 def _safer(
     state: State, situation: Situation, plan: CompactionPlan, planned: tuple[Frame, View, Compaction], name: str
 ) -> tuple[Frame, View, Compaction]:
-    """Return the change that clears old results and keeps the dialogue, in place of `planned`, where the rules report
-    that they know little about such a history; `planned` if that frees much more, or if nothing else fits."""
+    """Return the change that only clears old results, instead of `planned`, if the rules report that they know little
+    about such a history; `planned` if that frees much more, or if nothing else fits."""
     change = planned[2]
     if not any(finding.code == UNSURE for finding in plan.findings) or (edits := CLEAR_OLD(situation)) is None:
         return planned
@@ -155,9 +157,9 @@ def _safer(
 def _apply(
     state: State, frame: Frame, view: View, change: Compaction, trigger: str, started: float, *, forced: bool
 ) -> tuple[EventKind, str]:
-    """Store the originals, then apply the change; return the event, and the hook or store that is against it.
+    """Store the originals, then apply the change; return the event, and the objection of a hook or the store.
 
-    `started`: time at which the agent began to wait.
+    `started`: time since which the agent waits.
     """
     ledger, log, store = state.ledger, state.setup.log, state.setup.store
     before = ledger.frame
@@ -206,7 +208,7 @@ def _name_of(tier: Tier) -> str:
 
 
 def situation_of(state: State, new_from: int | None = None, focus: str = "") -> Situation:
-    """The session as a tier sees it; afterwards plans are made for the agent as its request says it is."""
+    """Return the session's state for a tier, and adapt the planner's settings to the agent's request."""
     tracker, pressure = state.ledger.tracker, state.pressure
     of_agent = {
         "target_model": pressure.call.model,
@@ -237,7 +239,7 @@ def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
 
 
 def _with_carried(state: State, edits: Edits) -> Edits:
-    """What survives besides the plan goes behind the newest user message, where it is read last."""
+    """Return `edits` with all further text to repeat added to the newest user message, where it is read last."""
     last = len(state.ledger.tracker) - 1
     if edits.plan is None or state.ledger.tracker.plain[last]["role"] != "user":
         return edits
@@ -272,7 +274,7 @@ def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compac
 
 
 def _price(state: State, after: int, unchanged: int, plan: CompactionPlan | None) -> dict[str, Any]:
-    """When a change has paid back, and what it costs and saves."""
+    """Return the number of calls until a change pays back, and its costs and savings."""
     made = plan.provenance if plan is not None else Provenance(planner="none")
     planning = made.usage.input_tokens + OUTPUT_PRICE * made.usage.output_tokens
     at = state.ledger.last.at
@@ -284,7 +286,7 @@ def _price(state: State, after: int, unchanged: int, plan: CompactionPlan | None
 
 
 def _objection(state: State, view: View, change: Compaction, least: int) -> str:
-    """What speaks against the change; empty if it may be made."""
+    """Return the reason against the change; empty if it may be made."""
     before, after = change.tokens_before, change.tokens_after
     limits, load = state.pressure.limits, state.ledger.view.load
     if limits.excess(load) > max(1.0, limits.excess(view.load)):  # what counts is pictures or bytes
@@ -297,7 +299,7 @@ def _objection(state: State, view: View, change: Compaction, least: int) -> str:
 
 
 def _broken_rule(state: State, view: View) -> str:
-    """A rule of the API that the changed list breaks and the history does not."""
+    """Return a rule of the API that the changed list breaks and the history does not; empty if none."""
     model, thinking = state.pressure.call.model, state.pressure.call.thinking
     enabled = None if thinking is None else thinking.get("type") != "disabled"
 

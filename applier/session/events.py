@@ -1,6 +1,6 @@
-"""What happened in a session, as values: for hooks, for logging, for the store and for OpenTelemetry.
+"""Events of a session: for hooks, logging, the store and OpenTelemetry.
 
-Says what was done and what it cost; never decides anything, and no listener can break the session.
+Reports actions and their cost; decides nothing, and no listener can break the session.
 """
 
 from __future__ import annotations
@@ -48,41 +48,41 @@ _EVERYTHING = "*"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened; tokens are the session's calibrated estimate of whole prompts."""
+    """Event in a session; tokens are the session's calibrated estimate of whole prompts."""
 
     kind: EventKind
     session_id: str
     at: float
     """Seconds since the epoch, by the session's clock."""
     trigger: str = ""
-    """What started it: ``critical``, ``idle``, ``manual``, ``prompt_too_long``, …"""
+    """Cause of the event: ``critical``, ``idle``, ``manual``, ``prompt_too_long``, …"""
     tier: str = ""
     tokens_before: int = 0
     tokens_after: int = 0
     first_changed_message: int | None = None
-    """Index in the list that was sent before; None if nothing was changed."""
+    """Index in the previously sent list; None if nothing was changed."""
     invalidated_tokens: int = 0
-    """Tokens behind the first changed message that the provider had cached and must read anew."""
+    """Cached tokens after the first changed message, which the provider must read again."""
     message: str = ""
     """One line for a person."""
     dollars: Mapping[str, float] = field(default_factory=dict)
-    """What it costs and saves, where the price of a model is known: see `planner.prices.switch_dollars`."""
+    """Costs and savings in dollars, if the price of the model is known: see `planner.prices.switch_dollars`."""
     waited_seconds: float = 0.0
-    """Time for which a compaction held the agent up; little where its plan was made beforehand."""
+    """Delay of the agent by a compaction; short for a plan made in advance."""
 
     @property
     def reclaimed_tokens(self) -> int:
-        """What the event freed; never negative."""
+        """Tokens freed by the event; never negative."""
         return max(0, self.tokens_before - self.tokens_after)
 
     def as_json(self) -> dict[str, Any]:
-        """The event as JSON data."""
+        """Return the event as JSON data."""
         return asdict(self)
 
 
 Hook = Callable[[Event], object]
-"""Called with each event of its kind. A ``pre_compact`` hook that returns False vetoes the compaction,
-unless the window forces it. What a hook raises is logged and ignored."""
+"""Function that receives each event of its kind. A ``pre_compact`` hook that returns False vetoes the compaction,
+unless the window forces it. Exceptions of a hook are logged and ignored."""
 Hooks = Mapping[str, Hook | Sequence[Hook]]
 """Hooks by event kind; ``"*"`` hears everything."""
 
@@ -103,13 +103,13 @@ class EventLog:
         self.telemetry = Telemetry()
         self._store = store
         self.troubles: dict[EventKind, str] = {}
-        """Problems that last, by the event that reported them."""
+        """Lasting problems, by the kind of event that reported them."""
         self._unrecorded: list[dict[str, Any]] = []
         self.records = True
         """False while nothing is to be written to the store: a dry run."""
 
     def trouble(self, kind: EventKind, problem: str, message: str = "") -> None:
-        """Report a problem when it begins or becomes another (as `message`), not at every call; empty ends it."""
+        """Report a problem (as `message`) when it begins or changes, not at every call; an empty `problem` ends it."""
         if problem and self.troubles.get(kind) != problem:
             self(kind, message or problem)
         self.troubles[kind] = problem
@@ -129,7 +129,7 @@ class EventLog:
         return not any(answer is False for answer in answers)
 
     def _record(self, kind: EventKind) -> None:
-        """Record what was reported; that a session was resumed with whatever happens in it."""
+        """Store the reported events; the event "resumed" only together with another one."""
         while self._unrecorded and kind != "resumed":
             data = self._unrecorded.pop(0)
             try:
@@ -138,7 +138,7 @@ class EventLog:
                 logger.warning("event not recorded: %s", error)
 
     def load(self, earlier: Sequence[Mapping[str, Any]]) -> None:
-        """Remember what earlier processes reported in this session; what a client's adapter noted of it is no event."""
+        """Add the events of earlier processes of this session; notes by a client's adapter are left out."""
         own = (data for data in earlier if "session_id" in data)
         known = ({name: data[name] for name in Event.__slots__ if name in data} for data in own)
         self.events = [*(Event(**fields) for fields in known), *self.events]
@@ -171,9 +171,9 @@ SCOPE = "relevance-compactor"
 
 
 class Telemetry:
-    """OpenTelemetry counters of compactions and a span around each, when the ``otel`` extra is there.
+    """OpenTelemetry counters of compactions and a span around each, if the ``otel`` extra is installed.
 
-    Only reports what events say; the host configures where it goes.
+    Only reports events; the host configures the exporter.
     """
 
     def __init__(self) -> None:
@@ -191,13 +191,13 @@ class Telemetry:
         self._failures = meter.create_counter("compactor.failures")
 
     def span(self, name: str, **attributes: str | int) -> Any:
-        """A span named ``compactor.{name}``: what a ``with`` takes."""
+        """Return a context manager for the span ``compactor.{name}``."""
         if self._tracer is None:
             return nullcontext()
         return self._tracer.start_as_current_span(f"compactor.{name}", attributes=attributes)
 
     def count(self, event: Event) -> None:
-        """Add what `event` says to the counters."""
+        """Add the numbers of `event` to the counters."""
         if self._tracer is None:
             return
         attributes = {"trigger": event.trigger, "tier": event.tier}

@@ -1,7 +1,8 @@
-"""How the history stands in the list that is sent: the plan in force, placeholders and additions, as pure data.
+"""Differences between the history and the list that is sent: the plan in force, placeholders and additions, as pure
+data.
 
-A tier answers with `Edits`, `draft` makes a `Frame` of them, and a `View` is the list which that frame gives. Writes
-nothing: a frame is sent only after `applier.session.persistence.commit` has stored what it removes.
+A tier returns `Edits`, `draft` makes a `Frame` of them, and a `View` is the list of that frame. Writes nothing: a frame
+is sent only after `applier.session.persistence.commit` has stored what it removes.
 """
 
 from __future__ import annotations
@@ -25,55 +26,56 @@ Place = tuple[int, int]
 """Message of the history, and block in it."""
 
 _ONLY_THINKING = "(thinking left out)"
-"""What stands where an assistant message held nothing else: roles must go on alternating."""
+"""Text that replaces an assistant message with only thinking, since roles must alternate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """One tier's answer: what it wants changed. It holds no message, so nothing can be sent from it."""
+    """Changes requested by a tier. They contain no message, so they cannot be sent."""
 
     reason: str
     """In one line, for the log."""
     plan: CompactionPlan | None = None
     placeholders: Mapping[Place, str] = field(default_factory=dict)
-    """Texts in place of tool results or of a user's text; a line on how to restore it is added when it is stored."""
+    """Texts that replace tool results or a user's text; a line on how to restore the original is added when it is
+    stored."""
     additions: Mapping[int, str] = field(default_factory=dict)
-    """Texts behind the content of user messages."""
+    """Texts to add at the end of user messages."""
     head: tuple[object, ...] = ()
-    """In place of the messages that stand for the compacted part; none: as they are."""
+    """Messages that replace the compacted part; empty: unchanged."""
     unweighed_from: int | None = None
-    """Messages of the history from here on stay by their place, not by what is in them: results that were shortened
-    stay so. None: the plan has weighed all but the live tail, so what it keeps comes back whole."""
+    """First message of the history that a plan did not decide about: results shortened from here on stay shortened.
+    None: the plan decided about all but the live tail, so results that it keeps come back whole."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """How the history stands in the list that is sent; the empty frame sends it as it is."""
+    """Difference between the history and the list that is sent; an empty frame sends the history unchanged."""
 
     plan: CompactionPlan | None = None
     plan_id: str = ""
     """Under which the store has the plan; empty before."""
     head: tuple[object, ...] = ()
-    """Messages that stand for the first `start` messages of the history."""
+    """Messages that replace the first `start` messages of the history."""
     start: int = 0
-    """From here on the list and the history go message by message."""
+    """Index from which the list follows the history message by message."""
     placeholders: Mapping[Place, str] = field(default_factory=dict)
     additions: Mapping[int, str] = field(default_factory=dict)
     unthinking: frozenset[int] = frozenset()
-    """Messages that are sent without their thinking: something before them changed after it was thought."""
+    """Messages sent without their thinking, because something before them changed later."""
 
     @lazy_property
     def edited(self) -> frozenset[int]:
-        """Messages of the history, from `start` on, that are not sent as they are."""
+        """Messages of the history, from `start` on, that are sent with changes."""
         return frozenset(message for message, _ in self.placeholders) | self.additions.keys() | self.unthinking
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing stands in place of anything."""
+        """True if the frame changes nothing."""
         return not (self.plan or self.placeholders or self.additions or self.unthinking)
 
     def before(self, message: int) -> Frame:
-        """This frame without what it does to `message` of the history and those behind it; a head goes whole."""
+        """Return this frame without its changes to `message` of the history and later ones; a head is removed whole."""
         if message < self.start or message == 0:
             return Frame()
         return replace(
@@ -84,17 +86,18 @@ class Frame:
         )
 
     def unthought(self, plain: Sequence[Message], since: int) -> Frame:
-        """This frame without the thinking of `plain`, the history's messages, from `since` on; itself without any."""
+        """Return this frame without the thinking of the messages in `plain` (the history) from `since` on; the same
+        frame if there is none."""
         behind = range(max(since, self.start), len(plain))
         thought = {at for at in behind if without_thinking(plain[at]) is not plain[at]} - self.unthinking
         return replace(self, unthinking=self.unthinking | thought) if thought else self
 
 
 def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = RESTORE_TOOL) -> Frame:
-    """`frame` with `edits` made: what would be sent if they are committed, once `bound` has looked at its thinking.
+    """Return `frame` with `edits` made; `bound` must still check its thinking before it is sent.
 
-    `key` names the history under which the originals will be stored, `restore_tool` the agent's tool that brings
-    them back; empty if it has none.
+    `key`: the key under which the originals will be stored; `restore_tool`: the agent's tool that restores them, empty
+    if it has none.
     """
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.unweighed_from)
@@ -117,7 +120,8 @@ def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore
 
 
 def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweighed_from: int | None) -> Frame:
-    """The frame of `plan`; what was done to the live tail, and to what else it has not weighed, goes on."""
+    """Return the frame of `plan`; changes to the live tail, and to other messages that the plan did not decide about,
+    remain."""
     known = plan.history.messages
     layout = laid_out(plan, tracker.originals[:known])
     stop = len(layout.messages) - layout.untouched
@@ -137,7 +141,7 @@ def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweig
 
 
 def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
-    """The head, with `texts` behind its last message if that is the user's."""
+    """Return the head, with `texts` added to its last message if that is a user message."""
     last = plain_message(frame.head[-1]) if texts and frame.head else None
     if last is None or last["role"] != "user":
         return frame.head
@@ -146,7 +150,7 @@ def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
 
 
 def _restore_line(tracker: HistoryTracker, place: Place, key: str, restore_tool: str) -> str:
-    """Where the original is; and how the agent gets it, if it has a tool for that."""
+    """Return the line with the id of the original, and how the agent gets it, if it has a tool for that."""
     message, block = place
     reference = f"{key}:{tracker.turn_id(message)}"
     content = blocks(tracker.plain[message])[block].get("content")
@@ -157,7 +161,7 @@ def _restore_line(tracker: HistoryTracker, place: Place, key: str, restore_tool:
 
 
 def _counted_media(content: Sequence[object]) -> str:
-    """``, with 2 images and 1 document``; empty where there are none."""
+    """Return the number of media as text: ``, with 2 images and 1 document``; empty without media."""
     kinds = [item.get("type") for item in content if isinstance(item, dict)]
     counts = ((kind, kinds.count(kind)) for kind in ("image", "document"))
     named = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts if count]
@@ -165,7 +169,7 @@ def _counted_media(content: Sequence[object]) -> str:
 
 
 def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
-    """What is sent for message `index` of the history, from ``frame.start`` on: the original if unedited."""
+    """Return the message sent for message `index` of the history, from ``frame.start`` on: the original if unedited."""
     if index not in frame.edited:
         return tracker.originals[index]
     plain = tracker.plain[index]
@@ -179,9 +183,9 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
 
 
 def _with_text(block: Block, text: str | None) -> Block:
-    """The result or text with `text` for its content; a cache mark that stood inside stands on the result then.
+    """Return the result or text with `text` as its content; a cache mark inside moves to the result.
 
-    A picture becomes a text; any other block, or one without a placeholder, stays as it is.
+    A picture becomes a text; other blocks, and blocks without a placeholder, do not change.
     """
     if text is not None and block["type"] == "text":
         return {**block, "text": text}
@@ -193,8 +197,8 @@ def _with_text(block: Block, text: str | None) -> Block:
 
 
 def first_disagreement(one: Frame, other: Frame) -> int | None:
-    """The first message of the history that the two frames send otherwise, 0 if their heads differ; None if they send
-    the same list."""
+    """Return the first message of the history that the two frames send differently, 0 if their heads differ; None if
+    they send the same list."""
     if one.start != other.start or one.head != other.head:
         return 0
     placed = {message for (message, _), _ in one.placeholders.items() ^ other.placeholders.items()}
@@ -203,10 +207,10 @@ def first_disagreement(one: Frame, other: Frame) -> int | None:
 
 
 def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) -> Frame:
-    """`frame` without what was thought behind another list: all thinking behind where it is not what `sent` gave, of
+    """Return `frame` without thinking from before a change: from the first difference to the list that `sent` gave, in
     messages from `since` on.
 
-    A model that binds its thinking to everything before it refuses it anywhere else.
+    Some models bind thinking to everything before it, and refuse it after a change.
     """
     first = first_disagreement(frame, sent)
     return frame if first is None else frame.unthought(tracker.plain, max(first, since))
@@ -232,7 +236,7 @@ class View:
         return cls(list(frame.head), counted, sum(counted), load).extended(frame, tracker, frame.start)
 
     def extended(self, frame: Frame, tracker: HistoryTracker, start: int) -> View:
-        """Return this view with the messages of the history from `start` on behind it."""
+        """Return this view with the messages of the history from `start` on added."""
         messages, counted, total, load = [*self.messages], [*self.counted], self.total, self.load
         for index in range(start, len(tracker)):
             message = message_at(frame, tracker, index)
@@ -245,7 +249,8 @@ class View:
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:
-    """Index of the first message of `before` that `after` does not repeat; None if it repeats them all."""
+    """Return the index of the first message of `before` that differs in `after`; None if `after` begins with
+    `before`."""
     for at, (old, new) in enumerate(zip(before, after, strict=False)):
         if old is not new and old != new:
             return at

@@ -1,7 +1,7 @@
-"""What the caller has passed so far: the append-only history behind its list, whichever way it holds it.
+"""Append-only history of the messages that the caller has passed, whether it keeps its own list or replaces it by ours.
 
-Decides which messages of a list are new, and whether earlier ones were changed. Never edits a message; what it keeps
-is its own copy, so that a caller who edits in place is noticed.
+Decides which messages of a list are new, and whether earlier ones were changed. Keeps its own copies and never edits a
+message, so that a caller's edits in place are noticed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from planner.tools import ToolUse
 __all__ = ["Arrival", "HistoryTracker", "Result"]
 
 MAX_HEADS = 6
-"""So many compacted parts are remembered: a caller may come back with a list that is a few compactions old."""
+"""Number of remembered compacted parts: a caller may return with a list from before a few compactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Result:
     message: int
     block: int
     call: Call
-    """The call it answers, as the agent made it; without a name if the list does not hold it."""
+    """Call that the result answers, as the agent made it; without a name if it is not in the list."""
     text: str
     tokens: int
     is_error: bool
@@ -62,22 +62,22 @@ class Arrival:
     start: int
     """Index in the history of the first new message."""
     changed: bool
-    """True if messages that were known from `start` on have gone or changed: the history was cut there."""
+    """True if known messages from `start` on were removed or changed: the history was cut there."""
     replaced: bool = False
-    """True if messages before `start` come as other objects: with other cache marks, or edited."""
+    """True if messages before `start` are other objects now: with other cache marks, or edited."""
     edited_from: int | None = None
-    """The first of these that says something else than before; the turns are the same."""
+    """Index of the first of these with other content than before; the turns are the same."""
 
 
 @dataclass
 class HistoryTracker:
-    """The history of one session, with what was counted about it once."""
+    """History of one session, with everything that was counted or read from it."""
 
     counter: TokenCounter
     originals: list[object] = field(default_factory=list)
-    """The caller's own objects."""
+    """Caller's own objects."""
     plain: list[Message] = field(default_factory=list)
-    """What they said when they were taken."""
+    """Content of the messages at the time they were passed."""
     digests: list[str] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     """Tokens of each message."""
@@ -90,14 +90,14 @@ class HistoryTracker:
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)
     _heads: list[tuple[list[object], int, str]] = field(default_factory=list)
-    """Messages that were sent in place of the first ones of the history, how many these are, and the digest of the
+    """Messages that were sent instead of the first ones of the history, the number of the latter, and the digest of the
     first, newest first."""
     _replaced: dict[int, list[object]] = field(default_factory=dict)
-    """What was sent in place of single messages."""
+    """Messages that were sent instead of single messages."""
     uses: Mapping[str, ToolUse] = field(default_factory=dict)
     """Declarations of the agent's tools, by name."""
     known_analysis: Analysis | None = None
-    """What was read last, of this history or of a prefix; None before."""
+    """Analysis that was made last, of this history or of its beginning; None before the first."""
     _history: History | None = None
 
     def __len__(self) -> int:
@@ -106,21 +106,21 @@ class HistoryTracker:
 
     @property
     def history(self) -> History:
-        """The history as turns; of a longer one only the new turns are made."""
+        """Return the history as turns; only new turns are made."""
         if self._history is None or len(self._history.messages) != len(self.originals):
             self._history = assemble_history(self.originals, self.plain, self.digests, self._history)
         return self._history
 
     @property
     def analysis(self) -> Analysis:
-        """What the history holds; of what is known already nothing is read again."""
+        """Return the analysis of the history; only new turns are read."""
         history = self.history
         if self.known_analysis is None or self.known_analysis.history is not history:
             self.known_analysis = analyze_history(history, self.counter, self.known_analysis, self.uses)
         return self.known_analysis
 
     def know(self, plan: CompactionPlan | None) -> None:
-        """Take over what was read for `plan` elsewhere, of a prefix of this history."""
+        """Use the analysis that was made elsewhere for `plan`, whose history is the beginning of this one."""
         read = plan.bound_analysis if plan is not None else None
         known = self.known_analysis
         if read is not None and (known is None or len(read.history.turns) > len(known.history.turns)):
@@ -128,21 +128,21 @@ class HistoryTracker:
 
     @property
     def live_start(self) -> int:
-        """Index of the first message that the model has not answered yet, or of the call it answers."""
+        """Return the index of the first message that the model has not answered yet, or of the call that it answers."""
         return next((turn.start for turn in self.history.turns if turn.live), len(self))
 
     @property
     def answered_tokens(self) -> int:
-        """Of all messages that the model no longer waits for: a plan may take these."""
+        """Return the tokens of all messages before the live tail, which a plan may remove."""
         return sum(self.counted[: self.live_start])
 
     def turn_id(self, message: int) -> str:
-        """The turn that message `message` belongs to."""
+        """Return the id of the turn that contains message `message`."""
         turns = self.history.turns
         return turns[bisect_right(turns, message, key=lambda turn: turn.start) - 1].id
 
     def results_from(self, message: int) -> list[Result]:
-        """The results of that message and those behind it; work proportional to these."""
+        """Return the results of that message and all later ones; takes time in proportion to these."""
         return self.results[bisect_left(self.results, message, key=lambda result: result.message) :]
 
     def _copy(self) -> HistoryTracker:
@@ -159,10 +159,10 @@ class HistoryTracker:
         )
 
     def taken(self, messages: Sequence[object]) -> tuple[HistoryTracker, Arrival]:
-        """Return the history with the new messages of the caller's list, and which these are.
+        """Return the history with the new messages of the caller's list added, and which ones these are.
 
         Raises:
-            TranscriptError: `messages` is no list, or a new entry is no message.
+            TranscriptError: `messages` is not a list, or a new entry is not a message.
         """
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
@@ -207,7 +207,8 @@ class HistoryTracker:
         return replace(self, _heads=heads, _replaced=replaced)
 
     def _head_of(self, given: Sequence[object]) -> tuple[int, int]:
-        """How many messages at the front of `given` were sent in place of how many of the history's."""
+        """Return the number of messages at the front of `given` that replaced messages of the history, and the number
+        of the latter."""
         if not (given and self.plain and self._heads):
             return 0, 0
         is_original = given[0] == self.plain[0]
@@ -218,18 +219,18 @@ class HistoryTracker:
         return 0, 0
 
     def _original(self, message: object, index: int) -> object:
-        """What message `index` of the history is: `message`, unless that was sent in its place."""
+        """Return message `index` of the history: `message`, or the original if `message` was sent instead of it."""
         sent = self._replaced.get(index)
         if sent is None or message == self.plain[index]:
             return message
         return self.originals[index] if any(_say_the_same(message, one) for one in sent) else message
 
     def _unchanged(self, own: Sequence[object], start: int, stop: int) -> tuple[int, list[int]]:
-        """Return the first message from `start` on whose content changed since it was taken, `stop` without one, and
-        those before it that only have other cache marks.
+        """Return the first message from `start` on whose content changed since it was passed (`stop` if none did), and
+        the earlier ones that only have other cache marks.
 
-        Dicts are compared with the copy that was taken, text by identity first: an edit in place shows, and an
-        unchanged message costs next to nothing.
+        Dicts are compared with the stored copy, texts first by identity: edits in place are noticed, and unchanged
+        messages cost next to nothing.
         """
         if own[: stop - start] == self.plain[start:stop]:
             return stop, []
@@ -245,14 +246,14 @@ class HistoryTracker:
         return stop, marked
 
     def _is_edit(self, new: Sequence[Message], at: int) -> bool:
-        """True if `new` are the messages from `at` on, edited where they stand, and what came behind the newest."""
+        """Return True if `new` are the messages from `at` on, edited in place, and later messages."""
         known = self.plain[at:]
         if not known or len(new) < len(known) or message_digest(new[len(known) - 1]) != self.digests[-1]:
             return False
         return all(_part(one) == _part(other) for one, other in zip(known, new, strict=False))
 
     def _take_marks(self, index: int, message: object) -> None:
-        """Take over a known message that comes with other cache marks."""
+        """Store the other cache marks of a known message."""
         self.originals[index], self.plain[index] = message, _copied(plain_message(message))
         self._note_marks(index, self.plain[index])
         self._history = None
@@ -289,7 +290,7 @@ class HistoryTracker:
 
 
 def _copied(message: Message) -> Message:
-    """Return a copy of `message`, whose lists and dicts nest to any depth."""
+    """Return a copy of `message`, whose lists and dicts may nest to any depth."""
     copied = dict(message)
     stack: list[Any] = [copied]
     while stack:
@@ -312,5 +313,5 @@ def _say_the_same(message: object, known: object) -> bool:
 
 
 def _part(message: Message) -> tuple[str, list[str], list[str]]:
-    """Which part `message` takes in the conversation: role, calls and answers."""
+    """Return the role, the call ids and the answered call ids of `message`."""
     return message["role"], call_ids(message), result_ids(message)

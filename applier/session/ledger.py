@@ -1,7 +1,7 @@
 """The ledger of a session: its history, the list in force, the list that was sent last, and what can be undone.
 
-Decides which list is valid for the messages that have come, and keeps account of what was sent. Knows no tokens of a
-prompt and no trigger. Values in a ledger are replaced, never changed in place, so that a copy is a ledger of its own.
+Decides which list is valid for the messages received, and records what was sent. Knows no triggers and no prompt sizes.
+Values in a ledger are replaced, never changed in place, so that copies are independent.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from planner.errors import StoreError
 __all__ = ["LastList", "Ledger", "Standing", "Undoable"]
 
 MOST_UNDOABLE = 10
-"""Compactions that can be taken back at most: each one holds a decision for every turn of its history."""
+"""Largest number of compactions that can be undone: each contains a decision for every turn of its history."""
 
 Undoable = tuple[tuple[Frame, int | None], ...]
-"""Frames to go back to, newest last, each with the first message that was answered behind the frame after it; None
-before a list of that frame was sent."""
+"""Frames to go back to, newest last, each with the first message that was answered after the next frame; None before a
+list of that frame was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastList:
-    """The list that was sent last: its messages of the history, its token count, its time."""
+    """Last list sent: its messages of the history, its token count, its time."""
 
     messages: int = 0
     counted_tokens: int = 0
     at: float | None = None
     """None before the first list."""
     frame: Frame = field(default_factory=Frame)
-    """Frame behind whose list the newest answers were thought."""
+    """Frame of the list to which the newest answers belong."""
     undoable: Undoable = ()
     newest: str = ""
     """Digest of the last message."""
     is_answered: bool = False
-    """True once an answer to it was reported."""
+    """True after an answer to the list was reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Newest stored state of a shared session, as far as this process knows: see `applier.session.sharing`."""
+    """Newest stored state of a shared session, if this process knows it: see `applier.session.sharing`."""
 
     number: int | None = None
-    """Number of the state that was taken up or saved last; 0: the store had none; None: not asked yet."""
+    """Number of the state that was loaded or saved last; 0: the store had none; None: not loaded yet."""
     is_saved: bool = False
-    """True if everything that happened in this process is in that state."""
+    """True if the state contains everything that happened in this process."""
     is_lost: bool = False
-    """True if the store could not be asked at the last call."""
+    """True if the store could not be read at the last call."""
     frame: SavedFrame | None = None
     """Frame in force there."""
     planner: str = ""
-    """Process that makes a plan beforehand or has made one."""
+    """Process that makes a plan in advance or has made one."""
     planner_until: float = 0.0
     """Time until which the others wait for it."""
 
@@ -71,35 +71,35 @@ class Ledger:
     owner: str = ""
     """Owner of the views that the session makes and recognizes; empty without a session id."""
     keys: list[str] = field(default_factory=list)
-    """Histories that this session and its family have stored, which `restore` may show; one list for the family."""
+    """Histories that this session and its family have stored, all open to `restore`; one list for the family."""
     committed: Committed = field(default_factory=Committed)
     view: View = field(default_factory=View)
     """List of `committed` for the whole history."""
     last: LastList = field(default_factory=LastList)
     undoable: Undoable = ()
     thought_since: int = 0
-    """First message that was answered behind a compaction which was taken back, until the next list is sent."""
+    """First message that was answered after a compaction that was undone, until the next list is sent."""
     cached_messages: int = 0
-    """Messages of `view` that the provider has seen and may have cached."""
+    """Number of messages of `view` that the provider has received and may have cached."""
     compactions: int = 0
     arrival: Arrival = field(default_factory=lambda: Arrival(0, changed=False))
     """Difference between the newest list and the one before."""
     unsent_from: int = 0
     """First message that was not sent yet."""
     strangers: frozenset[int] = frozenset()
-    """Answers to lists that this process does not know, whose thinking is not in the store."""
+    """Answers to lists unknown to this process, whose thinking is not in the store."""
     strips_thinking: bool = False
-    """True if the model refuses thinking behind a changed list."""
+    """True if the model refuses thinking after a changed list."""
     store_opening: int = 0
-    """Opening of the store that holds everything that was left out."""
+    """Number of the opening of the store that contains everything left out."""
     noted_at: float = float("-inf")
-    """Time at which the store last noted that the conversation goes on."""
+    """Time at which the store last recorded that the conversation continues."""
     saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
-    """State that a restart would go on with: frame, tokens read by planners, and whether it was sent."""
+    """State for a restart: frame, tokens read by planners, and whether the frame was sent."""
     standing: Standing = field(default_factory=Standing)
 
     def copy(self) -> Ledger:
-        """Return a ledger that changes by itself."""
+        """Return an independent copy."""
         return copy.copy(self)
 
     @property
@@ -116,7 +116,7 @@ class Ledger:
         """Add the new messages of the caller's list; afterwards `view` is a valid list for it.
 
         Raises:
-            TranscriptError: it is no list of messages; nothing has changed.
+            TranscriptError: `messages` is not a list of messages; nothing has changed.
         """
         tracker, arrival = self.tracker.taken(messages)
         self.tracker, self.arrival = tracker, arrival
@@ -140,9 +140,9 @@ class Ledger:
         return arrival
 
     def _without_strangers(self, frame: Frame, arrival: Arrival) -> Frame:
-        """Return `frame` without the thinking of answers to unknown lists, which may be bound to those.
+        """Return `frame` without the thinking of answers to unknown lists, which may be bound to those lists.
 
-        Known are all messages up to the list that was sent last, and of a session that begins the first answer.
+        Known are all messages up to the last list sent, and the first answer of a new session.
         """
         plain, last = self.tracker.plain, self.last
         start = arrival.start
@@ -155,7 +155,7 @@ class Ledger:
         return known
 
     def bound(self, frame: Frame, since: int = 0) -> Frame:
-        """Return `frame` without thinking from message `since` on that would be refused behind its list."""
+        """Return `frame` without thinking from message `since` on that the API would refuse after its list."""
         return bound(frame, self.last.frame, self.tracker, since) if self.strips_thinking else frame
 
     def go_on(self, committed: Committed, messages: int) -> None:
@@ -165,14 +165,14 @@ class Ledger:
         self.last = LastList(messages, frame=self.frame, undoable=self.undoable)
 
     def take_into_force(self, committed: Committed, view: View | None = None) -> None:
-        """Make `committed`, whose list is `view`, the list that is sent."""
+        """Make `committed`, with its list `view`, the frame in force."""
         self.committed, self.view = committed, view or View.of(committed.frame, self.tracker)
         self.cached_messages = min(self.cached_messages, len(self.view.messages))
         if committed.key and committed.key not in self.keys:
             self.keys.append(committed.key)
 
     def commit(self, frame: Frame, store: SessionStore, view: View | None = None) -> None:
-        """Store what `frame` leaves out, then make it the list that is sent.
+        """Store what `frame` leaves out, then put it into force.
 
         Raises:
             StoreError: nothing has changed.
@@ -186,8 +186,8 @@ class Ledger:
         self.take_into_force(committed, view)
 
     def fall_back(self) -> None:
-        """Leave out less, because the store does not take more: what the list sent last left out, and of that only
-        what is stored. Answers were thought behind that list, so it is valid."""
+        """Leave out less after the store failed: only what the last list left out and the store has. The answers belong
+        to that list, so it is valid."""
         length = len(self.tracker)
         before, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
         if not before.holds(before.frame, length):
@@ -199,7 +199,7 @@ class Ledger:
         self.cached_messages = 0
 
     def forget_stored(self, opening: int) -> None:
-        """Send the whole list: nothing is stored any more, because the store's file was taken away."""
+        """Send the whole list after the store's file was removed."""
         self.store_opening, self.undoable, self.keys[:] = opening, (), []
         self.take_into_force(Committed(self.bound(Frame())))
 
@@ -211,7 +211,7 @@ class Ledger:
         self.undoable = (*self.undoable, (older, None))[-MOST_UNDOABLE:]
 
     def undo(self) -> bool:
-        """Go back to the frame before the last compaction; False if there is none."""
+        """Return to the frame before the last compaction; return False if there is none."""
         if not self.undoable:
             return False
         (older, since), self.undoable = self.undoable[-1], self.undoable[:-1]
@@ -220,7 +220,7 @@ class Ledger:
         return True
 
     def note_use(self, store: SessionStore) -> None:
-        """Have the store keep what the list that goes out refers to, see `collect_garbage`."""
+        """Mark the originals of the list as used in the store, see `collect_garbage`."""
         key, now = self.committed.key, store.clock()
         if key and now - self.noted_at >= NOTED_SECONDS:
             self.noted_at = now
@@ -228,7 +228,7 @@ class Ledger:
                 store.use(lambda opened: opened.note_use(key))
 
     def note_sent(self, sent: Sequence[object], at: float) -> None:
-        """Note that `sent` goes out: the answer to come is thought behind it."""
+        """Record that `sent` is sent: the next answer belongs to it."""
         length = len(self.tracker)
         self.tracker = self.tracker.sent(sent, len(self.frame.head))
         self.cached_messages, self.thought_since = len(sent), 0

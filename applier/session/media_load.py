@@ -1,7 +1,7 @@
-"""The pictures and bytes of messages, and how many of them a provider accepts.
+"""Pictures and bytes of messages, and the numbers that a provider accepts.
 
-The limits are the API's (REFERENCE 1, rule 20) until an error names smaller ones. Measures only: what goes is chosen in
-`applier.session.picture_tier`.
+The limits are the API's (REFERENCE 1, rule 20) until an error names smaller ones. Measures only;
+`applier.session.picture_tier` chooses what to remove.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["MANY_IMAGES", "PICTURES", "Load", "MediaLimits", "load_of", "picture
 
 PICTURES = ("image", "document")
 MANY_IMAGES, MANY_IMAGES_PIXELS = 20, 2_000
-"""In a request of more images than this, each side of an image may have at most so many pixels."""
+"""Number of images in a request above which each side of an image is limited, and that limit in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def load_of(message: Message) -> Load:
 
 
 def picture_load(picture: Block) -> Load:
-    """Return the load of one image or document, apart from its bytes as JSON."""
+    """Return the load of one image or document, without its bytes as JSON."""
     if picture["type"] == "document":
         return Load(images=visible_pages(picture), largest=len(source_data(picture)))
     is_large = max(image_size(picture) or (0,)) > MANY_IMAGES_PIXELS
@@ -71,9 +71,9 @@ class MediaLimits:
     size: int = 30_000_000
     """Bytes of all messages: the body may have 32 MB, system and tools included."""
     largest: int = sys.maxsize
-    """Bytes of one picture; not known before an error names them."""
+    """Largest size of one picture in bytes; unknown until an error names it."""
 
     def excess(self, load: Load) -> float:
-        """Return `load` as a share of the limit that it is nearest to; over 1 the request is refused."""
+        """Return `load` as a share of the nearest limit; a request over 1 is refused."""
         mixed = load.images / MANY_IMAGES if load.large else 0.0
         return max(load.images / self.images, load.size / self.size, load.largest / self.largest, mixed)

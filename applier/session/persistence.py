@@ -1,6 +1,6 @@
-"""What of a session is stored: the originals before a frame is sent, and where the session stands for a restart.
+"""Stored parts of a session: the originals before a frame is sent, and the session's state for a restart.
 
-Whatever goes wrong in the store is a `StoreError` to a session.
+Any failure of the store is a `StoreError`.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ __all__ = [
 T = TypeVar("T")
 
 REST_SECONDS = 30.0
-"""After the store has failed, this long nothing is compacted."""
+"""Pause of compaction after a failure of the store."""
 
 
 def within(seconds: float, since: float | None, now: float) -> bool:
-    """True if less than `seconds` have passed since `since`; a clock that was set back ends every wait."""
+    """Return True if less than `seconds` have passed since `since`; a clock that was set back ends every wait."""
     return since is not None and 0 <= now - since < seconds
 
 
 class SessionStore:
-    """The store of a session and its children, opened when there is first something to write or to read."""
+    """Store of a session and its children, opened at the first write or read."""
 
     def __init__(self, store: Store | str | Path | None, patience_seconds: float | None = None) -> None:
-        """Use this store, which stays the caller's to close, the one at that path, or the default one, and of that
-        break off what takes longer than `patience_seconds`.
+        """Use this store (the caller closes it), the store at that path, or the default one; break off operations that
+        take longer than `patience_seconds`.
 
         Raises:
-            SettingsError: it is none of these.
+            SettingsError: `store` is none of these.
         """
         self._path: str | Path | None = None
         self._patience = patience_seconds
         self._store: Store | None = None
-        """Needs no lock, which a fork might hold for ever: the first of two threads has its way."""
+        """Open store. There is no lock, which a fork might hold for ever: the first of two threads wins."""
         if store is None or isinstance(store, str | os.PathLike):
             self._path = store
         elif hasattr(store, "save_history"):
@@ -67,27 +67,28 @@ class SessionStore:
             raise SettingsError(f"store: expected a store, a path or None, found {type(store).__name__}")
         self._is_callers = self._store is not None
         self.folder, self.clock = "", time.time
-        """Where the conversation works, which is noted with each history that is saved, and when."""
+        """Working folder of the conversation and the clock, both noted with each saved history."""
         self.opening = 0
-        """Times it was begun anew because its file was gone: what was stored before is not in it."""
+        """Number of times that the store was created again because its file was gone: earlier content is not in it."""
         self.failed_at: float | None = None
-        """Time at which it last failed to store something; None if it works."""
+        """Time of its last failure to store something; None if it works."""
 
     @property
     def may_write(self) -> bool:
-        """False for a while after it has failed: a plan would be made in vain at every call."""
+        """Return False for a while after a failure, when every plan would be made in vain."""
         return not within(REST_SECONDS, self.failed_at, self.clock())
 
     @property
     def is_open(self) -> bool:
-        """True once it was needed."""
+        """True after its first use."""
         return self._store is not None
 
     def use(self, act: Callable[[Store], T]) -> T:
-        """What `act` does with the store, opened if need be; begun anew where its file was taken away.
+        """Return the result of `act` on the store; open the store if needed, and create it again if its file was
+        removed.
 
         Raises:
-            StoreError: it cannot be opened, or does something else than it promises.
+            StoreError: the store cannot be opened, or behaves unexpectedly.
         """
         try:
             return self._used(act)
@@ -97,10 +98,10 @@ class SessionStore:
             raise StoreError(f"{type(error).__name__}: {error}") from error
 
     def save(self, history: History) -> str:
-        """Save `history`, and where its conversation worked; its key.
+        """Save `history` and its conversation's working folder; return its key.
 
         Raises:
-            StoreError: it could not be.
+            StoreError: the history could not be saved.
         """
 
         def act(store: Store) -> str:
@@ -133,7 +134,7 @@ class SessionStore:
         return self._store
 
     def close(self) -> None:
-        """Close it if the session opened it."""
+        """Close the store if the session opened it."""
         if self._store is not None and not self._is_callers:
             store, self._store = self._store, None
             store.close()
@@ -141,23 +142,24 @@ class SessionStore:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A frame whose originals are in the store; only `commit` and `load_session` make one that removes anything."""
+    """Frame whose originals are in the store; only `commit` and `load_session` create one that removes anything."""
 
     frame: Frame = field(default_factory=Frame)
     key: str = ""
-    """The history that was stored last; empty if none was, or the list went another way since."""
+    """Key of the last stored history; empty if there is none, or the list has diverged since."""
     messages: int = 0
-    """How many messages of the present history the store holds."""
+    """Number of messages of the present history in the store."""
 
     def holds(self, frame: Frame, length: int) -> bool:
-        """True if of a history of `length` messages the store has all that `frame` does not send as it came."""
+        """Return True if the store has every message that `frame` changes in a history of `length` messages."""
         return frame.start <= self.messages and not any(self.messages <= at < length for at in frame.edited)
 
 
 def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: Committed) -> Committed:
-    """Store the history (unless the store has all that `frame` changes), a new plan and its facts; then it may be sent.
+    """Store the history (unless the store has all that `frame` changes), a new plan and its facts; return the frame,
+    ready to send.
 
-    A placeholder reaches further than its own message: thinking behind it goes, too.
+    A placeholder changes more than its own message: later thinking is removed, too.
 
     Raises:
         StoreError: nothing may be sent that was not before.
@@ -174,7 +176,7 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
 
 
 class SavedFrame(BaseModel):
-    """A committed frame as it is stored."""
+    """Committed frame in its stored form."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -203,11 +205,11 @@ class SavedFrame(BaseModel):
         )
 
     def committed(self, store: Store) -> Committed:
-        """The frame with its plan.
+        """Return the frame with its plan.
 
         Raises:
             StoreError: the plan cannot be read.
-            TranscriptError: the head holds something else than messages.
+            TranscriptError: the head contains an entry that is not a message.
         """
         frame = Frame(
             plan=store.load_plan(self.plan_id) if self.plan_id else None,
@@ -222,37 +224,37 @@ class SavedFrame(BaseModel):
 
 
 class SavedSession(BaseModel):
-    """Where a session stands, as far as it outlives its process."""
+    """State of a session that outlives its process."""
 
     model_config = ConfigDict(extra="ignore")  # other versions say more
 
     version: int = 1
     frame: SavedFrame
     before: SavedFrame | None = None
-    """What `undo` goes back to."""
+    """Frame to which `undo` returns."""
     is_sent: bool = True
-    """False if the answer on its way was thought behind another list."""
+    """False if the expected answer belongs to another list."""
     compactions: int = 0
     ratio: float = 1.0
     extra_tokens: float = 0.0
-    """The gauge's calibration."""
+    """Calibration of the gauge."""
     read_tokens: int = 0
     model: str = ""
-    """The agent's, of its last request; empty if there was none."""
+    """Agent's model, from its last request; empty if there was none."""
     thinking: dict[str, Any] | None = None
-    """How its requests had thinking switched on, as far as they said."""
+    """Thinking setting of its requests, if they had one."""
 
 
 def session_name(session_id: str) -> str:
-    """Under which the store has where that session stands."""
+    """Return the store's key for the state of that session."""
     return f"{SESSION_STATE}{session_id}"
 
 
 def load_session(store: Store, session_id: str) -> SavedSession | None:
-    """What was stored of that session, or None.
+    """Return the stored state of that session, or None.
 
     Raises:
-        StoreDamaged: it is not what a session writes.
+        StoreDamaged: the stored state is not valid.
     """
     data = store.get_state(session_name(session_id))
     try:

@@ -1,7 +1,7 @@
-"""The tier of pictures: which of them leave a list that has more pictures or bytes than a request may have.
+"""Tier of pictures: chooses which to remove from a list with more pictures or bytes than a request may have.
 
-Old pictures of tool results go first, what the user showed goes last. Each leaves its text and a mark, and is restored
-like any other result.
+Old pictures of tool results are removed first, the user's pictures last. The text and a mark remain, and a picture is
+restored like any other result.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from planner.reading.messages import Block, blocks, plain_message, readable_text
 __all__ = ["fit_pictures"]
 
 ROOM_SHARE = 0.5
-"""Share of a limit that is left in use: the cache is written again at every removal, so that it is seldom."""
+"""Share of a limit that stays in use after a removal, so that removals, which rewrite the cache, are rare."""
 TEXT_CHARACTERS = 2_000
-"""Length of the text that stays of a result whose picture goes."""
+"""Length of the text that remains of a result whose picture is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A block of the list that is sent, with its pictures."""
+    """Block of the list that is sent, with its pictures."""
 
     place: Place
     """Message and block in the history; in the compacted part with a message below zero."""
     block: Block
     load: Load
     rank: tuple[int, Place]
-    """Order in which it goes."""
+    """Sort key of the order of removal."""
 
 
 def fit_pictures(situation: Situation) -> Edits | None:
-    """Remove pictures until the request is within the limits; None if it is, or if there are none to remove."""
+    """Remove pictures until the request is within the limits; None if it already is, or if there are none to remove."""
     limits, load, tracker, frame = situation.limits, situation.load, situation.tracker, situation.frame
     if limits.excess(load) <= 1:
         return None
@@ -59,7 +59,7 @@ def fit_pictures(situation: Situation) -> Edits | None:
 
 
 def _held(messages: Sequence[object], start: int, situation: Situation) -> Iterator[_Held]:
-    """Yield the blocks with pictures of messages that are sent from `start` of the history on."""
+    """Yield the blocks with pictures in messages that are sent from `start` of the history on."""
     live_start, replaced = situation.tracker.live_start, situation.frame.placeholders
     for at, message in enumerate(map(plain_message, messages), start):
         for number, block in enumerate(blocks(message)):
@@ -71,7 +71,7 @@ def _held(messages: Sequence[object], start: int, situation: Situation) -> Itera
 
 
 def _chosen(held: Sequence[_Held], limits: MediaLimits, load: Load) -> list[_Held]:
-    """Return what goes, in order: pictures that are refused by themselves or beside many, then the oldest."""
+    """Return the blocks to remove, in order: pictures that are refused by size or number, then the oldest."""
     gone = [one for one in held if one.load.largest > limits.largest]
     load = _less(load, gone, limits)
     if load.large and load.images > MANY_IMAGES:
@@ -97,7 +97,7 @@ def _less(load: Load, gone: Sequence[_Held], limits: MediaLimits) -> Load:
 
 
 def _text_of(block: Block) -> str:
-    """Return the text that stays: the block's own, and a mark for each picture."""
+    """Return the remaining text: the block's own, and a mark for each picture."""
     inner = block.get("content")
     parts = inner if isinstance(inner, list) else [block]
     marks = [mark for part in parts if isinstance(part, dict) and (mark := media_mark(part))]
@@ -106,7 +106,7 @@ def _text_of(block: Block) -> str:
 
 
 def _without(head: Sequence[object], cut: dict[Place, str]) -> tuple[object, ...]:
-    """Return `head` with texts in place of the blocks at these places."""
+    """Return `head` with texts that replace the blocks at these places."""
     made: list[object] = []
     for at, message in enumerate(head, -len(head)):
         numbers = {number for place, number in cut if place == at}

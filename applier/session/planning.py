@@ -1,6 +1,6 @@
-"""Asks the session's planner for plans: whom, when not, and beforehand in a worker.
+"""Asks the session's planner for plans, also in advance in a worker.
 
-Falls back to the rules, and rests a planner that keeps failing. Plans only: applies nothing and writes nothing.
+Falls back to the rules, and pauses a planner that keeps failing. Applies and writes nothing.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ __all__ = ["TASK_CHARACTERS", "BreakerState", "Planned", "Planning", "Worker"]
 BreakerState = Literal["closed", "open", "half_open"]
 
 READY_SLACK = 1.2
-"""A plan made beforehand may aim this much higher than what is wanted by now."""
+"""Excess of a prepared plan's target over the present target, as a factor, up to which the plan is used."""
 TASK_CHARACTERS = 4_000
-"""Most characters of the user's words that are the task of a session without one."""
+"""Length of the user's words that become the task of a session without one, in characters."""
 
 
 @dataclass
 class Worker:
-    """One job at a time in a thread of its own, debounced; never waited for, and no process waits for it to end.
+    """Runner of one job at a time in a thread of its own, debounced; nobody waits for a job, not even the end of the
+    process.
 
-    A job works on a snapshot and changes nothing: what it made is taken up, or thrown away, on the caller's side.
+    A job works on a snapshot and changes nothing; the caller uses or discards its result.
     """
 
     debounce_seconds: float
-    """A job starts this long after the one before it started, at the earliest."""
+    """Shortest time between the starts of two jobs."""
     started_at: float | None = None
     is_closed: bool = False
-    """Nothing more is started, and what still comes is thrown away."""
+    """True if no job is started any more and results are discarded."""
     job: Future[CompactionPlan] | None = None
 
     @property
@@ -52,7 +53,7 @@ class Worker:
         return self.job is not None and not self.job.done()
 
     def start(self, job: Callable[[], CompactionPlan], now: float) -> bool:
-        """Start `job` unless one runs or was not taken, or it is too soon; True if it was started."""
+        """Start `job` unless one runs, its result was not taken, or it is too soon; return True if it was started."""
         if self.is_closed or self.job is not None or within(self.debounce_seconds, self.started_at, now):
             return False
         self.started_at, self.job = now, Future()
@@ -60,7 +61,7 @@ class Worker:
         return True
 
     def take(self) -> Future[CompactionPlan] | None:
-        """The last job, once it has come to an end, and once only; None while there is none."""
+        """Return the finished job, once only; None without one."""
         if self.is_closed or self.is_running:
             return None
         done, self.job = self.job, None
@@ -76,10 +77,10 @@ def _run(job: Callable[[], CompactionPlan], done: Future[CompactionPlan]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One time that a planner was asked."""
+    """One request to a planner."""
 
     planner: str
-    """The model, ``rules``, or what a planner object says of itself."""
+    """Model, ``rules``, or the `name` of a planner object."""
     usage: Usage
     failure: str = ""
     """Why no plan came of it."""
@@ -89,7 +90,7 @@ class Planned:
 
 @dataclass
 class Planning:
-    """The planner of a session: whom to ask for a plan, and when not."""
+    """Planner of a session: whom to ask for a plan, and when not."""
 
     planner: PlannerChoice
     client: Any
@@ -98,35 +99,35 @@ class Planning:
     report: Callable[[EventKind, str], object]
     task: str = ""
     agent_request: AgentRequest | None = None
-    """What the agent last sent, as of its last call: its own model may be asked behind the cached prefix."""
+    """Agent's last request, as of its last call: its own model may be asked after the cached prefix."""
     asked_at: float = 0.0
     """When that was answered."""
     client_follows: bool = False
-    """The agent's client becomes known with `agent_request`: a planner that shares it is not asked before."""
+    """True if the agent's client becomes known with `agent_request`; a planner that shares it is not asked before."""
     previous: CompactionPlan | None = None
-    """The last plan of the session, whether it came into force or not: the next one builds on what was read for it."""
+    """Last plan of the session, whether it came into force or not; the next one reuses its reading."""
     read_before: int = 0
-    """Tokens that planners had read for this session when this process took it up."""
+    """Tokens that planners had read for this session before this process."""
     ready: CompactionPlan | None = None
-    """A plan that was made beforehand, for a history that was a prefix of the present one."""
+    """Plan made in advance, for an earlier state of the present history."""
     planned: list[Planned] = field(default_factory=list)
-    """Requests to planners in this process, in order. Only grows, also in the worker: what was spent stays spent."""
+    """Requests to planners in this process, in order. The list only grows, also in the worker, as spending is final."""
     is_elsewhere: bool = False
-    """Another process plans for this session, or may do so now."""
+    """True if another process plans for this session, or may do so now."""
     failures: int = 0
-    """Of the session's planner, in a row."""
+    """Number of failures of the session's planner in a row."""
     failed_at: float | None = None
     settings: PlanSettings = field(init=False)
-    """Of the next plan: the agent's model and tools among them."""
+    """Settings of the next plan, including the agent's model and tools."""
     worker: Worker = field(init=False)
 
     def __post_init__(self) -> None:
-        """Take from the settings of the session what is of plans."""
+        """Derive the settings of plans from those of the session."""
         self.settings = self.session_settings.plan
         self.worker = Worker(self.session_settings.background_debounce_seconds)
 
     def copy(self) -> Planning:
-        """Return a planning that changes by itself; worker and record of requests are shared."""
+        """Return an independent copy, with the same worker and record of requests."""
         return copy.copy(self)
 
     @property
@@ -135,26 +136,26 @@ class Planning:
         return self.read_before + sum(planned.usage.read_tokens for planned in self.planned)
 
     def count_read(self, tokens: int) -> None:
-        """Set `read_tokens`: the session counts so many, requests of this process included."""
+        """Set `read_tokens` to this number, requests of this process included."""
         self.read_before += tokens - self.read_tokens
 
     @property
     def breaker(self) -> BreakerState:
-        """Whether a planner that keeps failing is asked: after some failures in a row it rests, then has one trial."""
+        """State of the breaker: after some failures in a row the planner is paused, then has one trial."""
         if self.failures < self.session_settings.max_failures:
             return "closed"
         return "open" if within(self.session_settings.rest_seconds, self.failed_at, self.clock()) else "half_open"
 
     @property
     def is_under_way(self) -> bool:
-        """True while a plan is made somewhere."""
+        """True while a plan is being made somewhere."""
         return self.is_elsewhere or self.worker.is_running
 
     @property
     def asks_a_model(self) -> bool:
         """True if plans come from a model, or from an object that may ask one.
 
-        Without a client of its own ``auto`` asks with the agent's, once that is known.
+        Without its own client, ``auto`` uses the agent's as soon as that is known.
         """
         chosen = self.planner, self.session_settings.planner_model or None, self.client
         if shares_client(*chosen) and (self.client_follows or self.agent_request is not None):
@@ -162,12 +163,13 @@ class Planning:
         return asks_model(*chosen)
 
     def make(self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:
-        """A guarded plan for the history of `analysis`; by rules when asked, or when the planner fails or rests.
+        """Return a guarded plan for the history of `analysis`; by rules if `rules_only`, or if the planner fails or is
+        paused.
 
-        By rules, too, while the worker has the planner asked: what it reads is not paid for twice.
+        Also by rules while the worker waits for the planner, so that its reading is not paid for twice.
 
         Raises:
-            CompactorError: not even the rules could.
+            CompactorError: even the rules failed.
         """
         ready, self.ready = self.ready, None
         if (
@@ -183,7 +185,7 @@ class Planning:
         return plan
 
     def _asked(self, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan | None:
-        """What the session's planner says, if there is one that may be asked now, and it can."""
+        """Return the plan of the session's planner; None if there is none, it may not be asked now, or it fails."""
         if not self.asks_a_model or self.is_under_way or self.breaker == "open":
             return None
         try:
@@ -195,11 +197,12 @@ class Planning:
         return plan
 
     def ask(self, analysis: Analysis, target_tokens: int, focus: str = "") -> CompactionPlan:
-        """A plan by the session's own planner, which may raise anything; safe in a thread of its own, one at a time."""
+        """Return a plan by the session's own planner, which may raise anything; safe in a thread of its own, one at a
+        time."""
         return self._planned(self.planner if self.asks_a_model else "rules", analysis, target_tokens, focus)
 
     def _build_on(self, plan: CompactionPlan) -> None:
-        """The next plan builds on `plan`, unless a planner has read for the one before, and for this one has not."""
+        """Let the next plan reuse the reading of `plan`, unless only the plan before was read by a planner."""
         if plan.provenance.read_turns or self.previous is None or not self.previous.provenance.read_turns:
             self.previous = plan
 
@@ -230,7 +233,7 @@ class Planning:
         return plan
 
     def take_up(self) -> CompactionPlan | None:
-        """What the worker has made meanwhile, if it has come to an end."""
+        """Return the worker's plan, if it has finished."""
         done = self.worker.take()
         if done is None:
             return None
@@ -243,14 +246,14 @@ class Planning:
         return self.ready
 
     def failed(self, error: BaseException) -> None:
-        """The planner has failed."""
+        """Count a failure of the planner."""
         was, self.failures, self.failed_at = self.breaker, self.failures + 1, self.clock()
         self.report("tier_failed", f"planner: {type(error).__name__}: {error}; planned by rules")
         if self.breaker == "open" and was != "open":
             self.report("breaker_opened", f"the planner failed {self.failures} times and rests")
 
     def succeeded(self) -> None:
-        """The planner has answered."""
+        """Reset the count of failures after an answer."""
         if self.breaker != "closed":
             self.report("breaker_closed", "the planner works again")
         self.failures = 0

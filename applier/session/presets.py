@@ -1,9 +1,8 @@
-"""The systems that can be run by name: each a small table of tiers, when each runs, and constants.
+"""Presets: systems that can be run by name, each a small table of tiers, their triggers, and constants.
 
-Constants are those of the systems themselves as REFERENCE 5 gathers them, what they do to a result on arrival
-included; ``relevance``, the project's own, leaves what the model waits for whole. The last rows of every table but
-``off`` only fire when the prompt would not fit at all. A trigger decides by numbers alone and knows no messages; the
-clock is in the measurement.
+The constants are those of the systems themselves, including their treatment of new results; ``relevance``, the
+project's own, keeps the live tail whole. The last rows of every table except ``off`` fire only if the prompt would not
+fit at all. A trigger decides by numbers alone, time included.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Level = Literal["normal", "warning", "critical", "exhausted"]
 LEVELS: tuple[tuple[Level, float], ...] = (("normal", 0.0), ("warning", 0.8), ("critical", 0.95), ("exhausted", 1.0))
 """From which share of the limit each level begins (Claude Code as described, REFERENCE 5)."""
 HYSTERESIS_SHARE = 0.05
-"""A level is left only this far below where it begins, so that a count at its edge does not flutter."""
+"""Distance below the threshold at which a level ends, so that a count near it does not flutter."""
 
 _ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
 
