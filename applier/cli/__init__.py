@@ -1,7 +1,7 @@
 """The `compactor` command: reads files, opens the store and prints.
 
-It first leaves the folder it is run in, then loads everything else. Until then it imports only modules that Python
-itself has loaded, for any other could come from that folder. Ctrl-C ends it with one line from the start.
+At its start it stops importing from the working folder, then loads everything else. Until then it imports only modules
+that Python itself has loaded, since any other could come from that folder. Ctrl-C ends it with one line from the start.
 """
 
 import os
@@ -25,8 +25,8 @@ def main() -> None:
 
 
 def _leave_folder() -> None:
-    """Stop importing from PYTHONPATH and from the place of ``-m`` or a script, which may be an agent's project; the
-    interpreter's own folders and that of this package stay."""
+    """Stop importing from PYTHONPATH and from the folder of ``-m`` or a script, which may be an agent's project; keep
+    the folders of the interpreter and of this package."""
     variable = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
     strangers = {*map(_whole, variable.split(os.pathsep) if variable else ())}
     if not sys.flags.safe_path:
@@ -39,7 +39,7 @@ def _leave_folder() -> None:
 
 
 def _whole(place: str) -> str:
-    """Return `place` as an absolute path, or unchanged if there is no current folder."""
+    """Return `place` as an absolute path; unchanged if there is no current folder."""
     try:
         return os.path.normcase(os.path.abspath(place))
     except OSError:

@@ -1,7 +1,7 @@
 """The finished conversations of one project, from a store or from client logs.
 
-Reads those that worked in the project's folders, are over, and that no other continues. Without a known folder the
-paths in it decide. Unreadable ones are lines of the report.
+Selects conversations that worked in the project's folders, are over, and are not continued by another. Without a known
+folder, the paths in the conversation decide. Unreadable ones become lines of the report.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Unread:
     name: str
     why: str
     bad: bool = False
-    """True if it should be readable."""
+    """True if the conversation should be readable."""
 
 
 def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
@@ -101,7 +101,7 @@ def _elsewhere(name: str, place: str, projects: Sequence[str]) -> Unread | None:
 
 
 def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> list[FinishedConversation | Unread]:
-    """Drop conversations that another one continues, name each apart, and mark unfinished ones as unread."""
+    """Drop conversations that another one continues, give each a different name, and mark unfinished ones as unread."""
     in_order = sorted((one for one in every if isinstance(one, FinishedConversation)), key=lambda one: one.digests)
     longer = {id(one) for one, behind in pairwise(in_order) if behind.digests[: len(one.digests)] == one.digests}
     names: set[str] = set()

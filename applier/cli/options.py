@@ -85,7 +85,7 @@ def together(*options: Decorator) -> Decorator:
 
 
 def check_form(**chosen: bool) -> None:
-    """Refuse two of the options that choose the form of the output."""
+    """Refuse more than one of the options for the output's form."""
     names = [f"--{name.removeprefix('as_')}" for name, is_chosen in chosen.items() if is_chosen]
     if len(names) > 1:
         raise click.UsageError(f"{' and '.join(names)} exclude each other: use one.")
@@ -163,7 +163,7 @@ def _measure(text: str, example: str, units: Mapping[str, float]) -> float:
 
 
 class _OutputFile(click.Path):
-    """Output file: its folder must exist and it must be no folder, checked before any work."""
+    """Output file: not a folder, in an existing folder; checked before any work."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(str(super().convert(value, param, ctx)))

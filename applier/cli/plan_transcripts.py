@@ -1,6 +1,6 @@
-"""Plans transcripts by options: one, whose view is written with its originals, or many, with one row each.
+"""Plans transcripts by options: one transcript with its view and originals, or many, with one row each.
 
-A run over many files can be continued: rows are written whole, and a finished row is not planned again.
+A run over many files can be continued: rows are complete, and finished rows are not planned again.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
 
 
 def _is_current(row: Row | None, path: str) -> bool:
-    """Return True if `row` describes the file as it is now, without an error."""
+    """Return True if `row` describes the present content of the file, without an error."""
     try:
         return row is not None and not row["error"] and row["digest"] == content_digest(file_content(Path(path)))
     except TranscriptError:
@@ -239,7 +239,7 @@ def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_R
 
 
 def _locked(output: Path, size: int) -> int:
-    """Open `output` for this process alone, if it still has this `size`; on Windows others can open it, too."""
+    """Lock `output` for this process if it still has this `size`, and open it; on Windows others can open it, too."""
     file = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         if sys.platform != "win32":
@@ -255,7 +255,7 @@ def _locked(output: Path, size: int) -> int:
 
 
 def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
-    """Print the most that the model may cost."""
+    """Print the highest possible cost of the model."""
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
@@ -265,7 +265,7 @@ def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
 
 
 def _usage_at_most(path: str, options: PlanOptions) -> Usage:
-    """Return the usage of one question about a file with the longest answers."""
+    """Return the highest usage of one question about a file, with the longest answers."""
     own = options.settings
     tokens = TOKENS_A_BYTE * os.path.getsize(path) if os.path.isfile(path) else 0
     read = own.first_input_tokens(tokens)

@@ -1,6 +1,6 @@
 """Prints tables and lines for people and JSON for machines, without control characters.
 
-At a terminal lines have its width (or $COLUMNS); in a pipe they are as long as needed. $NO_COLOR turns styles off.
+On a terminal lines fit its width (or $COLUMNS); in a pipe they have any length. $NO_COLOR turns styles off.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def print_table(
     err: bool = False,
 ) -> None:
     """Print a table, or the text `empty` without rows. Columns in `right` are numbers; cells in `whole` columns are
-    never folded. `err`: on standard error."""
+    never wrapped. `err`: on standard error."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left", no_wrap=title in whole)
@@ -145,13 +145,13 @@ def one_line(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return the first `width` characters of `text` on one line, ending in "…" if something is missing."""
+    """Return the first `width` characters of `text` on one line, with "…" at the end if something is missing."""
     line = one_line(text)
     return line if len(line) <= width else line[: max(0, width - 1)].rstrip() + "…"
 
 
 def day(time: float) -> str:
-    """Return the UTC date of `time` in seconds since the epoch; empty for 0, which means no time."""
+    """Return the UTC date of `time` in seconds since the epoch; empty for 0, which means an unknown time."""
     return datetime.fromtimestamp(min(time, _LAST_SECOND), UTC).strftime("%Y-%m-%d") if time else ""
 
 
@@ -182,7 +182,7 @@ def show_page(server: Any) -> None:
 
 
 def replace_what_is_missing() -> None:
-    """Make standard output and error print "?" for characters that their encoding lacks, instead of failing."""
+    """Make standard output and error print "?" for characters outside their encoding, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -43,14 +43,14 @@ __all__ = [
 CUT_SHARES = (0.5, 0.8)
 """Shares of a transcript's tokens before its cuts, by default."""
 LEAST_PREFIX_TOKENS = 15_000
-"""Least size of the part before a cut; a shorter one needs no compaction."""
+"""Smallest size of the part before a cut; a shorter part needs no compaction."""
 LEAST_NEEDS = 8
-"""Least number of needs after a cut; fewer prove nothing."""
+"""Smallest number of needs after a cut; fewer prove nothing."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """One transcript cut at one point."""
+    """One transcript cut at one message."""
 
     name: str
     """Transcript and message of the cut."""
@@ -60,7 +60,7 @@ class Cut:
     tokens: int
     """Number of o200k tokens in `messages`."""
     needs: tuple[Need, ...]
-    """Specifics that the agent wrote after the cut and could know only from before."""
+    """Names and values that the agent wrote after the cut and could know only from before."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Integrity:
     violations: int
     """Number of violations that the Messages API itself refuses."""
     payback_calls: float | None
-    """Calls until the smaller list has paid for rewriting the cache; None if it never does."""
+    """Number of calls until the smaller list has paid for rewriting the cache; None if it never does."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class EvaluationRow:
 
 @dataclass(frozen=True)
 class EvaluationMean:
-    """Means over the cuts for one method at one target."""
+    """Means over all cuts for one method and target."""
 
     method: str
     ratio: float
@@ -105,13 +105,13 @@ class EvaluationMean:
     violations: int
     """Sum over all cuts."""
     payback_calls: float | None
-    """Mean over the cuts that pay back; None if none does."""
+    """Mean over the cuts that pay back; None without any."""
 
 
 def cut_transcript(
     name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
 ) -> list[Cut]:
-    """Return the cuts of one transcript that are worth measuring."""
+    """Return the cuts of one transcript that are long enough to measure."""
     cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
     return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
 
@@ -123,7 +123,7 @@ def cut_at(name: str, messages: Sequence[Message], task: str, point: int) -> Cut
 
 
 def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES) -> list[int]:
-    """Return indexes of assistant messages to cut before, one for each share, without doubles."""
+    """Return indexes of assistant messages to cut before, one for each share, without repetition."""
     totals = list(accumulate((message_tokens([message]) for message in messages), initial=0))
     answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     points = [next((at for at in answers if totals[at] >= share * totals[-1]), None) for share in shares]
@@ -131,7 +131,7 @@ def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES
 
 
 def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float]) -> list[EvaluationRow]:
-    """Return a row for every method at every ratio on every cut, except where no answer was recorded."""
+    """Return a row for every method, ratio and cut, except those without a recorded answer."""
     rows = []
     for cut, (name, method), ratio in product(cuts, methods.items(), ratios):
         with suppress(NotRecorded):

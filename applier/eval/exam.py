@@ -64,7 +64,8 @@ class Exam(BaseModel, frozen=True):
     questions: tuple[ExamQuestion, ...] = Field(min_length=1)
 
     def literal_scores(self, text: str) -> dict[int, float]:
-        """Return 1 or 0 for each question number: whether `text` contains an accepted string, white space folded."""
+        """Return 1 or 0 for each question number: whether `text` contains an accepted string, with white space
+        folded."""
         folded = one_space(text)
         return {
             question.number: float(any(one_space(accepted) in folded for accepted in question.answer_any))
@@ -74,7 +75,7 @@ class Exam(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class ExamSample:
-    """An exam with the history that it is about."""
+    """Exam with the history that its questions are about."""
 
     exam: Exam
     messages: Sequence[Message]
@@ -85,7 +86,7 @@ class ExamSample:
 
 @dataclass(frozen=True)
 class ExamView:
-    """Text that a method made of a history for one target, as a reader gets it."""
+    """Text that a method made of a history for one target, as its reader gets it."""
 
     exam: Exam
     method: str

@@ -53,7 +53,7 @@ CLEARED = "[cleared]"
 _YOURS = re.compile(r"[\w.]+:\w+")
 
 WINDOWS = (1.0, 2.0, 3.5, 5.0, 10.0)
-"""Window sizes to try, as multiples of the target; the smallest target of a preset is a tenth of its window."""
+"""Window sizes to try, as multiples of the target; a preset's smallest target is a tenth of its window."""
 LEAST_WINDOW_TOKENS = 2_000
 """Smallest window that `SessionSettings` accepts."""
 
@@ -66,8 +66,8 @@ class NotRecorded(PlannerUnavailable):
 class FolderPlanner:
     """Planner by recorded answers in `folder`: ``SAMPLE.answer.txt``, or ``SAMPLE.answer-1.txt`` and on for pieces.
 
-    Where answers are missing, it writes the prompts beside them: ``SAMPLE.prompt.txt``, or ``SAMPLE.prompt-1.txt`` and
-    on, the last one after the other pieces are answered.
+    If answers are missing, it writes the prompts to the same folder: ``SAMPLE.prompt.txt``, or ``SAMPLE.prompt-1.txt``
+    and on, the last one after all other pieces have answers.
     """
 
     folder: Path
@@ -162,13 +162,13 @@ def _named(name: str) -> Iterator[None]:
 def compact_by(
     messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
 ) -> list[Message]:
-    """Return the view that `planner` makes for the same share of the size, however it counts tokens."""
+    """Return the view of `planner` for the same share of the size, whatever tokens it counts."""
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
     return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 
 
 def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
-    """Return the largest list within the target that the preset sends, or else its smallest."""
+    """Return the largest list within the target that the preset sends; without one, its smallest."""
     own_counting = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
     sent: list[list[Message]] = []
     for width in WINDOWS:
@@ -193,7 +193,7 @@ def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[
 
 
 def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Replace the oldest tool results by a word until the list fits, if need be all of them."""
+    """Replace the oldest tool results by a word until the list fits, all of them if necessary."""
     total, done = message_tokens(messages), list(messages)
     for place, message in enumerate(messages):
         if total <= target_tokens:

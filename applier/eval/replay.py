@@ -48,7 +48,7 @@ class ReplayedCall:
     events: tuple[Event, ...]
     """Events of this call."""
     sent: Sequence[object] = field(repr=False)
-    """List that was sent; untouched messages are the transcript's own objects."""
+    """List sent to the model; unchanged messages are the transcript's own objects."""
 
     def cost(self, read_price: float) -> float:
         """Return the input cost in units of one uncached input token."""
@@ -63,7 +63,7 @@ class Replay:
     window_tokens: int
     calls: tuple[ReplayedCall, ...]
     unrestorable: tuple[str, ...]
-    """Problems of the store: originals that are missing or not exact."""
+    """Problems of the store: missing or changed originals."""
 
     @property
     def compactions(self) -> list[Event]:
@@ -116,7 +116,7 @@ def replay(
 ) -> Replay:
     """Replay a whole transcript; the removed originals stay in `store`, which should be empty.
 
-    With `replace` the simulated agent replaces its list by each result; otherwise its list keeps growing.
+    With `replace` the simulated agent replaces its list by each result; without it the list keeps growing.
     """
     calls: list[ReplayedCall] = []
     session = Session(
@@ -146,7 +146,7 @@ def _replayed(
     history_tokens, logged, known = fixed_tokens, 0, dict[int, int]()
 
     def tokens(message: object) -> int:
-        """Count each object once: untouched messages stay the same objects."""
+        """Count each object once: unchanged messages stay the same objects."""
         if id(message) not in known:
             known[id(message)] = counter.message(plain_message(message))
         return known[id(message)]

@@ -1,7 +1,7 @@
 """Measures of survival: names, failed approaches and the user's demands that a view still contains.
 
-Needs are the agent's words after a cut, which no method sees. Nothing here uses the planner: a measure must not share
-the blind spots of its subject.
+Needs are names in the agent's words after a cut, which no method sees. Nothing here uses the planner, as a measure must
+not share the blind spots of its subject.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _CAUSE = re.compile(
 )
 """Line that names a cause: ``KeyError: 'token'``; not ``exit code 1`` or a line of a listing."""
 _EMPTY_WORDS = re.compile(r"(?i)^\W*(?:exit code \d+|fail(?:ed)?|error|process exited with code \d+)\W*$")
-"""Line that contains no more than a failure: ``Exit code 1``, ``FAILED``; not ``FAILED tests/test_a.py``."""
+"""Line that contains only the fact of a failure: ``Exit code 1``, ``FAILED``; not ``FAILED tests/test_a.py``."""
 _FOLDERS = re.compile(r"(?<![\w.@+-])(?:[~…]?\.{0,2}(?:/?[\w.@+-]++/)++|…?/(?=[\w.@+-]))")
 """Folders of a path: ``/srv/app/`` of ``/srv/app/x.py``; not ``x.py``, and not a slash between spaces."""
 _USER_WORDS = re.compile(r"the user said:\s*(.+)", re.DOTALL)
-"""User's own words in a result that reports a refusal: from there to its end."""
+"""User's own words in a result that reports a refusal, from there to the end."""
 _MACHINE = re.compile(
     r"<(system-reminder|(?:local-)?command-(?:args|caveat|message|name|stderr|stdout))>(?:(?!</?\1>).)*+</\1>"
     r"|^\[Request interrupted[^\]\n]*\]",
@@ -78,7 +78,7 @@ _DEMAND = re.compile(
 
 @dataclass(frozen=True)
 class Need:
-    """Specific that the agent wrote after the cut and could know only from before."""
+    """Name or value that the agent wrote after the cut and could know only from before."""
 
     specific: str
     contexts: frozenset[frozenset[str]]
@@ -102,7 +102,8 @@ class NeedRecall:
 
     @property
     def in_context(self) -> float:
-        """Share of specifics in the result with at least half of the words around one original occurrence."""
+        """Share of specifics that the result contains with at least half of the words around one original
+        occurrence."""
         return 1 - (len(self.lost) + len(self.bare)) / self.needed if self.needed else 1.0
 
 
@@ -128,7 +129,8 @@ class Survival:
 
 
 def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -> tuple[Need, ...]:
-    """Return the specifics in `before`, not in `task`, that the agent writes in `after` unprompted."""
+    """Return the specifics in `before`, not in `task`, that the agent writes in `after` before any result shows
+    them."""
     texts = pieces(before)
     before_text = "\n".join(texts)
     needs = []
@@ -141,7 +143,7 @@ def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -
 
 
 def _written_unseen(after: Sequence[Message]) -> list[str]:
-    """Return the specifics that the agent wrote before it was shown them, in order."""
+    """Return the specifics that the agent wrote before a result showed them, in order."""
     shown, written = "", dict[str, bool]()
     for message in after:
         if message["role"] == "user":
@@ -160,7 +162,7 @@ def _context_words(text: str, start: int, end: int) -> frozenset[str]:
 
 
 def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of `specific` in `text`; of a path also its rest, if its root occurs elsewhere."""
+    """Yield the ranges of `specific` in `text`; for a path also of its rest, if its root occurs elsewhere."""
     for at in occurrences(specific, text):
         yield at, at + len(specific)
     for root, rest in path_splits(specific):
@@ -199,7 +201,7 @@ def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Su
 
 
 def _without_folders(text: str) -> str:
-    """Shorten each path in `text` to its last name, since a failure may be described with a shorter path."""
+    """Return `text` with each path shortened to its last name, since a failure may be described with a shorter path."""
     return _FOLDERS.sub("", text)
 
 
@@ -208,7 +210,7 @@ def _quoted(line: str) -> str:
 
 
 def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
-    """Yield for each failed call the lines of its result that name the cause, the user's own words first."""
+    """Yield for each failed call the lines of its result that state the cause, the user's own words first."""
     for block in (block for message in messages for block in blocks(message) if block["type"] == "tool_result"):
         text = result_text(block)
         lines = _cause_lines(text) if block.get("is_error") or _FAILED.search(text) else []

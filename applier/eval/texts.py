@@ -1,6 +1,6 @@
 """Texts to measure: a message list as plain text, its o200k tokens, and the specifics in it.
 
-Specifics (paths, URLs, identifiers, ids, numbers of three digits or more) are extracted apart from the planner: a
+Specifics (paths, URLs, identifiers, ids, numbers of three digits or more) are extracted without the planner, as a
 measure must not share the blind spots of its subject.
 """
 
@@ -29,17 +29,18 @@ __all__ = [
 ]
 
 _URL = r"https?://[^\s\"'`<>()\[\]{}|\\^]+"
-"""URL up to where prose or markup continues: ``https://example.org/a?b=1``; not the bracket in ``(https://a.org)``."""
+"""URL up to the point where prose or markup continues: ``https://example.org/a?b=1``; not the bracket in
+``(https://a.org)``."""
 _PATH = r"(?:~|\.{1,2})?(?:/[\w.@+-]+)+|(?<![\w.@+-])[\w.@+-]++(?:/[\w.@+-]++)+"
 """``/srv/app``, ``~/x``, ``../lib/a.py``, ``src/a.py``; not a slash alone. ``and/or`` matches: `_is_path` judges."""
 _WORD = r"\w+(?:[.\-:@]+\w+)*"
 """``get_user``, ``ticket-4711``, ``a.b.c``; without the full stop at the end of a sentence."""
 _CANDIDATE = re.compile(rf"(?<![\w/])(?:(?P<url>{_URL})|(?P<path>{_PATH})|(?P<word>{_WORD}))")
-"""Candidate for a specific, from its first character on: in ``x/y.py`` never ``y.py`` alone."""
+"""Candidate for a specific, matched from its first character: in ``x/y.py`` never ``y.py`` alone."""
 
 _TRAILING = ".,;:!?-…"
 _NOISE = re.compile(r"(?<![\w:.\\])\\[bnrt](?=\w)|\.{3,}")
-r"""Escapes in front of a name (``\bname``), not a folder of ``C:\temp``; and dots between two names."""
+r"""Escapes before a name (``\bname``), not a folder of ``C:\temp``; and dots between two names."""
 _PHRASE = re.compile(r"\d+-?[a-z]+")
 """``40-line``, ``3rd``: a number with a word; not ``a1b2``."""
 _NUMBER = re.compile(r"\d+(?:[.,:\-]\d+)*")
@@ -49,7 +50,7 @@ _DOTTED = re.compile(r"[A-Za-z_]\w+(?:\.[A-Za-z_]\w*)+")
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 """Inside ``getUser`` and ``HTTPClient``; not in ``User`` or ``USER``."""
 _EDGE = re.compile(r"\w")
-"""A character that would make a name another name."""
+"""Character that would make a name another name."""
 
 
 def pieces(messages: Iterable[Message]) -> list[str]:
@@ -125,7 +126,7 @@ def specifics(text: str) -> list[str]:
 
 
 def _is_path(text: str) -> bool:
-    """Return True for names of letters like ``/a`` and ``a/b``; not for ``1/2``."""
+    """Return True for paths of words like ``/a`` and ``a/b``; not for ``1/2``."""
     return len(text) >= 4 and any(len(re.sub(r"[\d_\W]", "", part)) >= 2 for part in text.split("/"))
 
 
@@ -158,7 +159,7 @@ def contains(specific: str, text: str) -> bool:
 
 
 def path_splits(specific: str) -> list[tuple[str, str]]:
-    """Return a path split into root and rest at every place that leaves a rest of two components or more."""
+    """Return every split of a path into root and rest with a rest of at least two components."""
     if "/" not in specific or "://" in specific:
         return []
     cuts = [at for at, character in enumerate(specific) if character == "/" and at > 0]

@@ -1,7 +1,7 @@
-"""Lessons from the agent's calls: checks of the project, errors and the later success of the same check, and reasons in
-commit messages and answers to reviews.
+"""Lessons from the agent's calls: the project's check commands, errors with the later success of the same check, and
+reasons in commit messages and review answers.
 
-If a file was changed, too, the cause of a success is unknown. Text about one file or test belongs to that work alone.
+If a file was changed, too, the cause of a success is unknown. Text about a single file or test is no lesson.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from planner.reading.lines import statements
 __all__ = ["check_commands", "failures", "passes_again", "reasons"]
 
 MOST_WORDS, WHY_CHARACTERS = 5, 280
-"""Most words of a general command, and most characters of the reason for it."""
+"""Largest number of words in a general command, and of characters in its reason."""
 _WHY = re.compile(
     r"\b(?:since|because|has no|doesn['’]t have|so (?:that )?(?:the|build|tests?|it)\b.{0,200}?\b(?:use|see|find))",
     re.I,
 )
 _OF_ONE_WORK = re.compile(r"\A(?:-run|-k|-t|--grep)\Z|::|\.\w{1,5}(?::\d{1,9})?\Z|\A(?!\./\.\.\.\Z)[^/]*+/|[$`\"'*\\]")
-"""Word that names a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not ``./...``."""
+"""Word that refers to a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not ``./...``."""
 _EVERYBODYS = re.compile(
     r"go (?:build|test|vet) \./\.\.\.|cargo (?:build|check|clippy|test)|make"
     r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:build|check|lint|test|typecheck)"
     r"|(?:python3? -m )?(?:pytest|unittest)"
 )
-"""Commands that everybody tries first in such a project."""
+"""Commands that everybody tries first in any project of the kind."""
 
 COMMAND_CHARACTERS = 80
 _PROVIDES = frozenset(("install", "add", "sync", "setup", "trust", "bootstrap", "link", "restore", "ci"))
@@ -62,14 +62,14 @@ _PASSING = re.compile(
     r"|didn't|(?:we|it|this|they|which) now)\b|#\d+|merge conflict",
     re.I,
 )
-"""Sentence about this work or its past, which is no decision."""
+"""Sentence about the present work or its past, which is no decision."""
 
 
 # Checks of the project.
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield each check command once, from its first pass, and each build with the agent's reason."""
+    """Yield each check command once, from its first success, and each build command with the agent's reason."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
@@ -100,7 +100,7 @@ def _is_general(command: Command) -> bool:
 
 
 def failures(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the lines of failed checks, each with the command after which the same check passed, if known."""
+    """Yield the lines of failed checks, each with the command after which the same check succeeded, if known."""
     passed = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status != "failed" or outcome.refused or call.kind != "run" or not check_kinds(call):
@@ -116,7 +116,7 @@ def failures(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
-    """Return True if a check (or else a program or tool) that fails in `failed` passes in `later`."""
+    """Return True if a check (or else a program or tool) that failed in `failed` succeeds in `later`."""
     ended = [call for call, outcome in later.ended_calls if outcome.status in ("passed", "done")]
     return later.turn.number > failed.turn.number and any(map(_is_same, product(failed.failed_calls, ended)))
 
@@ -128,7 +128,7 @@ def _is_same(pair: tuple[Call, Call]) -> bool:
 
 
 def _shown(evidence: Evidence, call: Call) -> str:
-    """Return the command without options that only limit its output."""
+    """Return the command without options that only shorten its output."""
     bare = without_paging(call.subject)
     return f"`{shortened(evidence.shown(bare), COMMAND_CHARACTERS).replace('`', '')}`"
 
@@ -151,7 +151,8 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
 
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the first sentence with a reason of each published message, of a commit with its title, without repeats."""
+    """Yield the first sentence with a reason from each published message, without repetition; from a commit with its
+    title."""
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:
@@ -181,7 +182,7 @@ def _comments(command: Command) -> bool:
 
 
 def _reasoned(message: tuple[str, str]) -> tuple[str, str] | None:
-    """Return the title and the first sentence with a reason; None if nobody would understand it alone."""
+    """Return the title and the first sentence with a reason; None if the sentence is not understandable alone."""
     title, body = message
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
         for sentence in filter(_is_lasting, sentences(folded(paragraph))):

@@ -1,6 +1,6 @@
-"""The files with learned lines, and the lines that a new conversation gets.
+"""Files with learned lines, and the lines for a new conversation.
 
-A line belongs to us while it is exactly as approved; text that a person wrote, changed or deleted stays so. A
+Only lines that are exactly as approved are ours; text that a person wrote, changed or deleted is left alone. A
 repository's files come from strangers: no link is followed, and only approved lines that matter to the task are used,
 as a record without instructions. Writes nothing.
 """
@@ -42,7 +42,7 @@ __all__ = [
 FOLDER = ".compactor/learned"
 """Folder of the files, below the project's folder."""
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md")
-"""Files that everybody who works on the project reads anyway."""
+"""Files that everybody on the project reads anyway."""
 HEADINGS: Mapping[Kind, str] = {
     "decision": "## What was decided",
     "fact": "## What it took time to find out",
@@ -75,7 +75,7 @@ class LearnedFiles:
 
     project: Path
     into: str = ""
-    """One file for all lines, among other content; empty for our own two."""
+    """File for all lines, among other content; empty for our own two files."""
 
     def _file_of(self, kind: Kind) -> str:
         """Return the file for lines of this kind, relative to the project."""
@@ -102,7 +102,7 @@ class LearnedFiles:
     def merged(
         self, texts: Mapping[str, str], lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date
     ) -> dict[str, str]:
-        """Return `texts` with `lines`, each in the file of its kind."""
+        """Return `texts` with `lines` merged, each in the file of its kind."""
         own = {name: [line for line in lines if self._file_of(line.kind) == name] for name in texts}
         return {name: merged(texts[name], own[name], approved, today, shared=bool(self.into)) for name in texts}
 
@@ -111,7 +111,7 @@ class LearnedFiles:
         return [line for text in texts.values() for line in learned_lines(text, shared=bool(self.into))]
 
     def unwritten(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return `lines` without wishes and commands that the project's own instructions contain literally."""
+        """Return `lines` without wishes and commands that the project's instructions contain literally."""
         instructions = [file_below(self.project, name) or "" for name in INSTRUCTIONS]
         apart = [folded(part) for text in instructions for part in _parts(text, shared=True)[::2]]
         return [line for line in lines if not _is_covered(line, apart)]
@@ -136,13 +136,13 @@ def digest_of(line: str) -> str:
 
 
 def learned_lines(text: str, *, shared: bool = False) -> list[str]:
-    """Return the lines of a file that may be ours; a `shared` file has other content, too."""
+    """Return the lines of a file that may be ours; a `shared` file also has other content."""
     own = _parts(text, shared=shared)[1]
     return [line for line in own.splitlines() if line.startswith("- ") and line.isprintable()]
 
 
 def approved_lines(text: str, approved: Collection[str], today: date) -> list[str]:
-    """Return the lines that the person approved, by their digests, and that are not over."""
+    """Return the lines that the person approved, by their digests, and that have not expired."""
     ended = _ended(text.splitlines(), today)
     return [line for line in learned_lines(text) if digest_of(line) in approved and line not in ended]
 
@@ -150,7 +150,7 @@ def approved_lines(text: str, approved: Collection[str], today: date) -> list[st
 def merged(
     text: str, lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date, *, shared: bool = False
 ) -> str:
-    """Return `text` with `lines`; `approved` has the digest of each approved line by the line's key."""
+    """Return `text` with `lines` merged; `approved` maps the key of each approved line to its digest."""
     before, own, behind = _parts(text, shared=shared)
     first = own.splitlines()
     rows = first or ([] if shared else [_TITLE])
@@ -193,7 +193,7 @@ def _put_in(rows: list[str], line: ProposedLine) -> None:
 
 
 def _ended(rows: Sequence[str], today: date) -> set[str]:
-    """Return the lines under the heading of errors that are over."""
+    """Return the expired lines under the heading of errors."""
     ended, heading = set(), ""
     for row in rows:
         heading = row if row.startswith("#") else heading
@@ -206,13 +206,13 @@ def _ended(rows: Sequence[str], today: date) -> set[str]:
 
 
 def lines_for(task: str, project: Path, approved: Collection[str], today: date) -> list[str]:
-    """Return the approved lines in the folder `project` that matter to `task`, the nearest first."""
+    """Return the approved lines in the folder `project` that are relevant to `task`, the most relevant first."""
     texts = (file_below(project, name) or "" for name in LearnedFiles(project).names)
     return mattering([line for text in texts for line in approved_lines(text, approved, today)], task)
 
 
 def mattering(lines: Sequence[str], task: str) -> list[str]:
-    """Return the lines that share a name or some words with `task`, the nearest first."""
+    """Return the lines that share a name or some words with `task`, the most similar first."""
     specifics, own = specifics_of(task), stems(task)
     names = [name for name in specifics if not name.isdigit()]
     near = [line for line in lines if any(name in line for name in names) or len(stems(line) & own) >= SHARED_WORDS]
@@ -234,7 +234,8 @@ def file_below(root: Path, path: str) -> str | None:
 
 
 def opening_text(lines: Collection[str], counter: TokenCounter, most_tokens: int) -> tuple[str, int]:
-    """Return as many `lines` as fit in `most_tokens`, without their sources, and their number; no text if none fits."""
+    """Return as many `lines` as fit in `most_tokens`, without their sources, and their number; an empty text if none
+    fits."""
     shown: list[str] = []
     text = ""
     for line in lines:

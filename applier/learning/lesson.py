@@ -1,6 +1,7 @@
-"""Lessons: their kinds, when two are the same, and whether a record supports one.
+"""Lessons: their kinds, their equality, and their support by a record.
 
-Collects none: `wishes` reads the user's words, `agent_calls` the agent's calls, `readers` a model's answer.
+Lessons are collected elsewhere: by `wishes` from the user's words, by `agent_calls` from the agent's calls, by
+`readers` from a model's answer.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Kind = Literal["decision", "fact", "wish", "command", "error"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 LEAST_ERROR_WORDS = 3
-"""Fewest words of an error without names and numbers: ``exit code 1`` is too common."""
+"""Fewest words of an error, not counting names and numbers: ``exit code 1`` is too common."""
 ERROR_CHARACTERS = 240
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
@@ -51,15 +52,15 @@ _QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|'[^']*'")
 _IDENTIFIER = re.compile(r"\b[a-z]+[A-Z]\w*|\b[A-Z]\w+[A-Z]\w*")
 """``getUser``, ``HTTPClient``; not ``User``."""
 _NAME = re.compile(r"\A[^\d_/\\.]*+[\d_/\\.]\W*+\w")
-"""A word with a mark or digit before its last letter: ``a/b.go``, ``v1.2``; not ``done.``."""
+"""Word with a mark or digit before its last letter: ``a/b.go``, ``v1.2``; not ``done.``."""
 _NUMBERED = re.compile(r"[/\d]")
-"""In a word that differs another time: a path, a number, a time."""
+"""Part of a word that differs at another time: a path, a number, a time."""
 _RULE = re.compile(r"\((?!typecheck)[a-z][a-z-]{3,30}\)\s*$|\b[A-Z]{1,4}\d{3,4}\b|\berror TS\d+")
 """Rule of a linter: ``… is not checked (errcheck)``, ``E501``; not ``(typecheck)``."""
 _NO_ERROR = re.compile(
     r"exit(?:ed)? (?:with )?(?:code|status)|task failed|^\W*(?:\d+ )?(?:fail|failed|errors?)\W*$|<tool_use_error>", re.I
 )
-"""Line that reports only that something failed, or an error of the agent's own tools."""
+"""Line that reports only the fact of a failure, or an error of the agent's own tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +74,15 @@ class Lesson:
     """Words of the turn, literal but for white space: the user's words, or the error."""
     turn: str
     subject: str
-    """Key of lessons on the same matter: errors come back, and newer decisions replace older ones."""
+    """Key that is equal for lessons on one matter: errors come back, and newer decisions replace older ones."""
     mended: str = ""
     """Turn that shows an error solved."""
     lasting: bool = True
-    """False for lessons that count only if another conversation shows them, too."""
+    """False for a lesson that counts only if another conversation shows it, too."""
     also: str = ""
-    """Another turn with names of the text that the first turn lacks."""
+    """Another turn, with names that the first turn lacks."""
     is_long: bool = False
-    """True for words in a message too long to be typed, perhaps a form."""
+    """True for words from a message that is too long to be typed, perhaps a form."""
 
 
 def sentence_key(text: str) -> str:
@@ -95,17 +96,17 @@ def sentences(text: str) -> list[str]:
 
 
 def beginnings(text: str) -> tuple[str, str]:
-    """Return `text`, and `text` without the capital of its first letter, if that may be a name's."""
+    """Return `text`, and `text` with a small first letter unless that may be a name's."""
     return text, text[:1].lower() + text[1:]
 
 
 def stated(kind: Kind, claim: str, words: str) -> str:
-    """Return a line with `claim` and the words it is based on."""
+    """Return a line with `claim` and the words that support it."""
     return f"{claim}: `{words.replace('`', '')}`" if kind == "error" else f"{claim}: “{words}”"
 
 
 def long_words(text: str) -> list[str]:
-    """Return the words of `text` that may mean something alone."""
+    """Return the words of `text` that are meaningful alone."""
     return _WORD.findall(text)
 
 
@@ -120,7 +121,8 @@ def folded(text: str) -> str:
 
 
 def error_subject(text: str) -> str:
-    """Return an error without lines and numbers, or a linter's rule; empty for errors that are too common."""
+    """Return the key of an error: its text without places and numbers, or a linter's rule; empty for errors that are
+    too common."""
     text = _PLACE.sub("", folded(text))
     if len(text) > ERROR_CHARACTERS:
         return ""
@@ -143,7 +145,8 @@ def is_plain(text: str) -> bool:
 
 
 def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
-    """Return True if the cited turn contains the lesson's words after redaction, and the text hides nothing."""
+    """Return True if the cited turn contains the lesson's words after redaction, and the text contains no hidden
+    characters."""
     turn = evidence.turns.get(lesson.turn)
     if turn is None or not lesson.words.strip() or not is_plain(lesson.text):
         return False
@@ -153,5 +156,5 @@ def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
 
 
 def is_quoted(words: str, text: str, evidence: Evidence) -> bool:
-    """Return True if `text` contains `words` literally, or as a card shows them, with paths relative to the root."""
+    """Return True if `text` contains `words` literally, or in the form of a card, with paths relative to the root."""
     return folded(words) in folded(text) or folded(words) in folded(evidence.shown(text))

@@ -1,6 +1,6 @@
 """Records of a project's learning in a store: the lessons of each conversation, and the digests of approved lines.
 
-A conversation is read once and stored at once, so an interrupted run continues.
+Each conversation is read once and stored immediately, so an interrupted run can continue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FinishedConversation:
     name: str
     """Key of a stored history, or name of a log without its suffix."""
     digests: tuple[str, ...]
-    """Digests of its messages; a continuation begins with the same."""
+    """Digests of its messages; a continuation begins with the same digests."""
     digest: str
     tokens: int
     """Approximate number of tokens, rather too many."""
@@ -71,15 +71,16 @@ class Memory:
 
     @property
     def approved(self) -> Mapping[str, str]:
-        """Digest of each line that was ever approved, by the line's key."""
+        """Digest of every line that was ever approved, by the line's key."""
         return dict(self.store.get_state(f"learned:{self._project}") or {})
 
     def knows(self, line: str) -> bool:
-        """Return True if the person approved `line` as it is."""
+        """Return True if the person approved `line` in this form."""
         return digest_of(line) in self.approved.values()
 
     def is_read(self, conversation: FinishedConversation, reader: str) -> bool:
-        """Return True if `reader` or a better one has read it as it is now; a model reads more than ``rules``."""
+        """Return True if `reader` or a better one has read the conversation in its present form; a model reads more
+        than ``rules``."""
         known = self.conversations.get(conversation.name, {})
         return known.get("digest") == conversation.digest and (reader == "rules" or known.get("reader") == reader)
 
@@ -108,20 +109,21 @@ class Memory:
         return Review.of(self.store.get_state(f"lessons-review:{self._project}") or {})
 
     def keep_review(self, review: Review) -> None:
-        """Store a review; forgetting a conversation also removes it, since it may contain its words."""
+        """Store a review; it is removed when a conversation is forgotten, since it may contain its words."""
         self.review = review
         if self.writes:
             kept = {**review.state, "histories": sorted(self.conversations)}
             self.store.set_state(f"lessons-review:{self._project}", kept)
 
     def lines(self, every: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return the lines to propose: those that the review kept, and those of conversations that only rules read."""
+        """Return the lines to propose: those kept by the review, and new ones of conversations that wait for no
+        review."""
         review = self.review
         waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
         unseen = [line for line in review.unseen(every) if line.sources[0].conversation not in waiting]
         return [*(line for _, line in review.reviewed_lines(every)), *unseen]
 
     def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
-        """Store digests of approved `lines` by key, and forget the `ended`, which may come back."""
+        """Store digests of approved `lines` by key; forget `ended` lines, which may be proposed again."""
         kept = {key: digest for key, digest in self.approved.items() if digest not in ended}
         self.store.set_state(f"learned:{self._project}", {**kept, **lines})

@@ -1,7 +1,7 @@
 """Chooses the lines to propose from the lessons of all conversations, and applies a model's review to them.
 
-Two contradicting wishes are both shown, each with the other. The model's answer is untrusted: it can add no line, each
-line keeps its quote and sources, and new words may contain only known names.
+Contradicting wishes are shown together. The model's answer is untrusted: it cannot add lines, each line keeps its quote
+and sources, and new words may contain only known names.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["MOST_CANDIDATES", "Group", "Heard", "ProposedLine", "Review", "is_over", "proposed_lines"]
 
 FAILURE_DAYS, ENVIRONMENT_DAYS = 90, 30
-"""Days after which an error that did not come back ends; fewer for one about the machine."""
+"""Days after which an error that did not come back expires; fewer for an error of the machine."""
 MOST_SOURCES = 3
 """Most sources of a line, the newest."""
 FEWEST = 2
 """Conversations needed for a repeated error, or for a wish that does not call itself lasting."""
 ALIKE = 0.8
-"""Share of common words from which two wishes are about the same."""
+"""Share of common words from which two wishes count as the same matter."""
 REPLACES, CONTRADICTS, REPLACED_CHARACTERS = "replaces", "CONTRADICTS", 120
 
 _ENVIRONMENT = re.compile(
@@ -49,9 +49,9 @@ _WEIGHTLESS_TEXT = (
 )
 _WEIGHTLESS = frozenset(_WEIGHTLESS_TEXT.split())
 _CHANGES = re.compile(r"\b(?:no longer|from now on|instead|any ?more|going forward|now)\b", re.I)
-"""Words of a wish that replaces an earlier one."""
+"""Words in a wish that replaces an earlier one."""
 MOST_CANDIDATES = 200
-"""Most new candidates of one question, and as many kept ones of earlier reviews."""
+"""Largest number of new candidates in one question, and of kept ones from earlier reviews."""
 MOST_CHARACTERS = 400
 """Most characters of a line's new words."""
 
@@ -67,9 +67,9 @@ class Heard:
     day: str
     """Day on which the conversation ended; empty if unknown."""
     place: str = ""
-    """Place of the turn, the same in all conversations that continue from it."""
+    """Identifier of the turn's place, equal in all conversations that continue from it."""
     time: float = 0.0
-    """End of the conversation in seconds since the epoch; the later of two on one day is newer."""
+    """End of the conversation in seconds since the epoch, which orders conversations of one day."""
 
     @property
     def source(self) -> str:
@@ -78,7 +78,7 @@ class Heard:
 
     @property
     def sources(self) -> list[str]:
-        """References to the turn, and to the other turn of the text, if there is one."""
+        """References to the turn, and to the other turn of the text if there is one."""
         return [self.source, *([f"{self.conversation}:{self.lesson.also}"] if self.lesson.also else [])]
 
 
@@ -89,13 +89,13 @@ class ProposedLine:
     kind: Kind
     text: str
     sources: tuple[Heard, ...]
-    """Sources, the one of the text first, then the others, newest first."""
+    """Sources, first the source of the text, then the others, newest first."""
     replaced: tuple[str, ...] = ()
-    """Keys of the lines that it replaces."""
+    """Keys of the lines that this one replaces."""
 
     @property
     def key(self) -> str:
-        """Key of all forms of the line; a deleted line stays deleted by it."""
+        """Key shared by all forms of the line, by which a deleted line stays deleted."""
         return sha256(f"{self.kind} {self.sources[0].lesson.subject}".encode()).hexdigest()[:16]
 
     @property
@@ -110,7 +110,7 @@ def _dated(source: str, day: str) -> str:
 
 
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
-    """Return the lines by kind, the newest first, each from its newest source."""
+    """Return the lines by kind, the newest first, each with the text of its newest source."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
     for one in sorted(_once(heard), key=_age, reverse=True):
         by_subject[one.lesson.kind, one.lesson.subject].append(one)
@@ -121,12 +121,13 @@ def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
 
 
 def _age(heard: Heard) -> tuple[str, float, str, int]:
-    """Return a sort key by age, as far as it is known."""
+    """Return a sort key by age, if the age is known."""
     return heard.day, heard.time, heard.conversation, int(heard.lesson.turn[1:])
 
 
 def _once(heard: Sequence[Heard]) -> Iterable[Heard]:
-    """Count a lesson in the shared part of several conversations once: where it was solved, or else first heard."""
+    """Return each lesson from a part shared by several conversations once: from where it was solved, or else first
+    seen."""
     in_order = sorted(heard, key=lambda one: (not one.lesson.mended, *_age(one)), reverse=True)
     return {(one.place or one.source, one.lesson.kind, one.lesson.words): one for one in in_order}.values()
 
@@ -140,7 +141,7 @@ def _is_worth(kind: str, same: Sequence[Heard]) -> bool:
 
 
 def _line(kind: str, same: Sequence[Heard]) -> ProposedLine:
-    """Return the newest form; of an error the newest solved one; of a decision with the one it replaces."""
+    """Return the newest form; for an error the newest solved one; for a decision with the one that it replaces."""
     best = next((one for one in same if one.lesson.mended), same[0])
     alike = [one for one in same if kind == "error" or one.lesson.text == best.lesson.text]
     others = {one.conversation: one for one in reversed(alike) if one.conversation != best.conversation}
@@ -193,7 +194,7 @@ def is_over(line: str, today: date) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Line of a review, by the keys of the lines it is made of."""
+    """Line of a review, by the keys of the lines from which it was made."""
 
     of: tuple[str, ...]
     text: str = ""
@@ -201,7 +202,7 @@ class Group:
     replaces: tuple[str, ...] = ()
 
     def line(self, known: Mapping[str, ProposedLine]) -> ProposedLine:
-        """Return the line, made of its own among the `known`."""
+        """Return the line, made from its lines among the `known`."""
         first, *others = (known[key] for key in self.of if key in known)
         text = stated(first.kind, self.text, first.sources[0].lesson.words) if self.text else first.text
         older = next((known[key].sources[0] for key in self.replaces if key in known), None)
@@ -253,7 +254,7 @@ def _line_age(one: tuple[Group, ProposedLine]) -> tuple[str, float, str, int]:
 
 
 def _candidates(shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collection[Group]) -> str:
-    """Return the candidates, one on a line, below their conversation."""
+    """Return the candidates, one per line, under their conversation."""
     rows, heading = [], ""
     for name, (group, line) in shown.items():
         source = line.sources[0]
@@ -269,7 +270,8 @@ def _groups(
 ) -> list[Group]:
     """Return the valid groups of an answer: each candidate in one line only, kept ones first.
 
-    New words hold if candidates of the same conversations contain all their names; otherwise the old words stay.
+    New words are accepted if candidates of the same conversations contain all their names; otherwise the old words
+    stay.
     """
     used = {name for one in answer for name in one.of}
     groups: list[Group] = []
@@ -293,7 +295,7 @@ def _keys(groups: Iterable[Group]) -> Iterator[str]:
 
 
 def _is_supported(text: str, lines: Sequence[str]) -> bool:
-    """Return True for words with names of `lines` only, that hide nothing."""
+    """Return True for words that contain only names of `lines` and no hidden characters."""
     source = NameIndex(lines)
     return (
         len(text) <= MOST_CHARACTERS and is_plain(text) and not all(invented(one, source) for one in beginnings(text))

@@ -1,6 +1,7 @@
 """Readers of a conversation for lessons: the rules alone, or also a model, asked once for each conversation.
 
-Only what the record proves counts. A model's line is untrusted: the cited turn must contain its words and names.
+Only lessons that the record supports count. A model's line is untrusted: the cited turn must contain its words and
+names.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ MOST_CHARACTERS, MOST_LESSONS = 640, 12
 """Most characters of a line's text and words, and most lessons of one answer."""
 
 ALIKE = 0.5
-"""Share of a rule's words from which a model's line counts as the same."""
+"""Share of a rule's words from which a model's line counts as a repetition."""
 
 Reading = tuple[list[Lesson], Evidence, Usage]
 """Lessons of a conversation, its evidence, and the usage."""
@@ -57,7 +58,7 @@ class Reader:
     """Reader of one conversation at a time."""
 
     model: LessonsModel | None = None
-    """The model; None to read by rules alone."""
+    """Model that reads, too; None: rules alone."""
 
     @property
     def name(self) -> str:
@@ -65,8 +66,8 @@ class Reader:
         return self.model.name if self.model is not None else "rules"
 
     def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
-        """Return the most dollars for asking about each conversation, and for a review with `unseen` other new
-        lines."""
+        """Return the highest cost in dollars of asking about each conversation, and for a review with `unseen` other
+        new lines."""
         if self.model is None:
             return 0.0
         each = sum(self.model.estimated_cost(one.tokens) for one in due)
@@ -107,14 +108,14 @@ def _analysis(conversation: FinishedConversation) -> Analysis:
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
-    """Return the lessons that the record proves, in order, without secrets and repeats."""
+    """Return the lessons that the record supports, in order, without secrets and repetition."""
     every = [one for read in (wishes, choices, reasons, check_commands, failures) for one in read(evidence)]
     kept = {(one.kind, one.text): one for one in reversed(every) if in_the_record(one, evidence)}
     return list(reversed(kept.values()))
 
 
 def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
-    """Return the valid lessons of a model's answer, and the other ones by rules."""
+    """Return the valid lessons of a model's answer, and those that only rules read."""
     written = list(filter(None, (_checked(one, evidence) for one in answer[:MOST_LESSONS])))
     covered = [stems(f"{one.text} {one.words}") for one in written]
     return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or not _is_covered(one, covered))]
@@ -126,7 +127,7 @@ def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
 
 
 def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
-    """Return a model's lesson if it holds, else None.
+    """Return a model's lesson if the record supports it, else None.
 
     Its turn must contain its words, and the conversation its names; the record must show an error's cause and later
     success.
@@ -160,7 +161,7 @@ def _failure(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
 
 
 def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
-    """Return True if the same check passes in the named turn, and somebody stated the cause before."""
+    """Return True if the same check succeeds in the lesson's turn, and its cause was stated before."""
     mended, why = evidence.turns.get(written.mended), written.why
     if mended is None or not why.strip() or mended.failed_calls or not passes_again(turn, mended):
         return False
@@ -169,14 +170,14 @@ def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evide
 
 
 def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
-    """Return the turn with most of `names`, the nearest to `turn` among equals."""
+    """Return the turn with most of `names`; among equals the nearest to `turn`."""
     nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
     return max(nearest, key=lambda one: sum(map(one.names.holds, names))).turn.id
 
 
 @contextmanager
 def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
-    """Open the reader that the options, or else the settings, name."""
+    """Open the reader chosen by the options, or else by the settings."""
     own = load_settings()
     planner, model = planner or own.planner, model or own.planner_model or None
     if not asks_model(planner, model):

@@ -18,7 +18,7 @@ __all__ = ["choices", "is_lasting", "is_question", "wishes"]
 SHORT_MESSAGE = 1_500
 """Length of a message up to which its single sentences may be lessons."""
 WORDS_CHARACTERS = 320
-"""Most characters of a statement; a longer one is a text of its own."""
+"""Largest length of a statement in characters; a longer one is a text of its own."""
 LEAST_WORDS = 4
 """Fewest words that others understand: not ``always both``."""
 _LASTING = re.compile(
@@ -74,7 +74,7 @@ _COURSE = re.compile(
     r"|would you like to (?:do|work))\b",
     re.I,
 )
-"""Question about the course of this work: ``what would you like to do next?``; its answer decides nothing."""
+"""Question about the next step of this work: ``what would you like to do next?``; its answer decides nothing."""
 COURSE_WORDS = 20
 """Most words of such a question."""
 _CONVENTIONS = re.compile(r"\b(?:constraints|conventions|ground rules|house rules|principles|guidelines)\b", re.I)
@@ -121,7 +121,7 @@ def _conventions(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
-    """Return the turns with the user's words, except those that they took back right after."""
+    """Return the turns with the user's words, except those that they took back in their next message."""
     spoken = [turn for turn in evidence.turns.values() if turn.user_lines]
     taken_back = {
         before.turn.id
@@ -132,7 +132,7 @@ def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """Return the binding part of a statement on one line; empty if it asks, or needs its context."""
+    """Return the binding part of a statement on one line; empty for a question, or if it needs its context."""
     parts = sentences(_ITEM.sub("", folded(statement.text)))
     binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
     behind = parts[binding[-1] + 1 :] if binding else []
@@ -153,7 +153,7 @@ def is_question(text: str) -> bool:
 
 
 def is_lasting(text: str) -> bool:
-    """Return True for English text that calls itself binding beyond the task."""
+    """Return True for English text with words that bind beyond the task."""
     return bool(_LASTING.search(text))
 
 

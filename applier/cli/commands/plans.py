@@ -191,7 +191,7 @@ def review_command(
 
 @contextmanager
 def _naming(transcript: Path) -> Iterator[None]:
-    """Name the file in the error for a plan that was made for another transcript."""
+    """Add the file's name to the error for a plan that was made for another transcript."""
     try:
         yield
     except StalePlan as error:
@@ -205,7 +205,7 @@ def print_review(console: Console, review: PlanReview, *, whole: bool = False, *
 
 
 def _show(review: PlanReview, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
-    """Print the review, after writing its plan to `output` unless that file has changed since its digest was `seen`."""
+    """Print the review, after writing its plan to `output`; refuse if that file has another digest than `seen`."""
     if output:
         write_unchanged(output, review.plan.to_json(), seen)
     if as_json:
@@ -228,7 +228,7 @@ def _review_in_browser(
 ) -> None:
     """Serve the review until the page is finished or Ctrl-C.
 
-    Saving writes `output`; applying writes a view beside the transcript. `how` has the options for planning again.
+    Saving writes `output`; applying writes a view beside the transcript. `how`: the options for planning again.
     """
     web = options.import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
@@ -354,7 +354,7 @@ def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
 
 
 def _apply_and_restore(plan: CompactionPlan, messages: Sequence[Message]) -> tuple[list[Any], list[str]]:
-    """Return the view, and the references of all removed turns after restoring each of them."""
+    """Return the view, and the references of all removed turns; restore each turn once as a check."""
     history = read_history(messages)
     removed = {f"{history_key(history.digest)}:{own.turn_id}": own for own in plan.turns if own.strategy != "keep"}
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:

@@ -61,7 +61,7 @@ def restore_command(
 
 
 def _references(text: str) -> Iterator[str]:
-    """Yield each turn that `text` lists, with its history, or `text` itself if it is no list of turns."""
+    """Yield each turn in the list `text`, with its history; `text` itself if it is no list of turns."""
     history, colon, turns = text.rpartition(":")
     ranges = options.turn_ranges(turns)
     numbers = (number for first, last in ranges for number in range(first, last + 1))

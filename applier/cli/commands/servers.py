@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 TOKEN_VARIABLE = "COMPACTOR_PROXY_TOKEN"
-"""Variable with the proxy's token; no option, for every user of the machine can read a command line."""
+"""Variable with the proxy's token. It is no option, because every user of the machine can read a command line."""
 SESSION_VARIABLE = "COMPACTOR_SESSION"
 """Variable with the name of the conversations wrapped in this folder, for `compactor mcp` inside the client."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
@@ -85,7 +85,7 @@ def open_proxy(
     own: tuple[str, str] = ("", ""),
     **session: Any,
 ) -> ProxyServer:
-    """Return a proxy that listens, by these options; it answers once it is entered or run."""
+    """Return a listening proxy with these options; it answers once it is entered or run."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token = os.environ.get(TOKEN_VARIABLE, "")
     # with or without the end of clients' base URLs
@@ -98,7 +98,7 @@ def open_proxy(
 
 
 def warn_of_store(server: ProxyServer) -> None:
-    """Print what is wrong with the proxy's store, if anything is."""
+    """Print the problem of the proxy's store, if there is one."""
     if problem := server.gateway.store_problem():
         echo(f"compactor: {NO_STORE}: {problem}", err=True)
 

@@ -24,7 +24,7 @@ from planner.prices import switch_money
 __all__ = ["facts_command", "log_command", "store_command"]
 
 _FEW = 4
-"""Number of conversations from which they are counted instead of listed."""
+"""Number of conversations up to which they are listed instead of counted."""
 _SHOWN_SECONDS = 0.1
 """Shortest wait of the agent that is shown."""
 _TASK_SHOWN = 60

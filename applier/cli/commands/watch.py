@@ -115,7 +115,7 @@ def _print_one(run: Replay, model: str) -> None:
 def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> list[str]:
     """Return `values` as `height` lines of block characters in at most `width` columns, with `top` at the upper edge.
 
-    A column of several values shows the highest.
+    A column for several values shows the highest.
     """
     count = min(len(values), width)
     edges = [index * len(values) // count for index in range(count + 1)] if count else [0]
@@ -197,7 +197,7 @@ def _data(run: Replay, model: str) -> dict[str, Any]:
 
 
 def _growth(run: Replay) -> Iterator[tuple[int, int]]:
-    """Yield for each prompt without compaction the tokens of the previous call, to be read, and the new ones."""
+    """Yield the cached and the new tokens of each prompt without compaction."""
     return (
         (before, max(0, now - before)) for before, now in pairwise([0, *(call.history_tokens for call in run.calls)])
     )
