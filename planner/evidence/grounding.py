@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise, permutations
 
-from planner.evidence.figures import (
+from planner.evidence.words import (
     BLANKS,
     DIGITS,
     LETTERS,

@@ -1,16 +1,145 @@
-"""Words of a text in any script, for counting and comparing.
+"""Words and figures of a text in any script, for counting and comparing.
 
 A word is a run of letters, or a number. Scripts without blanks between words (Chinese, Japanese, Thai and their kin)
-give each pair of neighbouring characters, as search engines index them.
+give each pair of neighbouring characters, as search engines index them. Figures are compared by value: ``1,290``,
+``1.290``, ``1 290`` and ``١٬٢٩٠`` are equal.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["figures_of", "without_figures", "words_of"]
+__all__ = [
+    "BLANKS",
+    "DIGITS",
+    "LETTERS",
+    "WORD",
+    "figures_of",
+    "is_year",
+    "listed_in",
+    "numbers_in",
+    "pairs_in",
+    "plain_forms",
+    "plain_text",
+    "short_number",
+    "values_in",
+    "values_of",
+    "without_figures",
+    "words_of",
+]
+
+LETTERS = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ"
+WORD = f"{LETTERS}0-9_"
+"""Characters of names. Letters of other scripts are none: they separate a name or figure from the words around it."""
+BLANKS = " \u00a0\u2009\u202f"
+"""Blanks that group digits: ``12 500``."""
+
+DATE_GAP = 4
+"""Length of what parts the numbers of a date or time: ``14時30``, ``14. 3. 2026``."""
+_NOT_PLAIN = lazy_pattern(r"[！-～٪٫٬]|(?![0-9])\d")
+"""Full-width forms, the marks of Arabic figures, and digits of other scripts."""
+_ARABIC_MARKS = {"٪": "%", "٫": ".", "٬": ","}
+_ESCAPE = lazy_pattern(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")
+"""Escapes in a string of JSON: ``\\n``, ``\\u65e5``."""
+
+DIGITS = rf"\d++(?:(?:[.,'’]|[{BLANKS}](?=\d{{3}}(?![{WORD}])))\d++)*+"
+_NUMBER = lazy_pattern(rf"(?:(?<![{WORD}])|(?<=\d[hT]))(?<!\d\.)({DIGITS})(?=[{LETTERS}]{{0,4}}(?![{LETTERS}_]))")
+"""A number of the source, with a unit or not: ``42ms``, the ``30`` of ``14h30``; not in ``v3``, ``a1b2c3d``."""
+_DIGIT_RUN = lazy_pattern(r"\d+")
+_BESIDE = lazy_pattern(r"(?<!\d)(\d{1,4})(?=(\D{1,20})(\d{1,4})(?!\d))")
+"""Two numbers, and what is between them."""
+_MONTH = lazy_pattern(r"[^\W\d_]{2}|[^\W\d_]\W?[^\W\d_]")
+"""Letters that may name a month: ``März``, ``มี.ค.``; not ``年``."""
+_DAY_AND_MONTH = lazy_pattern(r"(\d{1,2})\.(0?[1-9]|1[0-2])\.(?!\d)")
+"""``14.03.``: a date without its year."""
+
+
+def plain_text(text: str) -> str:
+    """Return `text` with the digits and marks of every script as ASCII."""
+    if text.isascii():
+        return text
+    return _NOT_PLAIN.sub(lambda match: _ascii(match[0]), unicodedata.normalize("NFC", text))
+
+
+def _ascii(character: str) -> str:
+    if "！" <= character <= "～":
+        return chr(ord(character) - 0xFEE0)
+    return _ARABIC_MARKS.get(character) or str(unicodedata.decimal(character))
+
+
+def plain_forms(text: str) -> Iterator[str]:
+    """Yield `text`, and `text` with the escapes of JSON resolved."""
+    yield plain_text(text)
+    if "\\" in text:
+        yield plain_text(_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else " ", text))
+
+
+def short_number(number: str) -> str:
+    """Return `number` without the zeros before a day or an hour: ``3`` for ``03``."""
+    return number.lstrip("0") or "0" if len(number) < 3 else number
+
+
+def is_year(number: str) -> bool:
+    """Return True for a year of these two centuries."""
+    return len(number) == 4 and number[:2] in ("19", "20")
+
+
+def numbers_in(digits: str) -> list[str]:
+    """Return the whole numbers in `digits`, whatever separates them."""
+    return [short_number(part) for part in _DIGIT_RUN.findall(digits)]
+
+
+def pairs_in(text: str) -> Iterator[str]:
+    """Yield each two numbers beside each other: ``14~3``; also ``14:30``, and ``14@2026`` with a word between."""
+    for first, between, second in _BESIDE.findall(text):
+        one, other = short_number(first), short_number(second)
+        if len(between) <= DATE_GAP:
+            yield f"{one}~{other}"
+        if between in (":", "h"):
+            yield f"{one}:{other}"
+        if between == ", " or _MONTH.search(between):
+            yield f"{one}@{other}"
+
+
+def values_of(digits: str) -> set[str]:
+    """Return the values that a number may have: of ``1,290`` those of 1290 and 1.29; of ``3.11.2`` none."""
+    groups, marks = re.split(r"\D", digits), re.findall(r"\D", digits)
+    if not marks:
+        return {short_number(digits)}
+    values = {"".join(groups)} if len(set(marks)) == 1 and _is_grouped(groups) else set[str]()
+    has_decimals = marks[-1] in ".," and marks[-1] not in marks[:-1] and len(set(marks)) <= 2
+    if has_decimals and (len(marks) == 1 or _is_grouped(groups[:-1])):
+        whole = "".join(groups[:-1]).lstrip("0") or "0"
+        values.add(f"{whole}.{groups[-1]}".rstrip("0").rstrip("."))
+    return values
+
+
+def _is_grouped(groups: Sequence[str]) -> bool:
+    """Return True for groups of thousands, or of an Indian number: ``1,290``, ``1,50,000``."""
+    return 0 < len(groups[0]) <= 3 and all(len(group) in (2, 3) for group in groups[1:]) and len(groups[-1]) == 3
+
+
+def listed_in(digits: str) -> list[str]:
+    """Return the numbers that `digits` may list: those of ``12,15,18``, ``14.03.2026``; none of ``1.36``, ``1,290``."""
+    values = values_of(digits)
+    lists = not values or " " in digits or ("," in digits and not any(value.isdigit() for value in values))
+    return numbers_in(digits) if lists else []
+
+
+def values_in(form: str) -> set[str]:
+    """Return the values of all numbers in a plain text."""
+    values: set[str] = set()
+    for digits in set(_NUMBER.findall(form)):
+        values.update(values_of(digits), listed_in(digits))
+    for day in _DAY_AND_MONTH.finditer(form):
+        values.update(numbers_in(day[0]))
+    return values
+
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
