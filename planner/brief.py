@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.evidence.names import specifics_of
-from planner.evidence.notes import written_notes
+from planner.evidence.tasks import written_notes
 from planner.evidence.words import words_of
 from planner.plan import Finding
 from planner.reading.patterns import lazy_pattern

@@ -1,7 +1,8 @@
-"""The agent's lists of tasks: what they hold and what they leave open, in whatever form its host writes them.
+"""Lists that the agent keeps by its tools: tasks in whatever form its host writes them, and notes of our tool ``note``.
 
-Two families: a list that is written whole each time, and tasks that are made and updated one by one. What a call wrote
-that failed changes nothing. Tools of servers keep lists of other people, and are never read.
+A list of tasks is written whole each time, or task by task. What a call wrote that failed changes nothing. Tools of
+servers keep lists of other people, and are never read. The record of its calls is the only store of notes: they are
+kept, searched and restored with it, in every client alike.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from hashlib import sha256
+from typing import Any, Literal, get_args
 
 from planner.evidence.calls import Call
 from planner.evidence.turns import Evidence
 from planner.reading.messages import parsed_result
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Task", "task_lists", "written_tasks"]
+__all__ = ["MOST_CHARACTERS", "NoteKind", "Task", "note_id", "task_lists", "written_notes"]
 
 _WRITES_LIST = lazy_pattern(r"(?!mcp__).*(?:todo|(?:update|set)_?plan|task_?(?:list|tracker))", re.I)
 """Tools that write a whole list: ``TodoWrite``, ``write_todos``, ``update_plan``, ``task_tracker``; not ``plan_trip``,
@@ -106,3 +108,47 @@ def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     return next(
         (str(value) for key in keys if isinstance(value := entry.get(key), str | int) and str(value).strip()), ""
     )
+
+
+NoteKind = Literal["decision", "fact", "open"]
+MOST_NOTES, MOST_CHARACTERS = 40, 600
+"""The newest notes that a view shows, and the beginning of each."""
+_OWN_TOOL = lazy_pattern(r"(?:mcp__compactor__|compactor[-_])?note")
+"""Our tool as clients call it; not ``mcp__tracker__note``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One note, with the turn whose call wrote it."""
+
+    kind: NoteKind
+    text: str
+    turn_id: str
+
+
+def note_id(kind: str, text: str) -> str:
+    """Return the id by which the agent removes the note; the same note has the same id."""
+    return f"n{sha256(f'{kind} {_folded(text)}'.encode('utf-8', 'replace')).hexdigest()[:6]}"
+
+
+def written_notes(evidence: Evidence) -> list[Note]:
+    """Return the notes that were not removed, oldest first, each once; at most `MOST_NOTES`, the newest."""
+    notes: dict[str, Note] = {}
+    for turn, call, outcome in evidence.ended_calls():
+        if outcome.status == "failed" or not _OWN_TOOL.fullmatch(call.name):
+            continue
+        notes.pop(_argument(call, "remove"), None)
+        kind, text = _argument(call, "kind"), _folded(_argument(call, "text"))
+        if text:
+            known: NoteKind = next((one for one in get_args(NoteKind) if one == kind), "fact")
+            notes[note_id(kind, text)] = Note(known, text[:MOST_CHARACTERS], turn.turn.id)
+    return list(notes.values())[-MOST_NOTES:]
+
+
+def _argument(call: Call, name: str) -> str:
+    value = call.input.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())
