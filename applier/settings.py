@@ -25,8 +25,7 @@ from pydantic_settings import (
 from planner.errors import SettingsError
 from planner.prices import register_prices
 from planner.reading.families import known_window_tokens
-from planner.settings import TOOL_NAME, CheckedSettings, ModelPrices, PlanSettings, explained, nearest
-from planner.tools import ToolUse
+from planner.settings import TOOL_NAME, CheckedSettings, ModelPrices, PlanSettings, ToolUse, explained, nearest
 
 __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
     from planner.reading.history import History, Turn, read_history
     from planner.reading.tokens import TokenCounter
-    from planner.settings import PlanSettings
-    from planner.tools import ToolUse
+    from planner.settings import PlanSettings, ToolUse
 else:
     _HOMES = (
         "errors",

@@ -20,8 +20,7 @@ from planner.reading.families import names_provider
 from planner.reading.messages import given_message
 from planner.rules import RulesPlanner
 from planner.selection import Selection, select
-from planner.settings import PlanSettings, restore_tool_of
-from planner.tools import ToolUse, declared_uses
+from planner.settings import PlanSettings, ToolUse, declared_uses, restore_tool_of
 
 __all__ = [
     "PlannerChoice",

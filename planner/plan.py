@@ -17,8 +17,7 @@ from planner.reading.history import History
 from planner.reading.patterns import lazy_pattern
 from planner.reading.secrets import NO_SECRETS, Secrets
 from planner.review_text import review_text
-from planner.settings import OptionalToolName
-from planner.tools import ToolUse
+from planner.settings import OptionalToolName, ToolUse
 
 __all__ = [
     "MOST_TOKENS",

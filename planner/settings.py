@@ -1,11 +1,14 @@
-"""Settings of planning. Bounds are on the fields; unknown keys are refused."""
+"""Settings of planning, and declarations of what tools do. Bounds are on the fields; unknown keys are refused.
+
+A tool without a declaration counts as one that may act.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -19,7 +22,9 @@ __all__ = [
     "OptionalToolName",
     "PlanSettings",
     "PriceBand",
+    "ToolUse",
     "bare_tool_name",
+    "declared_uses",
     "explained",
     "nearest",
     "restore_tool_of",
@@ -203,3 +208,33 @@ def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TO
     named = (name for name in names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name))
     own = re.compile(rf"(.*{_SERVER}__|{_SERVER}[-_]){re.escape(called)}")
     return min(named, key=lambda name: (name != called, not own.fullmatch(name)), default="")
+
+
+class ToolUse(CheckedSettings):
+    """One tool's declaration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    effect: Literal["reads", "acts"] = "acts"
+    """``reads``: it only looks, so a later look replaces an earlier one. ``acts``: it changes something outside of the
+    conversation, so what came of it is listed as an effect."""
+    object_arguments: tuple[str, ...] = Field(default=())
+    """Names of the arguments that say what it is about; all of them if empty."""
+    keep_fields: tuple[str, ...] = Field(default=())
+    """Names of fields of its JSON result that are shown beside the call."""
+
+
+def declared_uses(uses: Mapping[str, ToolUse], tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, ToolUse]:
+    """Return what is known of tools by name: `uses` before the annotations of the definitions in `tools`.
+
+    A ``readOnlyHint`` of true is believed as a hint of what repeats, never as a licence to drop an effect; false, or a
+    ``destructiveHint``, declares that the tool acts (MCP specification, ToolAnnotations).
+    """
+    hinted: dict[str, ToolUse] = {}
+    for tool in tools:
+        hints = tool.get("annotations")
+        if isinstance(hints, Mapping) and isinstance(hints.get("readOnlyHint"), bool):
+            hinted[str(tool.get("name", ""))] = ToolUse(effect="reads" if hints["readOnlyHint"] else "acts")
+        elif isinstance(hints, Mapping) and hints.get("destructiveHint") is True:
+            hinted[str(tool.get("name", ""))] = ToolUse(effect="acts")
+    return {**hinted, **uses}

@@ -148,7 +148,7 @@ def test_no_circles():
 FOLDERS = {
     "planner.reading": ("planner.errors",),
     "planner.validity": ("planner.errors", "planner.reading"),
-    "planner.evidence": ("planner.reading", "planner.tools"),
+    "planner.evidence": ("planner.reading", "planner.settings"),
     "planner.relevance": ("planner.reading", "planner.evidence"),
     "planner.programming": (
         "planner.reading",

@@ -29,7 +29,7 @@ from planner.reading.messages import (
     result_text,
 )
 from planner.reading.tokens import TokenCounter
-from planner.tools import ToolUse
+from planner.settings import ToolUse
 
 __all__ = ["Arrival", "HistoryTracker", "Result"]
 

@@ -42,7 +42,7 @@ from planner.proposal import AgentRequest
 from planner.reading.lines import Part
 from planner.reading.messages import Block, compacted_start, message_digest, plain_message
 from planner.reading.tokens import TokenCounter
-from planner.tools import declared_uses
+from planner.settings import declared_uses
 from planner.validity.mending import answer_calls
 
 __all__ = ["Session"]

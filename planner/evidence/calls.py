@@ -16,7 +16,7 @@ from planner.reading.history import History, Turn
 from planner.reading.lines import text_width
 from planner.reading.messages import Block, parsed_result, result_text, to_json
 from planner.reading.patterns import lazy_pattern
-from planner.tools import ToolUse
+from planner.settings import ToolUse
 
 __all__ = ["Call", "CallKind", "CallReading", "argument", "calls_of", "read_call", "superseded_turns"]
 

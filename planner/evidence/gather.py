@@ -31,7 +31,7 @@ from planner.reading.lines import (
     without_escapes,
 )
 from planner.reading.tokens import TokenCounter
-from planner.tools import ToolUse
+from planner.settings import ToolUse
 
 __all__ = ["gather_evidence"]
 

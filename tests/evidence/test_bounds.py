@@ -8,7 +8,6 @@ from planner.evidence.calls import CallReading
 from planner.evidence.grounding import NameIndex, invented
 from planner.evidence.hosts import is_host_text, without_boilerplate
 from planner.evidence.names import parts_of, specifics_of, without_root
-from planner.evidence.record import latest_request, urls
 from planner.evidence.user_words import answered_offer
 from planner.programming import PROGRAMMING
 from planner.programming.checks import check_outcomes, recoveries
@@ -18,6 +17,7 @@ from planner.programming.paths import common_root, file_paths
 from planner.reading.history import read_history
 from planner.reading.lines import Lines, turn_lines
 from planner.reading.tokens import TokenCounter
+from planner.rules import latest_request, urls
 
 SIZE = 32_768
 SHAPES = (

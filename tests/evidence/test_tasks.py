@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from applier.session.carryover import open_lists
 from applier.session.history_tracker import HistoryTracker
 from planner.evidence import gather_evidence
-from planner.evidence.record import open_items
 from planner.evidence.tasks import task_lists
 from planner.model.cards import turn_cards
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
+from planner.rules import open_items
 from tests.model.sample import call, plan_request
 
 COUNTER = TokenCounter(vocabulary=None)

@@ -14,7 +14,7 @@ from planner.evidence.effects import effects, open_calls, retried
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
 from planner.rules import effects_records
-from planner.tools import ToolUse
+from planner.settings import ToolUse
 
 TOOLS = ("create_refund", "hotel_buchen", "发送邮件", "xq7")
 """Names in three languages, and one that says nothing."""

@@ -14,8 +14,7 @@ from planner import PlanSettings
 from planner.errors import SettingsError
 from planner.plan import Usage
 from planner.prices import cache_prices, dollars
-from planner.settings import ModelPrices
-from planner.tools import ToolUse
+from planner.settings import ModelPrices, ToolUse
 
 
 @pytest.fixture(autouse=True)
