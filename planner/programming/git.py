@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from planner.evidence.calls import Call
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, shortened
 from planner.programming.coding_tools import commands_in, folder_of
-from planner.programming.file_changes import changed_paths
-from planner.programming.paths import is_absolute, plain_path
+from planner.programming.file_changes import changed_paths, is_absolute, plain_path
 from planner.programming.shell import Command, commands_of
 from planner.reading.patterns import lazy_pattern
 

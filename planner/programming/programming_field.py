@@ -12,9 +12,8 @@ from planner.evidence.turns import Evidence, RecordLine, TurnEvidence
 from planner.programming.checks import check_outcomes, recoveries
 from planner.programming.coding_tools import read_tool
 from planner.programming.failures import read_run
-from planner.programming.file_changes import changed_files
+from planner.programming.file_changes import changed_files, work_folder
 from planner.programming.git import branches, commits, conflicts
-from planner.programming.paths import work_folder
 from planner.reading.lines import Statement
 
 __all__ = ["PROGRAMMING"]
