@@ -14,7 +14,7 @@ from typing import NamedTuple
 from applier.store.search import Hits, matching_turns
 from planner.errors import ReferenceNotFound
 from planner.placeholders import ranges_of
-from planner.programming.definitions import defines
+from planner.programming.coding_tools import defines
 from planner.reading.history import History, Turn, read_history
 from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
 from planner.reading.messages import Block, Message

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import regex
 
 from planner.errors import StoreError
-from planner.programming.definitions import defines
+from planner.programming.coding_tools import defines
 from planner.reading.lines import Line, Part, join_lines
 
 __all__ = ["Hits", "asked_terms", "matching_turns", "ranked", "spaced", "word_table"]

@@ -1,4 +1,6 @@
-"""Tools of programming: shells, editors and patches. Reads what a call does to which files, and its commands."""
+"""Tools of programming: shells, editors and patches. Reads what a call does to which files, and its commands; and
+which lines of code define a function, type or constant.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from planner.evidence.calls import Call, CallKind, CallReading, argument
 from planner.programming.shell import SAYING, Command, commands_of, is_looking, shell_changes
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["PATCHED", "commands_in", "edit_of", "folder_of", "is_script", "read_tool", "writes_of"]
+__all__ = ["commands_in", "defines", "edit_of", "folder_of", "read_tool", "writes_of"]
 
 _COMMANDS = ("command", "cmd", "script", "code", "input")
 _FOLDERS = ("workdir", "cwd", "working_directory", "working_dir")
@@ -123,3 +125,22 @@ def _changes_branch(command: Command) -> bool:
     """Return True for ``git switch main``, ``git checkout -b fix``; not for ``git checkout -- src/a.py``."""
     forms = (("git", "checkout"), ("git", "switch"), ("gh", "pr", "checkout"))
     return "--" not in command.words and any(command.starts(*words) for words in forms)
+
+
+_DEFINITION = lazy_pattern(
+    r"[ \t]{0,8}"
+    r"(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|unsafe)[ \t]){0,4}"
+    r"(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module"
+    r"|(?<![ \t])const|(?<=export )const|(?<=pub )const)"
+    r"[ \t]{1,4}(?:\([^()\n]{0,60}\)[ \t]{0,2})?[A-Za-z_]"
+)
+"""A function, type or constant of a module: ``func (s *Store) Save(``, ``export class Foo``, ``const LIMIT``; not
+``return type(x)``, nor a ``const`` within a function."""
+_BEFORE_CODE = lazy_pattern(r"(?:\+|\s{0,8}\d{1,9}(?:→|\t| \| ))?")
+"""Marks of viewers and diffs before a line of code: ``12→``, ``+``."""
+
+
+def defines(line: str) -> bool:
+    """Return True for a line that defines a function, type or constant."""
+    before = _BEFORE_CODE.match(line)
+    return _DEFINITION.match(line[before.end() :] if before else line) is not None
