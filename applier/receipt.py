@@ -25,8 +25,8 @@ from planner.reading.history import History
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
 from planner.reading.secrets import Secrets, redact
-from planner.relevance.occurrences import is_word
 from planner.relevance.ranking import one_line
+from planner.relevance.relevance import is_word
 from planner.rules import decisions_in
 
 __all__ = ["forecast", "in_sight", "receipt", "receipt_of_foreign"]
