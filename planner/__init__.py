@@ -30,7 +30,6 @@ else:
     _HOMES = (
         "errors",
         "settings",
-        "tools",
         "reading.tokens",
         "reading.history",
         "plan",

@@ -43,7 +43,7 @@ from planner.reading.lines import Part
 from planner.reading.messages import Block, compacted_start, message_digest, plain_message
 from planner.reading.tokens import TokenCounter
 from planner.settings import declared_uses
-from planner.validity.mending import answer_calls
+from planner.validity import answer_calls
 
 __all__ = ["Session"]
 

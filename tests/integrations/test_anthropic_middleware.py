@@ -15,7 +15,7 @@ from applier.testing import Answer, Failure, MessagesServer, overloaded, say
 from planner.errors import PlannerUnavailable
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
-from planner.validity.mending import LOST_RESULT
+from planner.validity import LOST_RESULT
 from tests.integrations.conftest import MODEL
 from tests.loopback import KEY, Loopback, billed
 

@@ -11,7 +11,7 @@ from planner.errors import TranscriptError
 from planner.evidence.user_words import own_words
 from planner.reading.history import read_history
 from planner.reading.lines import turn_lines
-from planner.validity.mending import LOST_RESULT
+from planner.validity import LOST_RESULT
 from tests.transcripts.session_logs import ClaudeCodeLog, claude_code_logs
 
 

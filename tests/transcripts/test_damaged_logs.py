@@ -11,8 +11,7 @@ from applier.adapters.transcripts import read_transcript, write_transcript
 from planner import plan_compaction
 from planner.errors import TranscriptError
 from planner.reading.messages import blocks
-from planner.validity import check_messages
-from planner.validity.mending import LOST_RESULT, answer_calls
+from planner.validity import LOST_RESULT, answer_calls, check_messages
 from tests.strategies import answered_histories
 from tests.transcripts.session_logs import claude_code_logs, codex_logs
 

@@ -21,7 +21,7 @@ from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, 
 from applier.adapters.transcripts.transcript import Client, Format, Transcript
 from planner.errors import TranscriptError
 from planner.reading.messages import plain_message
-from planner.validity.mending import answer_calls
+from planner.validity import answer_calls
 
 __all__ = [
     "CLIENTS",

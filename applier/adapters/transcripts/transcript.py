@@ -22,9 +22,8 @@ from planner.evidence.user_words import own_words
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
 from planner.reading.messages import Block, Message, blocks, call_ids, message_digest, result_ids
-from planner.validity import check_messages
+from planner.validity import LOST_RESULT, check_messages, lost_call, lost_result
 from planner.validity.list_rules import CALL_RULES
-from planner.validity.mending import LOST_RESULT, lost_call, lost_result
 
 __all__ = [
     "Assembly",
