@@ -6,13 +6,12 @@ The limits are the API's (REFERENCE 1, rule 20) until an error names smaller one
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.reading.media import image_size, source_data, visible_pages
-from planner.reading.messages import Block, Message, blocks
+from planner.reading.messages import Block, Message, blocks, json_pieces
 
 __all__ = ["MANY_IMAGES", "PICTURES", "Load", "MediaLimits", "load_of", "picture_load", "pictures_in"]
 
@@ -42,7 +41,8 @@ class Load:
 
 def load_of(message: Message) -> Load:
     """Return the pictures and bytes of `message`."""
-    size = len(json.dumps(message, ensure_ascii=False, default=str).encode(errors="replace"))
+    pieces = json_pieces(message, ensure_ascii=False, default=str)
+    size = sum(len(piece.encode(errors="replace")) for piece in pieces)
     return sum((picture_load(picture) for picture in pictures_in(blocks(message))), Load(size=size))
 
 

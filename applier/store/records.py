@@ -37,7 +37,7 @@ from planner.errors import StoreDamaged, StoreError
 from planner.placeholders import history_key
 from planner.plan import Finding
 from planner.reading.history import History, prefix_digests
-from planner.reading.messages import to_json
+from planner.reading.messages import json_pieces
 
 __all__ = [
     "EMPTY_HISTORY",
@@ -91,7 +91,7 @@ _AT_ONCE = 500
 def encode(value: object, place: str) -> bytes:
     """Return `value` as the JSON of ``json.dumps``, with key order, floats and lone surrogates."""
     try:
-        return to_json(value).encode("ascii")
+        return b"".join(piece.encode() for piece in json_pieces(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{place}: cannot be stored, it is not JSON data: {error}") from error
 

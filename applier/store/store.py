@@ -34,7 +34,7 @@ from planner.plan import CompactionPlan, ExtractedFact, Finding
 from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
-from planner.reading.messages import Message, message_digest, to_json
+from planner.reading.messages import Message, message_digest, to_json, with_places
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
 
 __all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory", "event_place"]
@@ -415,11 +415,11 @@ class Store:
 
 def _check_unchanged(history: History, index: int) -> None:
     """Check that a message is the same as when `history` was read, since its name was made then."""
-    exact = encode(history.messages[index], f"messages[{index}]")
-    if message_digest(json.loads(exact)) != history.digests[index]:
-        raise StoreError(
-            f"messages[{index}]: changed since the history was read, or not plain JSON; read the history again"
-        )
+    message, place = history.messages[index], f"messages[{index}]"
+    short = with_places(message, [])  # a long text comes back from JSON as it is
+    is_plain = message_digest(json.loads(encode(short, place))) == message_digest(short)
+    if not is_plain or message_digest(message) != history.digests[index]:
+        raise StoreError(f"{place}: changed since the history was read, or not plain JSON; read the history again")
 
 
 def event_place(event: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "given_message",
     "has_user_words",
     "is_compacted",
+    "json_pieces",
     "message_digest",
     "parsed_result",
     "plain_message",
@@ -36,6 +38,7 @@ __all__ = [
     "strings_in",
     "to_json",
     "unmarked",
+    "with_places",
 ]
 
 Message = dict[str, Any]
@@ -191,6 +194,14 @@ _TEXT_KEYS = ("title", "url", "source", "text", "stdout", "stderr", "error_code"
 """Fields of search results, fetched pages and code runs with text for a reader."""
 
 
+_LONG_KEYS, _PLACE_DEPTH = ("messages", "content", "source", "data", "text"), 8
+"""Fields that lead to long media and texts in a body or message, and most levels."""
+_SLICE = 2**18
+"""Characters of a text that are written as JSON at once."""
+_PLACE = re.compile(r'"\\u0000(\d{1,6})\\u0000"')
+"""Place of a long text in JSON."""
+
+
 def _texts(content: object) -> Iterator[str]:
     if isinstance(content, str):
         yield content
@@ -228,12 +239,46 @@ def message_digest(message: Message, place: str = "message") -> str:
     Raises:
         TranscriptError: `message` contains something that JSON cannot.
     """
-    said = {**message, "content": _unmarked(blocks(message))}
+    content, digest = {**message, "content": _unmarked(blocks(message))}, hashlib.sha256()
     try:
-        text = json.dumps(said, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+        for piece in json_pieces(content, sort_keys=True):
+            digest.update(piece.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise TranscriptError(f"{place}: expected JSON data: {error}") from None
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest.hexdigest()
+
+
+def json_pieces(value: object, **options: Any) -> Iterator[str]:
+    """Yield compact JSON of `value`, in ASCII unless the `options` of `json.dumps` say otherwise.
+
+    Long media and texts of messages come in slices: none is copied whole, and other threads run between the slices.
+    """
+    long: list[str] = []
+    write = json.JSONEncoder(separators=(",", ":"), **options).encode
+    parts = _PLACE.split(write(with_places(value, long)))
+    if [str(at) for at in range(len(long))] != sorted(parts[1::2], key=int):  # a short text looks like a place
+        long, parts = [], [write(value)]
+    for at, part in enumerate(parts):
+        if at % 2 == 0:
+            yield part
+        else:
+            text = long[int(part)]
+            yield '"'
+            yield from (write(text[start : start + _SLICE])[1:-1] for start in range(0, len(text), _SLICE))
+            yield '"'
+
+
+def with_places(value: Any, long: list[str], depth: int = _PLACE_DEPTH) -> Any:
+    """Return `value` with a place for each long text, which is added to `long`."""
+    if isinstance(value, str) and len(value) > _SLICE:
+        long.append(value)
+        return f"\0{len(long) - 1}\0"
+    if isinstance(value, list) and depth:
+        return [with_places(inner, long, depth - 1) for inner in value]
+    if isinstance(value, dict) and depth:
+        inner = {key: with_places(value[key], long, depth - 1) for key in _LONG_KEYS if key in value}
+        return {**value, **inner} if inner else value
+    return value
 
 
 def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:

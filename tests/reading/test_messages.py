@@ -1,5 +1,8 @@
 """Messages are read as they are: SDK objects like dicts, plain ones untouched, nonsense refused by place."""
 
+import json
+import tracemalloc
+
 import anthropic.types
 import pytest
 from hypothesis import given
@@ -9,6 +12,7 @@ from planner.errors import TranscriptError
 from planner.reading.messages import (
     blocks,
     given_message,
+    json_pieces,
     message_digest,
     plain_message,
     readable_text,
@@ -115,6 +119,35 @@ def test_digest_sees_every_change_of_text(one, other):
     assert message_digest(first) != message_digest(second)
     assert message_digest(first) == message_digest({"role": "user", "content": [text(one)]})
     assert message_digest(first) != message_digest({"role": "assistant", "content": one})
+
+
+LONG = 2**19
+PIECES = ["ab+/", 'a"\\b\n', "\0", "0", '"\0000\0"', "ä界\U0001f600", "\ud83d", "\ude00"]
+
+
+@given(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=3),
+    st.lists(st.sampled_from(["\x000\x00", "a"])),
+    st.booleans(),
+)
+def test_long_texts_in_pieces_are_the_same_json(parts, others, in_ascii):
+    long = "".join(parts) * (LONG // len("".join(parts)) + 1)
+    source = {"type": "base64", "data": long}
+    result = {"type": "tool_result", "content": [{"type": "image", "source": source}, text(long), *map(text, others)]}
+    message = {"role": "user", "content": [*map(text, others), result, {"type": "tool_use", "input": {"a": long}}]}
+    for value in (message, {**message, "content": long}, {"messages": [message] * 2}, long, others):
+        whole = json.dumps(value, ensure_ascii=in_ascii, sort_keys=True, separators=(",", ":"))
+        assert "".join(json_pieces(value, ensure_ascii=in_ascii, sort_keys=True)) == whole
+
+
+def test_a_digest_takes_no_copy_of_a_picture():
+    source = {"type": "base64", "media_type": "image/png", "data": "ab+/" * 2**22}
+    message = {"role": "user", "content": [{"type": "image", "source": source}]}
+    tracemalloc.start()
+    message_digest(message)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**22
 
 
 def test_to_json_carries_lone_surrogates():

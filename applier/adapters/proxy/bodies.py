@@ -13,6 +13,7 @@ from typing import Any
 import zstandard
 
 from applier.store.records import count_values
+from planner.reading.messages import json_pieces
 
 __all__ = ["LARGE_BYTES", "MAX_BODY_BYTES", "MAX_DECODED_BYTES", "Body", "collect", "decode", "join", "parse", "write"]
 
@@ -124,6 +125,6 @@ def _count_text(value: Any, *, in_medium: bool = False) -> int:
 def write(body: dict[str, Any]) -> bytes:
     """Return `body` as JSON."""
     try:
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        return b"".join(piece.encode() for piece in json_pieces(body, ensure_ascii=False))
     except UnicodeEncodeError:  # a lone surrogate can only be sent escaped
-        return json.dumps(body, separators=(",", ":")).encode()
+        return b"".join(piece.encode() for piece in json_pieces(body))
