@@ -38,8 +38,8 @@ _BACKGROUND = ("background", "background_debounce_seconds", "background_new_turn
 _WHY = ("prices",)
 _HOW_DEEPLY = ("plan.target_ratio", "plan.window_tokens", "plan.min_savings_tokens")
 PROJECT_NAMES = frozenset((*_WHEN, *_BACKGROUND, *_WHY, *_HOW_DEEPLY))
-"""All names that a project's file may set, spelled like this: when and how deeply to compact. It never decides who
-reads the history, what planning may cost, or any text that the agent or the host reads."""
+"""Names that a project's file may set, in this spelling: when and how deeply to compact. Such a file never decides who
+reads the history, the cost of planning, or any text that the agent or the host reads."""
 _OFF = frozenset(("0", "false", "no", "off"))
 
 
@@ -51,14 +51,15 @@ class SessionSettings(CheckedSettings, BaseSettings):
     preset: str = "relevance"
     """Name of the table of tiers and triggers."""
     auto_compact: bool = True
-    """False: only `compact` and `recover` do anything. ``CLAUDE_AUTO_COMPACT=false`` sets it, too."""
+    """Automatic compaction. False: only `compact` and `recover` do anything. ``CLAUDE_AUTO_COMPACT=false`` sets it,
+    too."""
     compact_at_ratio: float | None = Field(default=None, gt=0, le=1)
     """Share of the space for a prompt from which it is compacted. None: the preset decides; ``relevance`` compacts when
-    the growth has cost as much as a compaction, and before the window is full."""
+    reading the growth has cost as much as a compaction, and before the window is full."""
     window_tokens: int = Field(default=200_000, ge=2_000)
-    """The model's context window. Not set: that of the request's model where it is known to be smaller."""
+    """Context window of the model. Not set: the known window of the request's model, if smaller than the default."""
     max_output_tokens: int = Field(default=8_192, ge=1)
-    """The agent's ``max_tokens``; kept free, up to the preset's reserve."""
+    """Agent's ``max_tokens``; kept free, up to the preset's reserve."""
     tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
     """Effects of the agent's tools by name, for tools without a declaration of their own."""
     planner: Literal["auto", "model", "rules"] = "auto"
@@ -67,23 +68,23 @@ class SessionSettings(CheckedSettings, BaseSettings):
     background: bool | None = None
     """Plan in a worker between calls. None: when a model plans, or the history is long."""
     background_debounce_seconds: float = Field(default=5.0, ge=0)
-    """A worker starts this long after it started last, at the earliest (Aircher: after 5 s idle)."""
+    """Shortest time between two starts of a worker (Aircher: after 5 s idle)."""
     background_new_turns: int = Field(default=3, ge=1)
-    """And when there are this many new turns (Aircher: incremental batches of at least 3)."""
+    """Number of new turns before a worker starts (Aircher: incremental batches of at least 3)."""
     max_failures: int = Field(default=3, ge=1)
-    """So many failures of the planner in a row open the breaker."""
+    """Number of failures of the planner in a row that open the breaker."""
     rest_seconds: float = Field(default=300.0, ge=0)
-    """After this long an open breaker lets one trial through."""
+    """Time after which an open breaker allows one trial."""
     project: str = ""
     """Folder in which the conversation works, noted with its originals in the store; empty: not noted."""
     learned_tokens: int = Field(default=0, ge=0, le=500)
-    """Most tokens of approved lessons that a new conversation in `project` begins with, those that matter to its task;
-    0: none."""
+    """Largest size of approved lessons at the start of a new conversation in `project`, selected by its task; 0:
+    none."""
     permissions: tuple[str, ...] = ()
     """Permission rules of the host, repeated after each compaction."""
     shorten_over_tokens: int = Field(default=0, ge=0)
-    """Tokens from which the mod in Claude Code stores a tool's result and sends only its beginning, its end and
-    important lines; 0: never."""
+    """Size from which the mod in Claude Code stores a tool's result and sends only its beginning, its end and important
+    lines; 0: never."""
     compact_tool: str = Field(default="compact", pattern=rf"^{TOOL_NAME}$")
     """Name of the tool by which the model itself asks for a compaction."""
     prices: dict[str, ModelPrices] = {}
@@ -96,11 +97,11 @@ class SessionSettings(CheckedSettings, BaseSettings):
 
     @property
     def keep_ratio(self) -> float | None:
-        """Share of the history that a compaction is to leave; None if it was not set."""
+        """Share of the history that a compaction should leave; None if it was not set."""
         return self.plan.target_ratio if "target_ratio" in self.plan.model_fields_set else None
 
     def window_of(self, model: str) -> int:
-        """Return the window for `model`: as set, here or for plans, else as known, else the default."""
+        """Return the window for `model`: as set here or for plans, else as known for the model, else the default."""
         if "window_tokens" in self.model_fields_set:
             return self.window_tokens
         if "window_tokens" in self.plan.model_fields_set:
@@ -135,7 +136,7 @@ def _known_variables() -> frozenset[str]:
 
 
 def _check_variables(source: EnvSettingsSource) -> None:
-    """Refuse a ``COMPACTOR_…`` variable that sets nothing, or one of several values that is no JSON."""
+    """Refuse a ``COMPACTOR_…`` variable that sets nothing, or whose value should be JSON and is not."""
     known, fields = sorted(_known_variables()), SessionSettings.model_fields
     for variable, value in ((name.upper(), value) for name, value in source.env_vars.items()):
         name = variable.removeprefix(PREFIX).lower()
@@ -192,7 +193,7 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _check_trust(table: Mapping[str, Any], path: Path) -> None:
-    """Refuse of a project's file whatever is not listed above: in other letters it would be applied as well."""
+    """Refuse names in a project's file that are not listed above; with other letter case they would be applied, too."""
     plan = table.get("plan")
     nested = plan if isinstance(plan, dict) else {}  # what is no table sets nothing, and its value is refused
     names = {*table, *(f"plan.{name}" for name in nested)} - PROJECT_NAMES - {"plan"}
@@ -207,7 +208,7 @@ def _check_trust(table: Mapping[str, Any], path: Path) -> None:
 
 
 def load_settings(**given: Any) -> SessionSettings:
-    """Return settings with `given` over environment over project file over defaults; None counts as not given.
+    """Return settings: arguments over environment over project file over defaults; None counts as missing.
 
     Raises:
         SettingsError: an unknown name or a value out of bounds; the text names it.

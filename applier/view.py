@@ -1,6 +1,6 @@
-"""Applies a plan: the list that is sent to the model, and what it costs to switch to it.
+"""Applies a plan: makes the list for the model, and counts the cost of switching to it.
 
-Pure but for one thing: `apply` commits the originals to the store before it returns a list without them.
+Pure, except that `apply` commits the originals to the store before it returns a list without them.
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ from planner.reading.history import History, read_history
 from planner.reading.messages import Message, blocks, readable_text, to_json
 
 StorePlace = Store | str | os.PathLike[str] | None
-"""A store, its path, or None for the default one."""
+"""Store, its path, or None for the default one."""
 
 __all__ = ["Preview", "apply", "laid_out", "look_in", "preview", "view_text"]
 
 
 @dataclass(frozen=True)
 class Preview:
-    """Result of `apply` before it is applied, and the numbers to decide by."""
+    """Result of `apply` before anything is applied, and its costs."""
 
     messages: list[Any]
     tokens_before: int
     tokens_after: int
     first_changed_message: int | None
-    """Index of the first message that is not as it was; None if nothing changes."""
+    """Index of the first changed message; None if nothing changes."""
     invalidated_tokens: int
-    """Cached tokens behind the first change, which are billed anew once."""
+    """Cached tokens after the first change, which are billed again once."""
     payback_calls: float | None
-    """After how many calls the smaller list has paid for that; None if nothing changes."""
+    """Number of calls until the smaller list has paid for that; None if nothing changes."""
     thinking: str
-    """``strip``: thinking behind the first change goes; ``leave``: the API drops what it does not need."""
+    """Treatment of thinking. ``strip``: thinking after the first change is removed; ``leave``: the API drops what it
+    does not need."""
     plan: CompactionPlan
-    """The plan as the guards left it."""
+    """Plan with the guards' repairs."""
     dollars: Mapping[str, float] = field(default_factory=dict)
-    """Cost and savings in dollars, where the model's price is known; see `planner.prices.switch_dollars`."""
+    """Costs and savings in dollars, if the model's price is known; see `planner.prices.switch_dollars`."""
 
 
 def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: StorePlace = None) -> list[Any]:
@@ -77,7 +78,7 @@ def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, sto
 
 
 def _keep(store: Store, plan: CompactionPlan, history: History, view: list[Any], behind: Sequence[object]) -> None:
-    """Store the originals, the plan, and which of them `view` shows."""
+    """Store the originals, the plan, and which originals `view` shows."""
     key, plan_id = store.save_history(history), store.save_plan(plan)
     whole = read_history([*history.originals, *behind]) if behind else history
     pairs = zip(reversed(view), reversed(whole.originals), strict=False)
@@ -89,7 +90,7 @@ def _keep(store: Store, plan: CompactionPlan, history: History, view: list[Any],
 
 
 def _opened(store: StorePlace) -> AbstractContextManager[Store]:
-    """Return `store` as it is, or open it by its path."""
+    """Return `store`, opened if it is a path."""
     if store is None or isinstance(store, str | os.PathLike):
         return open_store(store)
     if not hasattr(store, "save_history"):
@@ -99,11 +100,11 @@ def _opened(store: StorePlace) -> AbstractContextManager[Store]:
 
 _USED_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
 _USED_PATHS: set[str | os.PathLike[str] | None] = set()
-"""Where this process has put originals: who plans again without naming a store means one of these."""
+"""Stores that this process has used for originals; a later plan without a store searches them."""
 
 
 def look_in(store: StorePlace) -> None:
-    """Search `store`, too, for the originals of a list that begins with a view."""
+    """Search also `store` for the originals of a list that begins with a view."""
     if isinstance(store, Store):
         _USED_STORES.add(store)
     elif store is None or isinstance(store, str | os.PathLike):
@@ -111,8 +112,8 @@ def look_in(store: StorePlace) -> None:
 
 
 def _behind(messages: Sequence[object], store: StorePlace = None) -> tuple[list[Any], CompactionPlan | None] | None:
-    """Return the originals behind `messages` and their plan, from `store`, or from the default one and those used so
-    far; None if none of them knows the view."""
+    """Return the originals of `messages` and their plan, from `store`, or from the default one and those used so far;
+    None if none of them has the view."""
     with suppress(TranscriptError):  # what is no list of messages is refused by whoever reads it
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
@@ -167,7 +168,7 @@ def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[An
 def _guarded(
     plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None
 ) -> tuple[CompactionPlan, Analysis, Layout, Sequence[object]]:
-    """Return the plan as the guards leave it, the analysis, the layout, and the messages after the plan's history.
+    """Return the plan after the guards, the analysis, the layout, and the messages after the plan's history.
 
     A plan that passed the guards and was not changed since is not analyzed again.
     """
@@ -208,7 +209,7 @@ def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[A
 
 
 def view_text(view: Sequence[Message]) -> str:
-    """Return a view as plain text, for a client that takes nothing else."""
+    """Return a view as plain text, for a client that accepts nothing else."""
     return "\n\n".join(filter(None, map(_message_text, view)))
 
 

@@ -30,7 +30,7 @@ _ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
 
 
 def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
-    """The level of a prompt of `tokens`, coming from `level`: rises at once, falls with hysteresis."""
+    """Return the level of a prompt of `tokens` after `level`: it rises at once and falls with hysteresis."""
     share = tokens / max(1, limit_tokens)
     reached = max((i for i, (_, begins) in enumerate(LEVELS) if share >= begins), default=0)
     held = _ORDER.index(level)
@@ -41,18 +41,19 @@ def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What the triggers see."""
+    """Numbers that triggers read."""
 
     tokens: int
-    """Of the whole prompt, as it would be sent."""
+    """Tokens of the whole prompt, as it would be sent."""
     limit_tokens: int
     level: Level
     beside_tokens: int = 0
-    """Of these, system and tools: no compaction makes them less, and none writes them to the cache anew."""
+    """Tokens of system and tools, a part of `tokens`: a compaction neither reduces them nor rewrites them in the
+    cache."""
     goal_tokens: int = 0
-    """What the next compaction would leave of the messages."""
+    """Message tokens that the next compaction would leave."""
     carried_tokens: int = 0
-    """What all calls since the last one have read beyond that."""
+    """Tokens above `goal_tokens` that all calls since the last compaction have read."""
     growth_tokens_per_call: float = 0.0
     idle_seconds: float = 0.0
     """Since the last call."""
@@ -63,24 +64,24 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A row of the table: fires when everything it names holds; one that names nothing fires at every turn."""
+    """Condition of a row: fires if all its fields hold; without fields it fires at every turn."""
 
     name: str
     level: Level = "normal"
     tokens_over: int = 0
     share_over: float = 0.0
-    """Of the limit."""
+    """Share of the limit that the prompt must exceed."""
     room_under: int = 0
-    """Tokens left to the limit; in a small window an eighth of it at most."""
+    """Largest remaining number of tokens to the limit; in a small window at most an eighth of it."""
     idle_seconds: float = 0.0
     growth_pays: bool = False
-    """To carry what has grown has cost as much as compacting again would."""
+    """True: fires when reading the growth again has cost as much as another compaction would."""
     dearer: bool = False
-    """The prompt is so long that all of it costs more, and would not be after a compaction."""
+    """True: fires when the prompt is so long that all of it costs more, and a compaction would change that."""
     requested: bool = False
 
     def fires(self, measured: Measurement) -> bool:
-        """True if everything holds in `measured`."""
+        """Return True if every condition holds in `measured`."""
         room, goal, prices = measured.limit_tokens - measured.tokens, measured.goal_tokens, measured.prices
         return (
             _ORDER.index(measured.level) >= _ORDER.index(self.level)
@@ -95,51 +96,51 @@ class When:
 
 
 RECOVERY_SHARE = 0.6
-"""A recovery leaves at most this share of what was too long, however much a user wants kept."""
+"""Largest share of a refused list that a recovery leaves, however much a user wants kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One row: a tier, when it runs, and what it must be worth."""
+    """Row of a preset: a tier, its trigger, and its smallest saving."""
 
     tier: Tier
     when: tuple[When, ...]
     """Any of them."""
     min_savings_tokens: int = 0
-    """Tokens that it must save; not counted when the window forces the step."""
+    """Smallest saving in tokens; ignored when the window forces the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One way to keep an agent within its window."""
+    """Way to keep an agent within its window."""
 
     name: str
     arrival: tuple[Tier, ...] = ()
-    """Over what has just arrived: nothing behind it is cached yet, so these cost no rewriting."""
+    """Tiers for new results: nothing after them is cached yet, so these cost no rewriting."""
     steps: tuple[Step, ...] = ()
-    """Cheapest first; each is asked again after the one before it."""
+    """Rows, cheapest first; each runs after the one before it."""
     manual: tuple[Tier, ...] = (PlanTurns(),)
-    """What `compact` does: the first that changes anything."""
+    """Tiers of `compact`: the first that changes anything ends it."""
     recovery: tuple[Tier, ...] = (PlanTurns(target_share=0.4, rules_only=True), RetreatHead(0.4), FitNewest())
-    """What `recover` does, until the prompt is clearly shorter."""
+    """Tiers of `recover`, in order until the prompt is clearly shorter."""
     files_share: float = 0.0
-    """Files that were read last are said again behind a plan, up to this share of what it is to leave."""
+    """Share of the tokens left by a plan that may be spent on repeating the files read last."""
     expected_growth_tokens: float = 0.0
-    """What a call adds, until it was measured."""
+    """Tokens added by a call, until they are measured."""
 
     @property
     def cheap(self) -> tuple[Step, ...]:
-        """Rows before the one that plans."""
+        """Rows before the planning row."""
         return self.steps[: self._planning_at]
 
     @property
     def planning(self) -> tuple[Step, ...]:
-        """The row that plans, if there is one."""
+        """Planning row, in a tuple; empty without one."""
         return self.steps[self._planning_at : self._planning_at + 1]
 
     @property
     def last_resorts(self) -> tuple[Step, ...]:
-        """Rows behind the one that plans."""
+        """Rows after the planning row."""
         return self.steps[self._planning_at + 1 :]
 
     @property
@@ -149,15 +150,15 @@ class Preset:
 
     @property
     def plan_goal(self) -> PlanTurns | None:
-        """The step that plans, if one does."""
+        """Tier of the planning row; None without one."""
         tiers = (row.tier for row in self.planning)
         return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
 
     def tuned(self, settings: SessionSettings) -> Preset:
-        """This preset with its planner's goal, and when it plans by itself, as a user says; None: as they are.
+        """Return this preset with the user's goal and trigger for planning; None: unchanged.
 
-        So does a recovery, which must be clearly shorter all the same; steps that run only because the prompt would
-        not fit stay as they are.
+        A recovery uses this goal, too, but must be clearly shorter; steps that run only because the prompt would not
+        fit do not change.
         """
         keep, at = settings.keep_ratio, settings.compact_at_ratio
         most = None if keep is None else min(keep, RECOVERY_SHARE)
@@ -179,7 +180,7 @@ def _tuned_tier(tier: Tier, share: float | None) -> Tier:
 
 
 def _tuned_step(step: Step, keep_ratio: float | None, when: tuple[When, ...] | None) -> Step:
-    """A step that asks the planner, with what a user says; where he says when, no bound holds it back."""
+    """Return `step` with the user's goal, if it plans; with the user's trigger, no further bound delays it."""
     if not isinstance(step.tier, PlanTurns) or step.tier.rules_only:
         return step
     tier = _tuned_tier(step.tier, keep_ratio)
@@ -197,18 +198,20 @@ SAFETY = (
     Step(FitNewest(), EXHAUSTED),
 )
 SAFE_ARRIVAL = DemoteLarge()
-"""Only what would not fit the window otherwise."""
+"""Tier that shortens only results that would not fit the window otherwise."""
 
 LEAST_SAVINGS_TOKENS = 2_000
-"""What a plan that nobody forces or asks for must free, unless a system says more: all behind it is billed anew."""
+"""Smallest saving of a plan that nobody forces or requests, unless a system has its own: everything after the change is
+billed again."""
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
-"""What is asked for frees all it can. The less is kept, the less every call costs and the more the agent misses."""
+"""Planning on request, which frees as much as possible: with less kept, every call costs less and the agent misses
+more."""
 A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
-"""What comes by itself leaves a fifth of what there was, five times less, and at most of the window: a share of the
-window alone is half of a short history, and next to nothing of one with large results. On nineteen sessions at
-200,000 tokens .974 of the names that the agent needs stand then, at reads of .1 (`python -m tests.bench presets`);
-leaving 15 % costs 7 % less and keeps .957, a tenth 16 % less and .929. Who knew each session to its end could choose
-moments that cost 7 % less (`python -m tests.bench least`)."""
+"""Automatic planning, which leaves a fifth of the history, at least five times less than was sent, and at most a share
+of the window: a share of the window alone would be half of a short history, and next to nothing of one with large
+results. On nineteen sessions at 200,000 tokens this keeps .974 of the names that the agent needs, at cache reads of .1
+(`python -m tests.bench presets`); leaving 15 % costs 7 % less and keeps .957, leaving a tenth 16 % less and .929. With
+knowledge of each whole session one could choose moments that cost 7 % less (`python -m tests.bench least`)."""
 RELEVANCE = Preset(
     "relevance",
     arrival=(SAFE_ARRIVAL,),
@@ -238,7 +241,7 @@ SUMMARY_AND_LAST_FIVE = (
     RetreatHead(0.4),
     FitNewest(),
 )
-"""The one reactive retry of three-layer and s08."""
+"""Only reactive retry of three-layer and s08."""
 
 
 def _system(
@@ -250,7 +253,8 @@ def _system(
     min_savings_tokens: int = LEAST_SAVINGS_TOKENS,
     **more: Any,
 ) -> Preset:
-    """A system that runs `cheaper` steps, then plans: when asked, and `when` it says. Its command frees all it can."""
+    """Return a system that runs the `cheaper` steps, then plans: on request, and `when` its trigger fires. Its command
+    frees as much as possible."""
     steps = (*cheaper, Step(plan, (ASKED, when), min_savings_tokens), *SAFETY)
     return Preset(name, arrival, steps, manual=(replace(plan, max_freed_tokens=0),), **more)
 
@@ -315,10 +319,10 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset_named(name: str | Preset) -> Preset:
-    """The preset of that name, or the one that is given.
+    """Return the preset called `name`; a `Preset` is returned itself.
 
     Raises:
-        SettingsError: there is none; the text lists them.
+        SettingsError: there is no such preset; the text lists them.
     """
     if isinstance(name, Preset):
         return name

@@ -1,6 +1,6 @@
-"""The pressure on a session: how large its prompt is, how large it may be, what it costs, and which tiers rest.
+"""Pressure on a session: size, limit and cost of its prompt, and paused tiers.
 
-Measures and decides nothing else; knows no message. Values in it are replaced, never changed in place.
+Measures numbers and knows no messages. Values in it are replaced, never changed in place.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["Pressure"]
 GROWTH_WEIGHT = 0.1
 """Weight of the newest call in the average growth."""
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
-"""After a step has run or was rejected, the history grows by this share of the limit, or by what was missing, before
-it is tried again. Where the prompt does not fit, it is enough that so much more of it was answered."""
+"""Growth of the history, as a share of the limit, before a step that has run or was rejected is tried again; a forced
+step waits for as many newly answered tokens."""
 
 
 @dataclass
@@ -32,32 +32,32 @@ class Pressure:
 
     settings: SessionSettings
     call: AgentCall
-    """The agent's next request without its messages; model and output length as they were last set."""
+    """Agent's next request without its messages; model and output length as last set."""
     growth_tokens: float
     """Tokens that a call adds on average."""
     gauge: Gauge = field(default_factory=Gauge)
     maximum_tokens: int = sys.maxsize
-    """Longest prompt that the provider accepts, by its own errors."""
+    """Longest prompt that the provider accepts, by its errors."""
     limits: MediaLimits = field(default_factory=MediaLimits)
     """Pictures and bytes that the provider accepts."""
     level: Level = "normal"
     carried_tokens: int = 0
-    """Tokens that all calls since the last compaction have read beyond what another one would have left."""
+    """Tokens that all calls since the last compaction have read and another compaction would have removed."""
     left_tokens: int = 0
-    """Tokens that the last plan left beside the live tail: the next one is not expected to leave less."""
+    """Tokens left by the last plan, without the live tail: the next plan is not expected to leave less."""
     rests: dict[tuple[str, bool], tuple[int, int]] = field(default_factory=dict)
-    """Tokens of the history, or where the prompt does not fit, answered tokens, below which a tier is not tried again;
-    by its name and whether the window forces it."""
+    """Tokens of the history (for a forced tier: of its answered part) below which a tier is not tried again, by its
+    name and whether the window forces it."""
     requested: str = ""
-    """Trigger (``manual``, ``tool``, …) of a compaction that somebody asked for at the next call."""
+    """Trigger (``manual``, ``tool``, …) of a compaction requested for the next call."""
     focus: str = ""
     is_full: bool = False
-    """True if system and tools of the newest request alone fill the window: nothing automatic is done."""
+    """True if system and tools of the newest request alone fill the window; nothing automatic happens then."""
     is_recovering: bool = False
-    """True once the reactive retry for the list last prepared was made."""
+    """True after the reactive retry for the last prepared list."""
 
     def copy(self) -> Pressure:
-        """Return a pressure that changes by itself."""
+        """Return an independent copy."""
         return copy.copy(self)
 
     @property
@@ -73,12 +73,12 @@ class Pressure:
 
     @property
     def room_tokens(self) -> int:
-        """Tokens that the messages may have beside system and tools."""
+        """Tokens available for messages, after system and tools."""
         return self.gauge.room_tokens(self.limit_tokens)
 
     @property
     def no_room(self) -> str:
-        """Problem and cure where system and tools alone fill the window; empty if they do not."""
+        """Problem and remedy if system and tools alone fill the window; empty if they do not."""
         fixed = min(self.gauge.of_messages(self.gauge.fixed_tokens), self.gauge.prompt(0))
         if fixed < self.limit_tokens:
             return ""
@@ -91,7 +91,8 @@ class Pressure:
     def restore_tool(self) -> str:
         """Name of the agent's tool that restores a turn; empty if it has none.
 
-        A server's tool that the settings name in full counts even if the request does not list it: Codex lists none.
+        A server's tool with its full name in the settings counts even if the request does not list it, as Codex lists
+        none.
         """
         tools, named = self.call.tools, self.settings.plan.restore_tool
         called = named or RESTORE_TOOL
@@ -99,9 +100,9 @@ class Pressure:
         return called if tools is None else restore_tool_of(tools, called) or restore_tool_of(tools) or in_full
 
     def take_call(self, call: AgentCall, counter: TokenCounter) -> None:
-        """Take over the next request's model, system and tools; another model's tokens are measured anew.
+        """Store the next request's model, system and tools; measure the tokens of another model from the start.
 
-        `counter` is the history's.
+        `counter`: the history's counter.
         """
         before, model = self.call, call.model or self.call.model
         scales = [TokenCounter.for_model(name).scale for name in (before.model, model)]
@@ -112,12 +113,12 @@ class Pressure:
         self.gauge = self.gauge.with_fixed(counter.request((), self.call.system, self.call.tools))
 
     def goal_tokens(self, preset: Preset, history_tokens: int) -> int:
-        """Return the tokens that the next plan aims at, beside the live tail."""
+        """Return the tokens that the next plan aims at, without the live tail."""
         goal, room = preset.plan_goal, self.room_tokens
         return goal.goal_tokens(room, self.gauge.of_messages(history_tokens)) if goal is not None else room
 
     def measure(self, view_tokens: int, goal_tokens: int, idle_seconds: float) -> Measurement:
-        """Return what the triggers see of a prompt whose messages count `view_tokens`."""
+        """Return the numbers for the triggers, for a prompt whose messages count `view_tokens`."""
         tokens = self.gauge.prompt(view_tokens)
         return Measurement(
             tokens=tokens,
@@ -137,24 +138,24 @@ class Pressure:
         self.requested, self.focus = trigger, focus or self.focus
 
     def note_sent(self, view_tokens: int, added_tokens: int | None, goal_tokens: int) -> None:
-        """Note a list that goes out: its size, and how much it grew; None where the last one is not known."""
+        """Record the size and growth of a list that is sent; `added_tokens` is None if the last list is unknown."""
         if added_tokens is not None:
             self.growth_tokens += GROWTH_WEIGHT * (self.gauge.of_messages(added_tokens) - self.growth_tokens)
         self.carried_tokens += max(0, self.gauge.of_messages(view_tokens) - goal_tokens)
 
     def refuse_load(self, refused: TooHeavy, load: Load) -> None:
-        """Note that the provider refused a request of this `load` for its pictures or bytes."""
+        """Record that the provider refused a request of this `load` because of its pictures or bytes."""
         limits = self.limits
         size = min(limits.size, load.size - 1) if refused.is_size else limits.size
         self.limits = MediaLimits(refused.images or limits.images, size, refused.largest or limits.largest)
 
     def refuse(self, refused: TooLong, view_tokens: int) -> None:
-        """Note that the provider refused a prompt for its length."""
+        """Record that the provider refused a prompt because of its length."""
         self.maximum_tokens = refused.maximum_tokens or self.maximum_tokens
         self.gauge = self.gauge.refused(view_tokens, refused.actual_tokens, self.limit_tokens)
 
     def rests_now(self, tier: str, forced: bool, history_tokens: int, answered_tokens: int, view_tokens: int) -> bool:
-        """True if `tier` is not to be tried again yet."""
+        """Return True if `tier` is still paused."""
         history, answered = self.rests.get((tier, forced), (0, 0))
         if history_tokens >= history:
             return False
@@ -170,9 +171,9 @@ class Pressure:
         *,
         is_held: bool = False,
     ) -> None:
-        """Let `tier` rest until the history has grown, by `missing_tokens` at least: what a plan leaves never shrinks.
+        """Pause `tier` until the history has grown by `missing_tokens` or more, as the result of a plan never shrinks.
 
-        One that `is_held` waits as long where the prompt gets critical, but is tried at once where it does not fit.
+        A tier that `is_held` stays paused when the prompt gets critical, but is tried at once when it does not fit.
         """
         share = FORCED_REARM_SHARE if forced and not is_held else REARM_SHARE
         growth = self.gauge.countable(max(missing_tokens, self.limit_tokens * share))

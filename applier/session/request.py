@@ -1,7 +1,7 @@
-"""The agent's next request: what it says besides its messages, and how many tokens it has by the provider's measure.
+"""Agent's next request: its fields besides the messages, and its tokens as the provider counts them.
 
-Read anew at every call: model, tools and thinking may change within one conversation. Turns the counter's estimates
-into calibrated ones by what the provider's answers and errors say. Sends nothing and raises nothing.
+Read again at every call, as model, tools and thinking may change within a conversation. Calibrates the counter's
+estimates by the usage in the provider's answers and errors. Sends nothing and raises nothing.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = [
 
 LONG_TTL = "1h"
 MAX_CACHE_MARKS = 4
-"""``cache_control`` marks that one request may have (Anthropic, prompt caching)."""
+"""Largest number of ``cache_control`` marks in one request (Anthropic, prompt caching)."""
 
 
 @dataclass(frozen=True)
 class AgentCall:
-    """A request of the agent without its messages; None for what is not known."""
+    """Request of the agent without its messages; None for an unknown field."""
 
     model: str = ""
     system: str | Sequence[Block] | None = None
@@ -47,7 +47,7 @@ class AgentCall:
     thinking: Mapping[str, Any] | None = None
     max_output_tokens: int | None = None
     cache_control: Mapping[str, Any] | None = None
-    """Mark for the whole request, which the API sets at its end."""
+    """Cache mark for the whole request, which the API sets at its end."""
 
     @lazy_property
     def marks(self) -> list[Mapping[str, Any]]:
@@ -56,10 +56,10 @@ class AgentCall:
 
     @property
     def thinking_policy(self) -> ThinkingPolicy:
-        """What happens to thinking behind a change: by the model, and by how the request has it switched on.
+        """Treatment of thinking after a change, by the model and by the thinking setting of the request.
 
-        Manual thinking (a token budget, Claude up to 4.5) must lead the last calls, so it stays; where the request
-        has the API drop what no longer fits, nothing is to be stripped either.
+        Manual thinking (a token budget, Claude up to 4.5) must precede the last calls, so it stays. It also stays if
+        the request lets the API drop thinking that no longer fits.
         """
         thinking = self.thinking or {}
         binding = thinking.get("block_binding")
@@ -71,7 +71,7 @@ class AgentCall:
 
 
 def fields_of_body(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What `body`, of the Messages API, says besides its messages, as `Session.set_request` takes it."""
+    """Return the fields of `body` (Messages API) besides its messages, as `Session.set_request` takes them."""
     output = body.get("max_tokens")
     return {
         "model": str(body.get("model") or ""),
@@ -90,10 +90,10 @@ def with_breakpoint(
     behind: Sequence[Mapping[str, Any]],
     replaced: Sequence[Mapping[str, Any]] = (),
 ) -> list[object]:
-    """Return `messages` with a cache mark at the end of the first `head`, the compacted part.
+    """Return `messages` with a cache mark at the end of the first `head` messages, the compacted part.
 
-    Only where the caller sets marks itself, `behind` that part, on messages that it `replaced`, or for the whole
-    request, and where one more is allowed. It lives as long as the longest of these, for no longer one may follow a
+    The mark is set only if the caller sets marks itself (`behind` that part, on messages that it `replaced`, or for the
+    whole request) and one more is allowed. Its lifetime is the longest of these, because a longer one may not follow a
     shorter one.
     """
     marks = [*behind, *([call.cache_control] if call.cache_control else [])]
@@ -112,70 +112,71 @@ def with_breakpoint(
 
 
 MAX_RESERVE_TOKENS = 20_000
-"""At most this much of the window is kept free for the answer (three-layer pipeline)."""
+"""Largest part of the window reserved for the answer, in tokens (three-layer pipeline)."""
 MAX_RESERVE_SHARE = 0.25
-"""And at most this share of a small window."""
+"""Largest part of a small window reserved for the answer, as a share."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.5
-"""The counter scales by the worst ratio measured, so a true ratio is between 0.5 and 1 (REFERENCE 4). A usage below the
-lowest is that of another prompt, unless the next one is as low: then the counter is wrong, of a medium perhaps. Above
-the highest it is no tokenizer but something beside the messages."""
+"""Bounds of the ratio. The counter scales by the worst ratio measured, so a true ratio is between 0.5 and 1. A usage
+below the lowest belongs to another prompt, unless the next one is as low: then the counter is wrong, perhaps about a
+medium. Above the highest it is not the tokenizer but further content of the prompt."""
 LARGEST_EXTRA = 2.5
-"""System and tools that were told may have so many times what the counter says."""
+"""Largest factor between the provider's and the counter's tokens of known system and tools."""
 LARGEST_EXTRA_TOKENS = 2_000
-"""And on top what a provider adds by itself: its prompt on how to call tools has 300 to 700 tokens."""
+"""Tokens that a provider may add itself: its prompt on how to call tools has 300 to 700 tokens."""
 UNTOLD_SHARE = 0.5
-"""System and tools that were not told are believed to have at most this share of the limit, until two prompts agree."""
+"""Largest share of the limit that unknown system and tools are assumed to have, until two prompts agree."""
 CLEAR_GROWTH_SHARE = 0.1
 CLEAR_GROWTH_TOKENS = 500
-"""Two prompts say something of the ratio when they differ by so much; otherwise the difference is noise."""
+"""Smallest difference between two prompts from which the ratio is measured; below it the difference is noise."""
 
 
 def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
-    """What a prompt may have at most: the window without what stays free for the answer."""
+    """Return the largest size of a prompt: the window without the reserve for the answer."""
     return window_tokens - min(max_output_tokens, MAX_RESERVE_TOKENS, int(window_tokens * MAX_RESERVE_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """The tokens of a prompt: ``(fixed + messages) * ratio + extra``.
+    """Formula for the tokens of a prompt: ``(fixed + messages) * ratio + extra``.
 
-    The ratio is the tokenizer's and holds for every text; `extra_tokens` is what no message explains, so that an
-    untold system prompt makes no message longer than it is.
+    The ratio corrects the tokenizer for every text; `extra_tokens` are those that no message explains, so that an
+    unknown system prompt does not make messages seem longer.
     """
 
     fixed_tokens: int = 0
-    """System prompt and tools that were told, by the counter."""
+    """Tokens of the known system prompt and tools, by the counter."""
     ratio: float = 1.0
-    """The provider's tokens for one of the counter's."""
+    """Provider's tokens for one token of the counter."""
     extra_tokens: float = 0.0
-    """The provider's tokens beside both; negative if it charges less for system and tools."""
+    """Provider's further tokens; negative if it charges less for system and tools."""
     least_counted: int = 0
     least_actual: int = 0
-    """The smallest prompt whose usage was told: what its messages counted, and what the provider said. Measured from
-    there, the ratio is that of all the text behind it, not of the newest result alone."""
+    """Counted message tokens, and the provider's tokens, of the smallest prompt with a known usage. The ratio is
+    measured from there, so that it covers all later text and not only the newest result."""
     is_resumed: bool = False
-    """The ratio was measured by an earlier process, and nothing has been told since."""
+    """True if the ratio was measured by an earlier process and no usage was reported since."""
     is_doubted: bool = False
     """True if the newest usage was below the lowest ratio."""
 
     def prompt(self, counted_tokens: float) -> int:
-        """Tokens of a prompt whose messages count `counted_tokens`."""
+        """Return the tokens of a prompt whose messages count `counted_tokens`."""
         return max(0, math.ceil((self.fixed_tokens + counted_tokens) * self.ratio + self.extra_tokens))
 
     def of_messages(self, counted_tokens: float) -> int:
-        """Tokens of messages that count `counted_tokens`, without what stands beside them."""
+        """Return the tokens of messages that count `counted_tokens`, without system and tools."""
         return math.ceil(counted_tokens * self.ratio)
 
     def room_tokens(self, limit_tokens: int) -> int:
-        """What messages may have in a prompt of at most `limit_tokens`, beside system and tools."""
+        """Return the tokens available for messages in a prompt of at most `limit_tokens`, after system and tools."""
         return max(1, limit_tokens - self.prompt(0))
 
     def countable(self, message_tokens: float) -> int:
-        """The other way: what messages may count, so that they have `message_tokens`."""
+        """Return how many counted tokens correspond to `message_tokens` of the provider (the inverse of
+        `of_messages`)."""
         return max(0, math.floor(message_tokens / self.ratio))
 
     def with_fixed(self, fixed_tokens: int) -> Gauge:
-        """This gauge once system and tools are told to count `fixed_tokens`: they explain what was extra."""
+        """Return this gauge with system and tools now known to count `fixed_tokens`, which explain extra tokens."""
         told = (fixed_tokens - self.fixed_tokens) * self.ratio
         extra = max(0.0, self.extra_tokens - told) if told > 0 else self.extra_tokens
         least = max(1, round(self.least_actual + told)) if self.least_actual else 0
@@ -183,10 +184,10 @@ class Gauge:
         return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
 
     def calibrated(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """This gauge after a prompt whose messages counted `counted_tokens` had `actual_tokens`.
+        """Return this gauge after a prompt whose messages counted `counted_tokens` had `actual_tokens`.
 
-        Afterwards the same messages measure `actual_tokens`, unless that is beyond what system, tools and a tokenizer
-        can explain: then as near to it as they can.
+        Afterwards the same messages measure `actual_tokens`, or as near to it as system, tools and a tokenizer can
+        explain.
         """
         if counted_tokens <= 0 or actual_tokens <= 0:
             return self
@@ -207,30 +208,31 @@ class Gauge:
         return Gauge(self.fixed_tokens, ratio, beside - ratio * self.fixed_tokens, *least)
 
     def _measured_ratio(self, counted: int, actual: int) -> float | None:
-        """By what this prompt has beyond the smallest; None while they hardly differ."""
+        """Return the ratio measured from the difference to the smallest prompt; None while they hardly differ."""
         grown = counted - self.least_counted
         clear = self.least_actual and abs(grown) >= _noise_tokens(counted)
         return (actual - self.least_actual) / grown if clear else None
 
     def _assumed_ratio(self, counted: int, actual: int) -> float:
-        """As before; of a first prompt of which nothing is known, no more than the counter's own worst case."""
+        """Return the present ratio; for a first prompt with nothing known, at most the counter's own worst case."""
         if self.is_resumed or self.least_actual:
             return self.ratio
         return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
 
     def _most_beside(self, counted: int, limit_tokens: int, *, agreed: bool) -> float:
-        """What may stand beside the messages. Untold, one prompt does not prove more than a share of the limit, for it
-        may be the usage of another; two that `agreed` on the tokenizer do, and what they proved stands."""
+        """Return the largest number of tokens besides messages. If system and tools are unknown, one prompt proves at
+        most a share of the limit, as it may be the usage of another prompt; two that `agreed` on the tokenizer prove
+        more, and that remains."""
         if self.fixed_tokens:
             return LARGEST_EXTRA * self.fixed_tokens + LARGEST_EXTRA_TOKENS
         proved = limit_tokens if agreed else min(limit_tokens, self.extra_tokens + _noise_tokens(counted))
         return max(limit_tokens * UNTOLD_SHARE, proved)
 
     def refused(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """This gauge after a prompt was refused that should have been within `limit_tokens`.
+        """Return this gauge after the provider refused a prompt that should have been within `limit_tokens`.
 
-        That it had `actual_tokens` is believed, however far off. Where the refusal does not say (0), the gauge is not
-        doubted more than a tokenizer can be off: perhaps it was the bytes, or the window is smaller.
+        A reported `actual_tokens` is always believed. Without one (0), the correction stays within a tokenizer's
+        possible error: perhaps the bytes were too many, or the window is smaller.
         """
         counted = max(1, self.fixed_tokens + counted_tokens)
         ratio = ((actual_tokens or limit_tokens + 1) - self.extra_tokens) / counted
@@ -239,7 +241,7 @@ class Gauge:
 
 
 def _noise_tokens(counted: int) -> float:
-    """Prompts of so many tokens that differ by less say nothing of the ratio."""
+    """Return the difference in tokens below which two prompts of this size show nothing about the ratio."""
     return max(CLEAR_GROWTH_TOKENS, CLEAR_GROWTH_SHARE * counted)
 
 
@@ -248,9 +250,10 @@ def _bounded(ratio: float) -> float:
 
 
 def used_input_tokens(response: object) -> int:
-    """What a response's ``usage`` says its prompt had, cached parts included; 0 if it says nothing.
+    """Return the prompt tokens in a response's ``usage``, cached parts included; 0 without a usage.
 
-    Where the server sampled several times, the first is of the prompt as it was sent; its own compaction is of none.
+    If the server sampled several times, only the first belongs to the prompt as sent; the server's own compaction is
+    ignored.
     """
     usage = field_of(response, "usage") or response
     iterations = field_of(usage, "iterations")
@@ -267,8 +270,9 @@ _TOO_LONG = re.compile(
     r"context window|input length and `?max_tokens`? exceed",
     re.I,
 )
-"""How providers word it: ``prompt is too long: 9 tokens > 8 maximum`` (Anthropic), ``maximum context length is …``
-(OpenAI), ``input is too long for requested model`` (Bedrock); not ``rate limit exceeded``, ``invalid api key``."""
+"""Providers' errors for a long prompt: ``prompt is too long: 9 tokens > 8 maximum`` (Anthropic), ``maximum context
+length is …`` (OpenAI), ``input is too long for requested model`` (Bedrock); not ``rate limit exceeded``, ``invalid api
+key``."""
 _NUMBERS = tuple(
     re.compile(pattern, re.I | re.S)
     for pattern in (
@@ -278,8 +282,9 @@ _NUMBERS = tuple(
         r"(?:.{0,200}?resulted in (?P<actual>\d[\d,]*) tokens)?",
     )
 )
-"""By how much: ``214,001 tokens > 200,000`` and ``exceed context limit: 199211 + 20000 > 200000`` (Anthropic),
-``maximum context length is 8192 tokens … resulted in 9001 tokens`` (OpenAI); not ``retry after 20 tokens``."""
+"""Sizes in such an error: ``214,001 tokens > 200,000`` and ``exceed context limit: 199211 + 20000 > 200000``
+(Anthropic), ``maximum context length is 8192 tokens … resulted in 9001 tokens`` (OpenAI); not ``retry after 20
+tokens``."""
 _TOO_LARGE_STATUS = 413
 _TOO_HEAVY = tuple(
     re.compile(pattern, re.I)
@@ -293,19 +298,19 @@ _TOO_HEAVY = tuple(
 """Errors for pictures: ``Too many images and document pages: 101 > 100``, ``image exceeds 5 MB maximum: 6088408 bytes >
 5242880 bytes``, ``exceed max allowed size for many-image requests``; not ``invalid image``."""
 _READ_CHARACTERS = 20_000
-"""No provider words its refusal longer; a body may be any size."""
+"""Number of characters of an error that are read, more than any provider's text; a body may be any size."""
 MOST_DIGITS = 15
-"""Of a count of tokens, with commas; a longer one is none."""
+"""Largest number of digits and commas in a count of tokens; a longer number is no count."""
 WINDOW_EXCEEDED = "model_context_window_exceeded"
 """The ``stop_reason`` of an answer that the window cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A prompt was refused for its length."""
+    """Refusal of a prompt because of its length."""
 
     actual_tokens: int = 0
-    """As the provider counted it; 0 if it did not say."""
+    """Size by the provider's count; 0 if the error has none."""
     maximum_tokens: int = 0
 
 
@@ -314,15 +319,15 @@ class TooHeavy:
     """Refusal of a request for its pictures or bytes."""
 
     images: int = 0
-    """Pictures that are accepted; 0 if the error does not name them."""
+    """Largest accepted number of pictures; 0 if the error does not name it."""
     largest: int = 0
-    """Bytes of a picture that are accepted; 0 if the error does not name them."""
+    """Largest accepted picture in bytes; 0 if the error does not name it."""
     is_size: bool = False
     """True if the body as a whole is too large."""
 
 
 def stop_reason_of(answer: object) -> object:
-    """Why `answer` ended, if it is one: an SDK object or a dict."""
+    """Return the stop reason of `answer`, an SDK object or a dict; None for other objects."""
     return field_of(answer, "stop_reason")
 
 

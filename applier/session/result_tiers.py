@@ -1,8 +1,8 @@
-"""The tiers of single tool results and of what a user pasted, and what they leave of each.
+"""Tiers for single tool results and for text that a user pasted, with the text that remains of each.
 
-Each call stays in place and a placeholder stands behind it, so pairs are never split; lines that show a failure and
-words of the user stay verbatim, and what the agent's own tool brought back is demoted only where several of its pages
-at once would not fit the window. The line on how to restore it is added when it is stored.
+Each call stays, and a placeholder replaces its result, so pairs are never split. Lines of a failure and words of the
+user stay verbatim. Restored content is shortened only if several of its pages together would not fit the window. The
+line on how to restore is added when the original is stored.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from planner.reading.messages import blocks, plain_message
 __all__ = ["ClearResults", "DemoteLarge", "FitNewest", "StubRereads"]
 
 TEXT_ROOM_SHARE = 0.2
-"""Of the limit: where a user's own text is cut to fit, so much is left for what comes next."""
+"""Share of the limit that stays free for later messages when a user's own text is cut to fit."""
 SMALL_WINDOW_SHARE = 0.8
-"""Of the room that messages have: whatever a preset's constant says, more would not fit the window otherwise."""
+"""Largest share of the room for messages, whatever a preset's constant is: more would not fit a small window."""
 RESTORE_LINE_TOKENS = 40
-"""What the line on how to restore a result takes at most."""
+"""Largest size of the line on how to restore a result."""
 TAIL_SHARE = 0.25
-"""How much of a preview shows the end of a result: an error mostly stands there."""
+"""Share of a preview that shows the end of a result, where errors mostly are."""
 LEAST_LEFT_OUT = 200
 """Characters of a text; fewer are not worth the mark."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoteLarge:
-    """New results go to the store and leave previews: any over `over_tokens`, and of the newest message's the largest,
-    until the rest has at most `characters` and fits the window."""
+    """Tier that stores new results and leaves previews: of any result over `over_tokens`, and of the largest in the
+    newest message, until the rest has at most `characters` and fits the window."""
 
     over_tokens: int = sys.maxsize
     characters: int = sys.maxsize
@@ -46,7 +46,7 @@ class DemoteLarge:
     name: str = "demote_large"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Demote what has just arrived."""
+        """Shorten new results."""
         demoted, newest = list[Result](), len(situation.tracker) - 1
         room = situation.room_tokens * SMALL_WINDOW_SHARE
         tokens_left, characters_left = room, self.characters
@@ -65,15 +65,15 @@ class DemoteLarge:
 
 @dataclass(frozen=True, slots=True)
 class FitNewest:
-    """What the model waits for, last of all, where the prompt would not fit the window otherwise: results, largest
-    first, and what was looked up behind everything else; then what a user pasted, to both of its ends; then lines in
-    the compacted part that no message needs so long."""
+    """Tier of last resort for the live tail, if the prompt would not fit the window otherwise. It shortens results, the
+    largest first and looked-up content last; then text that a user pasted, keeping both ends; then long lines of the
+    compacted part."""
 
     preview_characters: int = 2_000
     name: str = "fit_newest"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Demote what is large until the prompt is within the limit."""
+        """Shorten large content until the prompt is within the limit."""
         over, tracker = situation.tokens - situation.limit_tokens, situation.tracker
         least, made = situation.preview_characters(self.preview_characters), dict[Place, str]()
         results = [result for result in situation.standing() if result.message >= tracker.live_start]
@@ -96,7 +96,7 @@ class FitNewest:
 
 
 def _user_texts(situation: Situation) -> Iterator[tuple[Place, str]]:
-    """What users say in the messages that are sent one by one."""
+    """Yield the user's texts in the messages after the compacted part, with their places."""
     tracker, frame = situation.tracker, situation.frame
     for at in range(frame.start, len(tracker)):
         if tracker.plain[at]["role"] == "user":
@@ -106,9 +106,10 @@ def _user_texts(situation: Situation) -> Iterator[tuple[Place, str]]:
 
 
 def _cut_text(situation: Situation, text: str, over: int, least: int, *, by_line: bool = False) -> tuple[str, int]:
-    """`text` with `over` tokens less, but `least` characters of its ends, and how many tokens that frees.
+    """Return `text` without `over` tokens in its middle, but at least `least` characters of both ends, and the number
+    of freed tokens.
 
-    The notes of a compacted part are cut line `by_line`.
+    `by_line`: cut each line by itself, as in the notes of a compacted part.
     """
 
     def tokens(text: str) -> int:
@@ -124,7 +125,7 @@ def _cut_text(situation: Situation, text: str, over: int, least: int, *, by_line
 
 
 def _cut_head(situation: Situation, over: int, least: int) -> tuple[object, ...]:
-    """The messages of the compacted part with what users said there, and its notes, cut by `over` tokens in all."""
+    """Return the messages of the compacted part with the user's texts and the notes cut by `over` tokens in all."""
     cut: list[object] = []
     for message in situation.frame.head:
         plain = plain_message(message)
@@ -140,21 +141,21 @@ def _cut_head(situation: Situation, over: int, least: int) -> tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class ClearResults:
-    """Old results give way to a line that says what they were, the newest stay."""
+    """Tier that replaces old results by a line that describes them, and keeps the newest."""
 
     keep_last: int = 3
-    """The newest results (of `kinds`) that stay."""
+    """Number of newest results (of `kinds`) to keep."""
     protect_tokens: int = 0
-    """And all results within so many newest tokens of the history."""
+    """Number of newest tokens of the history in which all results are kept, too."""
     over_tokens: int = 0
     over_characters: int = 0
     """Only larger ones are worth a placeholder."""
     kinds: frozenset[CallKind] = frozenset()
-    """Kinds of calls whose results may go; none: all."""
+    """Kinds of calls whose results may be removed; empty: all."""
     min_free_tokens: int = 0
     """Do nothing for less."""
     preview_characters: int = 0
-    """How much of each stays; 0: nothing but what must."""
+    """Length of each preview; 0: only what must stay."""
     name: str = "clear_results"
 
     def __call__(self, situation: Situation) -> Edits | None:
@@ -178,7 +179,7 @@ class ClearResults:
         return _replaced(made, "old results")
 
     def _border(self, situation: Situation) -> int:
-        """Messages from here on are protected; what the model has not answered yet always is."""
+        """Return the index of the first protected message; the live tail is always protected."""
         tracker = situation.tracker
         border = min(len(tracker) - 1, tracker.live_start)
         left = self.protect_tokens - sum(tracker.counted[border:])
@@ -190,13 +191,13 @@ class ClearResults:
 
 @dataclass(frozen=True, slots=True)
 class StubRereads:
-    """A call made again with the same answer, while the first answer still stands, is answered by a stub."""
+    """Tier that answers a repeated call by a stub, if the same answer is still visible from an earlier call."""
 
     over_characters: int = 400
     name: str = "stub_rereads"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Stub what has just arrived."""
+        """Replace new results by stubs."""
         stubbed: dict[Place, str] = {}
         for result in situation.arrived():
             if len(result.text) <= self.over_characters:
@@ -210,14 +211,14 @@ class StubRereads:
 
 
 def _replaced(texts: dict[Place, str], what: str) -> Edits | None:
-    """Those in place of results that are not empty."""
+    """Return edits that replace the results that are not empty."""
     shorter = {place: text for place, text in texts.items() if text}
     return Edits(f"{len(shorter)} {what}", placeholders=shorter) if shorter else None
 
 
 def _stand_in(tracker: HistoryTracker, result: Result, characters: int) -> str:
-    """The first and last lines of a result up to so many characters, for none a line that says what it was, and all
-    that must stay; empty if nothing is gained, which is told by tokens: of a screenshot no character is shown."""
+    """Return the first and last lines of a result up to `characters` (0: a line that describes it), and all lines that
+    must stay; empty if this saves no tokens."""
     tail_characters = int(characters * TAIL_SHARE)
     lines, pinned = _lines(tracker, result)
     head = _taken(lines, characters - tail_characters)
@@ -232,7 +233,8 @@ def _stand_in(tracker: HistoryTracker, result: Result, characters: int) -> str:
 
 
 def _both_ends(text: str, characters: int) -> str:
-    """The beginning and the end of `text`, and how much is left out between; `text` where that is little."""
+    """Return the beginning and the end of `text`, and the length of the gap between; `text` itself if the gap is
+    small."""
     left, tail = len(text) - characters, int(characters * TAIL_SHARE)
     if left < LEAST_LEFT_OUT:
         return text
@@ -240,7 +242,7 @@ def _both_ends(text: str, characters: int) -> str:
 
 
 def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set[int]]:
-    """The lines of a result, and the numbers of those that must stay."""
+    """Return the lines of a result, and the numbers of those that must stay."""
     turn = tracker.history.by_id[tracker.turn_id(result.message)]
     read = tracker.analysis.evidence.by_digest[turn.digest]
     before = sum(len(blocks(message)) for message in tracker.plain[turn.start : result.message])
@@ -250,6 +252,6 @@ def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set
 
 
 def _taken(lines: Sequence[Line], characters: int) -> set[int]:
-    """The numbers of as many of the first `lines` as have so many characters."""
+    """Return the numbers of as many of the first `lines` as have so many characters."""
     sizes = accumulate(len(line.text) + 1 for line in lines)
     return {line.number for line, size in zip(lines, sizes, strict=True) if size <= characters}

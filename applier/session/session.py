@@ -1,5 +1,4 @@
-"""`Session`: the one object that a host talks to. It holds the lock and the state; `chain` holds what happens
-at a call.
+"""`Session`: the only object that a host uses. It has the lock and the state; `chain` has the steps of a call.
 
 Never raises out of `prepare`, never changes the caller's list, and never sends a list whose removed originals are not
 in the store.
@@ -50,9 +49,10 @@ __all__ = ["Session"]
 logger = logging.getLogger("applier.session")
 
 PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
-"""What one look behind a reference brings, 5,000 to 10,000 tokens; at most so many characters a token of the limit."""
+"""Characters of one page of restored content, 5,000 to 10,000 tokens, and at most so many characters for each token of
+the limit."""
 CLOSE_SECONDS = 5.0
-"""So long `close` waits for a call that another thread is in."""
+"""Longest time that `close` waits for a call in another thread."""
 
 
 class Session:
@@ -90,15 +90,15 @@ class Session:
         session_id: str | None = None,
         is_shared: bool = False,
     ) -> None:
-        """Open, or with a known `session_id` and the same `store` continue, a session.
+        """Open a session; with a known `session_id` and the same `store`, continue it.
 
-        What is None comes from the environment, the project file, or the defaults of `SessionSettings` (preset
+        None takes the value from the environment, the project file, or the defaults of `SessionSettings` (preset
         ``relevance``, planner ``auto``, a window of 200,000 tokens). `task` may be assigned later; empty means the
-        user's own words. `model` is the agent's; it decides token counts, cache prices and what happens to thinking.
-        `client` is the planner's. `store` is a store, a path, or None for the default file, opened when first needed.
-        `is_shared`: other processes may serve the same `session_id` from the same store, call by call. The store is
-        read at the first call, and `observe` has to hear of each answer.
-        `hooks` maps event kinds (``"*"`` for all) to callables.
+        user's own words. `model`: the agent's model, which decides token counts, cache prices and the treatment of
+        thinking. `client`: the planner's client. `store`: a store, a path, or None for the default file, opened when
+        first needed. `is_shared`: other processes may serve the same `session_id` from the same store, call by call.
+        The store is read at the first call, and each answer must be passed to `observe`. `hooks` maps event kinds
+        (``"*"`` for all) to callables.
 
         Raises:
             SettingsError: a wrong type, an unknown preset, planner or hook, system and tools that leave no room, or
@@ -142,8 +142,7 @@ class Session:
     def _alone(self) -> Iterator[State]:
         """Yield a copy of the state to one caller at a time; it becomes the state at the end, in one step.
 
-        Whatever interrupts the call leaves the session as it was before. A hook that calls the session back works on
-        the same copy.
+        An interrupted call leaves the session unchanged. A hook that calls the session works on the same copy.
         """
         with self._lock:
             if self._draft is not None:
@@ -158,7 +157,7 @@ class Session:
 
     @contextmanager
     def _turn(self) -> Iterator[State]:
-        """`_alone`, and from where the last call has left the session, in whatever process that was."""
+        """Yield the same as `_alone`, after loading the state from the last call in any process."""
         with self._alone() as state, self._sharing.turn(state) if self._sharing else nullcontext():
             yield state
 
@@ -167,12 +166,13 @@ class Session:
             self._sharing.note(state)
 
     def mark(self, marks: list[str]) -> None:
-        """By `marks` its keeper knows the conversation again; of a shared session every process is told."""
+        """Store `marks`, by which the keeper of sessions recognises the conversation; for a shared session, for every
+        process."""
         self._state.setup.marks[:] = marks
 
     @property
     def task(self) -> str:
-        """What the agent works on; relevance is judged against it. May be assigned."""
+        """Task of the agent, on which relevance depends. May be assigned."""
         return self._state.planning.task
 
     @task.setter
@@ -182,10 +182,10 @@ class Session:
             state.planning.task = task
 
     def prepare(self, messages: Sequence[object]) -> list[Any]:
-        """Return what to send now, for the caller's whole list `messages` (dicts or SDK objects).
+        """Return the list to send now, for the caller's whole list `messages` (dicts or SDK objects).
 
-        While nothing is to be done, known messages are only compared, and the returned list starts with the same
-        messages as the last one. Never raises: whatever fails, a valid list comes back and the log reports it.
+        While there is nothing to do, known messages are only compared, and the returned list starts with the same
+        messages as the last one. Never raises: after any failure a valid list is returned and the log reports it.
         """
         closed, messages = _split(messages)
         with self._turn() as state:
@@ -196,16 +196,16 @@ class Session:
             return [*closed, *sent]
 
     async def prepare_async(self, messages: Sequence[object]) -> list[Any]:
-        """Return what `prepare` returns, from a thread of its own; the event loop goes on meanwhile."""
+        """Return the result of `prepare` from a thread of its own; the event loop continues meanwhile."""
         import asyncio  # the core is synchronous: a caller that uses threads of its own need not load it
 
         return await asyncio.to_thread(self.prepare, messages)
 
     def observe(self, response: object) -> None:
-        """Take the provider's answer to the list last prepared: its ``usage`` calibrates the gauge.
+        """Read the provider's answer to the last prepared list: its ``usage`` calibrates the gauge.
 
-        `response` is an SDK message, a dict, or the usage itself; anything else is ignored. An answer that the
-        window cut off has the next `prepare` compact.
+        `response` is an SDK message, a dict, or the usage itself; anything else is ignored. After an answer that the
+        window cut off, the next `prepare` compacts.
         """
         with self._alone() as state:
             used, last, pressure = used_input_tokens(response), state.ledger.last, state.pressure
@@ -225,10 +225,10 @@ class Session:
         path: str = "/v1/messages",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Tell what was sent to the provider, for middleware that has the whole request, once it was answered.
+        """Record the request that was sent and answered, for middleware that has the whole request.
 
-        A planner without a client of its own then asks the agent's `client`, behind the prefix that the provider has
-        cached or with cards.
+        A planner without its own client then uses the agent's `client`, after the prefix that the provider has cached
+        or with cards.
 
         Raises:
             SettingsError: an argument of the wrong type.
@@ -251,16 +251,15 @@ class Session:
         client: Any = None,
         client_follows: bool = False,
     ) -> None:
-        """Tell what else the next request holds, for callers (middleware) that learn it per request.
+        """Record the other fields of the next request, for callers (middleware) that learn them per request.
 
-        `client` takes the place of the planner's, if it has one: the key of a login is another after some hours.
-        With `client_follows` the caller calls `note_sent` once the request is answered, and a planner that asks with
-        the agent's client waits for that.
-        What is left out counts as not known; `model` as the one known before. System and tools that leave no room are
-        no error here: the log says so, and nothing automatic is done.
+        `client` replaces the planner's, if it has one, as the key of a login changes after some hours. With
+        `client_follows` the caller calls `note_sent` after the answer, and a planner that uses the agent's client waits
+        for that. Missing arguments count as unknown; a missing `model` means the last one. If system and tools leave no
+        room, the log reports it and nothing automatic happens.
 
         Raises:
-            SettingsError: an argument of the wrong type; what was known before stands.
+            SettingsError: an argument of the wrong type; nothing has changed.
         """
         check_request(model, system, tools)
         check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
@@ -277,10 +276,10 @@ class Session:
     def compact(
         self, messages: Sequence[object], focus: str = "", dry_run: bool = False, at_limit: bool = False
     ) -> Compaction:
-        """Compact now, whatever the triggers say; with `dry_run` only show it, writing nothing.
+        """Compact now, whatever the triggers are; with `dry_run` only show the result and write nothing.
 
-        `at_limit`: the prompt as it stands is all that there is room for, whatever the window: a share of that is
-        left, not of the window. What stood in the way, if it was not done, is the result's ``reason``.
+        `at_limit`: the present prompt counts as the window, so that a share of it is left. The result's ``reason``
+        explains why nothing was compacted.
 
         Raises:
             TranscriptError: `messages` is not a list of messages.
@@ -297,17 +296,17 @@ class Session:
         return replace(done, messages=[*closed, *done.messages], first_changed_message=changed) if closed else done
 
     def request_compaction(self, focus: str = "") -> None:
-        """Compact at the next `prepare`: what the model's own ``compact`` tool calls."""
+        """Compact at the next `prepare`; the model's own ``compact`` tool calls this."""
         with self._alone() as state:
             state.pressure.request("tool", focus)
             self._note(state)
 
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
-        """Return the list to send instead, after the provider answered `error` to the list last prepared.
+        """Return the list to send instead, after the provider answered the last prepared list with `error`.
 
-        A shorter one after an error about the prompt's length, once per prepared list and more aggressive than any
-        trigger. After an error about calls without results one with a note for each. None after other errors, or if
-        nothing helps: raise the error then. Never raises.
+        After an error about the prompt's length this is a shorter list, once per prepared list and shorter than any
+        trigger makes it. After an error about calls without results it has a note for each. None after other errors, or
+        if nothing helps: raise the error then. Never raises.
         """
         refused = read_refusal(error)
         if refused is None:
@@ -333,8 +332,8 @@ class Session:
         return mended
 
     def undo(self) -> bool:
-        """Take back the last compaction, ten at most; False if there is none. The next `prepare` sends the older view,
-        unless that leaves out something (thinking bound to the newer one) which the store does not take.
+        """Undo the last compaction, at most ten in a row; return False if there is none. The next `prepare` sends the
+        older view, unless the store fails to save what that view leaves out.
 
         Automatic compaction then waits until the list has grown further or the window forces it.
         """
@@ -351,12 +350,12 @@ class Session:
     ) -> Restored:
         """Return the stored original of a turn: ``t12`` of this session, or ``h1a2b3c4d:t12`` of its family.
 
-        Whole, the lines first to last (from 1, included), or those that match `search`; `max_characters` gives it in
-        pages, see `Restored.next_line`. After a restart the turns behind the last compaction are known again from the
-        first `prepare` on; all that was removed always is.
+        Return the whole turn, only `lines` (first to last, from 1), or only lines that match `search`; `max_characters`
+        returns a page, see `Restored.next_line`. After a restart, turns after the last compaction are known again from
+        the first `prepare` on; removed turns always are.
 
         Raises:
-            ReferenceNotFound: nothing in this session, or in those of its family, has that name.
+            ReferenceNotFound: neither this session nor its family has that reference.
         """
         if not isinstance(reference, str):
             raise ReferenceNotFound(f"{reference!r} is no reference; expected one like t12")
@@ -384,7 +383,7 @@ class Session:
     def search(
         self, text: str, *, part: Part | None = None, tool: str | None = None, limit: int | None = 20
     ) -> SearchResult:
-        """The turns of the whole history that match `text`, best first; see `Store.search`.
+        """Return the turns of the whole history that match `text`, best first; see `Store.search`.
 
         Raises:
             SettingsError: an argument of the wrong type.
@@ -399,25 +398,25 @@ class Session:
 
     @property
     def page_characters(self) -> int:
-        """How much a tool by which the agent looks back should answer at once, so that it fits and is never cut."""
+        """Largest length of one answer of the agent's look-up tools, so that it fits and is never cut."""
         return min(PAGE_CHARACTERS, int(self._state.pressure.limit_tokens * PAGE_SHARE))
 
     def log(self) -> list[Event]:
-        """Everything that happened in this session, oldest first, earlier processes included."""
+        """Events of this session, oldest first, earlier processes included."""
         return list(self._state.setup.log.events)
 
     @property
     def state(self) -> SessionState:
-        """Where the session stands after the last call that came to an end; waits for none that runs."""
+        """State of the session after the last complete call; does not wait for a running call."""
         return SessionState.of(self._state)
 
     @property
     def plan(self) -> CompactionPlan | None:
-        """The plan in force, with what it was made from unless that was another process; None without one."""
+        """Plan in force, with its history unless another process made it; None without a plan."""
         return self._state.ledger.frame.plan
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
-        """A session for a subagent: its own history and budget, the same store, preset and planner."""
+        """Return a session for a subagent: its own history and budget, the same store, preset and planner."""
         with self._alone() as state:
             self._children += 1
             child = Session(
@@ -438,9 +437,9 @@ class Session:
             return child
 
     def close(self) -> None:
-        """Commit the history; a store that the session opened itself is closed. Waits for nothing longer than 5 s.
+        """Commit the history and close a store that the session opened itself. Waits 5 s at most for anything.
 
-        Never raises: if the store fails, the log says so, and all that was removed is in it already.
+        Never raises: the log reports a failure of the store, which already has everything that was removed.
         """
         if not self._lock.acquire(timeout=CLOSE_SECONDS):
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
@@ -459,7 +458,7 @@ class Session:
             self._lock.release()
 
     def __enter__(self) -> Self:
-        """The session itself."""
+        """Return the session itself."""
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -471,7 +470,7 @@ _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def _in_forked_child() -> None:
-    """Replace a lock that another thread held, and that nobody frees here; what that thread was doing is not done."""
+    """Replace a lock that another thread of the parent process had, because nobody releases it in the child."""
     for session in list(_SESSIONS):
         if session._lock.acquire(blocking=False):
             session._lock.release()
@@ -484,20 +483,20 @@ if hasattr(os, "register_at_fork"):
 
 
 def _check_task(task: object) -> None:
-    """Raise a SettingsError unless `task` is text; empty is the user's own words."""
+    """Raise a SettingsError unless `task` is text; an empty text means the user's own words."""
     if not isinstance(task, str):
         raise SettingsError(f"task: expected text that says what the agent works on, found {type(task).__name__}")
 
 
 def _split(messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
-    """What stands before the server's newest compaction, which it no longer reads and which goes out as it is, and the
-    rest, which is the session's."""
+    """Return the messages before the server's newest compaction, which are sent unchanged and not read any more, and
+    the session's messages after them."""
     start = compacted_start(messages) if isinstance(messages, list | tuple) else 0
     return (list(messages[:start]), messages[start:]) if start else ([], messages)
 
 
 def _sized(settings: object, window_tokens: int | None) -> SessionSettings:
-    """`settings`, or those of environment and project, with this window where it is given."""
+    """Return `settings` (default: of environment and project) with this window, if it is not None."""
     check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
     if not isinstance(settings, SessionSettings):
         return load_settings(window_tokens=window_tokens)

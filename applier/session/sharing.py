@@ -1,9 +1,9 @@
-"""A session that several processes serve from one store, as proxies behind a balancer do: each call begins where the
-last one has left the session, in whatever process that was.
+"""Sessions shared by several processes through one store, such as proxies behind a balancer: each call continues from
+the state after the last call, in whatever process that was.
 
-A state has a number, and comes after the one it was made from or not at all. What a process cannot know (an answer to
-a list of which the store was not told) it sends without thinking, which may be bound to another list than its own.
-Nobody waits long for another; while the store cannot be reached, each process goes on with what it knows.
+States are numbered, and a new state is saved only after the one it was made from. Answers to lists unknown to a process
+are sent without their thinking, which may be bound to another list. No process waits long for another; while the store
+cannot be reached, each continues with its own state.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from planner.reading.tokens import TokenCounter
 __all__ = ["Sharing", "marks_of"]
 
 HOLD_SECONDS = 2.0
-"""So long a call waits for another process that is in the same session."""
+"""Longest time that a call waits for another process in the same session."""
 PLAN_SECONDS = 120.0
-"""So long the others wait for a plan that a process makes beforehand, unless the window forces one."""
+"""Longest time that other processes wait for a plan made in advance by one, unless the window forces a plan."""
 
 
 class Moving(BaseModel):
-    """Fields of a `Pressure` that change with each call, by their names there."""
+    """Fields of a `Pressure` that change with each call, under the same names."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -49,11 +49,11 @@ class Moving(BaseModel):
 
 
 class Shared(SavedSession):
-    """Where a session stands, so that any process goes on as the same one would."""
+    """State of a session for any process to continue from."""
 
     number: int = Field(ge=1)
     messages: int = Field(ge=0)
-    """Of the list handed out last; and what it counted, and when that was."""
+    """Last list sent: its number of messages, its token count, its time."""
     counted_tokens: int
     at: float | None
     newest: str
@@ -65,24 +65,24 @@ class Shared(SavedSession):
     gauge: Gauge
     rests: list[tuple[str, bool, int, int]]
     planner: str
-    """The process that makes a plan beforehand or has made one, and until when the others wait for that."""
+    """Process that makes a plan in advance or has made one, and the time until which others wait for it."""
     planner_until: float
 
 
 @dataclass
 class _Change:
-    """What a call makes of the state that is stored."""
+    """Change of the stored state by a call."""
 
     number: int
     frame: SavedFrame | None
-    """Of the state that the call began with: its number, and what was in force."""
+    """Frame in force, and its number, in the state from which the call began."""
     to: Shared
     is_made: bool = False
 
     def __call__(self, data: Any) -> Any:
-        """`to`, unless another process has put something else into force meanwhile; that then.
+        """Return `to`, unless another process has put something else into force meanwhile; then return that.
 
-        Where two lists were handed out at once, nobody knows behind which of them the next answer is thought.
+        If two lists were sent at the same time, nobody knows to which the next answer belongs.
         """
         number = _number(data)
         other = _read(data) if number != self.number and data else None
@@ -103,16 +103,16 @@ def _doubted(data: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 class Sharing:
-    """Takes up and saves a session that other processes may serve, too, around each call."""
+    """Loader and saver of a shared session's state, around each call."""
 
     def __init__(self, session_id: str) -> None:
-        """Serve that session in this process."""
+        """Share the session with this id."""
         self.process, self._name = uuid.uuid4().hex, session_name(session_id)
 
     @contextmanager
     def turn(self, state: State) -> Iterator[None]:
-        """Enclose one call: alone in the session if that can be had soon, from where the last one has left it. Never
-        raises by itself."""
+        """Enclose one call: alone in the session if possible without a long wait, from the state of the last call.
+        Never raises by itself."""
         with ExitStack() as stack:
             problem, is_alone, store = "", False, state.setup.store
             try:
@@ -130,7 +130,7 @@ class Sharing:
             self._save(state)
 
     def note(self, state: State) -> None:
-        """Save what was learned between two calls, unless another process is in one."""
+        """Save changes made between two calls, unless another process is in a call."""
         try:
             with ExitStack() as stack:
                 if not state.ledger.standing.is_lost and stack.enter_context(self._hold(state, 0)):
@@ -142,10 +142,10 @@ class Sharing:
         return state.setup.store.use(lambda store: store.backend.hold(self._name, seconds))
 
     def _take_up(self, state: State) -> None:
-        """Go on where the last call has left the session, if that was in another process.
+        """Load the state of the last call, if that was in another process.
 
         Raises:
-            StoreError: the store does not say.
+            StoreError: the store cannot be read.
         """
         data, standing = state.setup.store.use(lambda store: store.get_state(self._name)), state.ledger.standing
         number = _number(data)
@@ -171,7 +171,7 @@ class Sharing:
             state.ledger.last = replace(state.ledger.last, is_answered=is_answered)
 
     def _save(self, state: State) -> None:
-        """Store where the session stands, if nobody else has meanwhile."""
+        """Store the session's state, if no other process has meanwhile."""
         state.ledger.standing = replace(state.ledger.standing, is_saved=False)
         if state.ledger.standing.is_lost:
             return
@@ -214,7 +214,7 @@ class Sharing:
 
 
 def _go_on(state: State, saved: Shared) -> None:
-    """`saved` is how the last call has left `state`, whose frame is in force already."""
+    """Continue from `saved`, the `state` after the last call, whose frame is in force already."""
     ledger, pressure = state.ledger, state.pressure
     for name, value in saved.moving:
         setattr(pressure, name, value)
@@ -235,10 +235,7 @@ def _number(data: Any) -> int:
 
 
 def _read(data: Any) -> SavedSession:
-    """
-    Raises:
-        StoreDamaged: it is not what a session writes.
-    """
+    """Return the stored state. Raises: StoreDamaged: it is not valid."""
     try:
         return (Shared if _number(data) else SavedSession).model_validate(data)
     except ValidationError as error:
@@ -246,10 +243,10 @@ def _read(data: Any) -> SavedSession:
 
 
 def marks_of(store: Store, session_ids: Sequence[str]) -> Mapping[str, list[str]]:
-    """By which their keeper knows the conversations of those sessions that `store` knows, by their ids.
+    """Return the marks by which the keeper of those sessions recognises their conversations, by session id.
 
     Raises:
-        StoreError: it cannot say.
+        StoreError: the store cannot be read.
     """
     states = store.get_states([session_name(session_id) for session_id in session_ids])
     return {name.removeprefix(session_name("")): data.get("marks", []) for name, data in states.items()}

@@ -1,4 +1,4 @@
-"""The state of a session: what it was opened with, and three values with one job each.
+"""State of a session: its setup, and three values with one task each.
 
 The ledger keeps the history and what was sent, the pressure its sizes and prices, the planning its planner. A call
 works on a copy, which becomes the state in one step at its end.
@@ -32,7 +32,7 @@ __all__ = ["SessionState", "Setup", "State"]
 
 @dataclass(frozen=True)
 class Setup:
-    """What a session was opened with; does not change."""
+    """Arguments with which a session was opened; constant."""
 
     session_id: str
     settings: SessionSettings
@@ -43,12 +43,12 @@ class Setup:
     is_shared: bool = False
     """True if other processes may serve the session, too: see `applier.session.sharing`."""
     marks: list[str] = field(default_factory=list)
-    """Marks by which the session's keeper recognizes the conversation, as of the newest list."""
+    """Marks by which the session's keeper recognises the conversation, as of the newest list."""
 
 
 @dataclass
 class State:
-    """One session at one moment."""
+    """State of one session at one moment."""
 
     setup: Setup
     ledger: Ledger
@@ -56,7 +56,7 @@ class State:
     planning: Planning
 
     def copy(self) -> State:
-        """Return a state to change in one call; this one stays as it is. Store, log and worker are shared."""
+        """Return a copy to change in one call. Store, log and worker are shared."""
         return State(self.setup, self.ledger.copy(), self.pressure.copy(), self.planning.copy())
 
     def become(self, other: State) -> None:
@@ -70,12 +70,13 @@ class State:
 
     @property
     def goal_tokens(self) -> int:
-        """Tokens that the next plan aims at, beside the live tail."""
+        """Tokens that the next plan aims at, without the live tail."""
         return self.pressure.goal_tokens(self.setup.preset, self.ledger.tracker.tokens)
 
     @property
     def kept_tokens(self) -> int:
-        """Tokens that the next plan is expected to leave, beside the live tail: its goal, but no less than the last."""
+        """Tokens that the next plan is expected to leave, without the live tail: its goal, but at least what the last
+        one left."""
         return max(self.goal_tokens, self.pressure.left_tokens)
 
     @property
@@ -91,26 +92,26 @@ class State:
 
     @property
     def is_in_turn(self) -> bool:
-        """True if a compaction now would cost the model the reasoning of the turn that it is in the middle of."""
+        """True if a compaction now would remove the model's reasoning in the middle of its turn."""
         plain = self.ledger.tracker.plain
         return binds_reasoning(self.pressure.call.model) and bool(plain) and bool(result_ids(plain[-1]))
 
     def measure(self) -> Measurement:
-        """Return what the triggers see."""
+        """Return the numbers for the triggers."""
         at = self.ledger.last.at
         idle = 0.0 if at is None else max(0.0, self.setup.clock() - at)
         return self.pressure.measure(self.ledger.view.total, self.kept_tokens, idle)
 
     def take_call(self, call: AgentCall) -> None:
-        """Take over what the next request says besides its messages."""
+        """Store the fields of the next request besides its messages."""
         self.pressure.take_call(call, self.ledger.tracker.counter)
         self.ledger.strips_thinking = self.pressure.call.thinking_policy == "strip"
 
     def receive(self, messages: Sequence[object]) -> None:
-        """Take the caller's list; afterwards the ledger's view is a valid list for it.
+        """Add the caller's list to the history; afterwards the ledger's view is a valid list for it.
 
         Raises:
-            TranscriptError: it is no list of messages.
+            TranscriptError: `messages` is not a list of messages.
         """
         ledger, log = self.ledger, self.setup.log
         if not len(ledger.tracker) and isinstance(messages, Sequence):
@@ -123,7 +124,7 @@ class State:
             log("history_edited", f"message {arrival.edited_from} was edited in place; it is read again")
 
     def _go_on_from_view(self, messages: Sequence[object]) -> None:
-        """Take the originals for the history, where the first list begins with a known view."""
+        """Use the originals as the history, if the first list begins with a known view."""
         earlier, ledger, store = None, self.ledger, self.setup.store
         with suppress(TranscriptError, StoreError):
             for owner in (ledger.owner, "") if holds_view(messages) else ():
@@ -145,7 +146,7 @@ class State:
         self.planning.previous = committed.frame.plan
 
     def give_up_lost(self) -> bool:
-        """Send the whole list, and let no tier rest, where the store's file was taken away; True then."""
+        """Send the whole list and end all pauses, if the store's file was removed; return True then."""
         opening = self.setup.store.opening
         if opening == self.ledger.store_opening:
             return False
@@ -155,8 +156,8 @@ class State:
         return True
 
     def store_left_out(self) -> None:
-        """Store what the view leaves out: a message came that goes without its thinking, or one that the caller has
-        edited where something else replaces it. If the store does not take that, leave out less."""
+        """Store what the view leaves out: a new message without its thinking, or a message edited by the caller and
+        replaced in the view. If the store fails, leave out less."""
         self.give_up_lost()
         ledger, setup = self.ledger, self.setup
         if ledger.committed.holds(ledger.frame, len(ledger.tracker)):
@@ -170,7 +171,7 @@ class State:
                 setup.log("store_failed", f"only what is stored is left out: {error}")
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
-        """Return the list as it is sent: the view, with a cache mark at the end of its compacted part."""
+        """Return the list to send: the view, with a cache mark at the end of its compacted part."""
         frame, view = frame or self.ledger.frame, view or self.ledger.view
         marks = sorted(self.ledger.tracker.marks.items())
         behind, replaced = ([m for at, ms in marks if (at >= frame.start) == is_sent for m in ms] for is_sent in (1, 0))
@@ -187,12 +188,12 @@ class State:
         return sent
 
     def resume(self) -> None:
-        """Go on where an earlier process stopped, if there was one.
+        """Continue from the state of an earlier process, if there is one.
 
-        Until a request says otherwise it is for the model, and has the thinking, of the last one before.
+        Model and thinking setting are those of its last request until a new one changes them.
 
         Raises:
-            StoreError: what is stored cannot be read.
+            StoreError: the stored state cannot be read.
         """
         setup = self.setup
         saved = setup.store.use(lambda store: load_session(store, setup.session_id))
@@ -204,10 +205,10 @@ class State:
             setup.log("resumed", f"{len(self.ledger.tracker)} messages, {self.ledger.compactions} compactions")
 
     def go_on_from(self, saved: SavedSession) -> None:
-        """Go on from `saved`, and from nothing else.
+        """Replace the state by `saved`.
 
         Raises:
-            StoreError: what is stored cannot be read; nothing has changed.
+            StoreError: the stored state cannot be read; nothing has changed.
         """
         use, ledger, session_id = self.setup.store.use, self.ledger, self.setup.session_id
         tracker = HistoryTracker(ledger.tracker.counter, uses=ledger.tracker.uses)
@@ -229,7 +230,7 @@ class State:
         ledger.saved = ledger.committed, saved.read_tokens, saved.is_sent
 
     def to_save(self) -> SavedSession:
-        """Return what a restart goes on with."""
+        """Return the state for a restart."""
         ledger, call, gauge = self.ledger, self.pressure.call, self.pressure.gauge
         older = [replace(ledger.committed, frame=frame) for frame, _ in ledger.undoable[-1:]]
         return SavedSession(
@@ -255,20 +256,20 @@ class SessionState:
     """Tokens of the list that would be sent now, with system and tools."""
     window_tokens: int
     limit_tokens: int
-    """Tokens that a prompt may have: the window without the output reserve."""
+    """Largest size of a prompt in tokens: the window without the output reserve."""
     compactions: int
     reclaimed_tokens: int
-    """Tokens that the prompt would have more without any compaction; what was compacted twice counts once."""
+    """Additional tokens that the prompt would have without any compaction; content compacted twice counts once."""
     breaker: BreakerState
     history_key: str
     """Key of the history in the store as of the last commit; empty before."""
     history_messages: int
     planned: tuple[Planned, ...]
-    """Requests to planners in this process, in order, with what they cost and why they failed."""
+    """Requests to planners in this process, in order, with cost and reason of failure."""
 
     @classmethod
     def of(cls, state: State) -> SessionState:
-        """Return the values of `state`, which stays as it is."""
+        """Return the values of `state`, which does not change."""
         ledger, pressure = state.ledger, state.pressure
         return cls(
             session_id=state.setup.session_id,

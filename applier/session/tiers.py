@@ -1,7 +1,7 @@
-"""What a tier sees, the one signature of all tiers, and the tiers of whole turns.
+"""Situation that a tier reads, the signature of all tiers, and the tiers of whole turns.
 
-A tier decides which edits to make and makes none: it returns them, or None when there is nothing to do. Those of turns
-end in a `CompactionPlan` that went through the guards, so failed approaches and the user's words stay whichever it was.
+A tier returns edits, or None if there is nothing to do; it makes none itself. Tiers of turns return a `CompactionPlan`
+that passed the guards, so failed approaches and the user's words stay.
 """
 
 from __future__ import annotations
@@ -24,53 +24,53 @@ from planner.settings import RESTORE_TOOL, PlanSettings, bare_tool_name
 __all__ = ["PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier"]
 
 WORTH_SHARE, ASKED_SHARE = 0.75, 0.5
-"""Where the goal would leave more than the first share of what there is, someone has asked for a compaction in a roomy
-window: the goal is the second share of what came since the last plan, and what that plan left."""
+"""Shares for a request of compaction in a roomy window. If the goal would leave more than the first share of the
+present list, the goal becomes the second share of what came since the last plan, and what that plan left."""
 FLOOR_SHARE = 0.4
 KEPT_SHARE = 0.25
-"""Of a small window, the newest messages may keep this share whatever a preset's constant says."""
+"""Largest share of a small window that the newest messages may keep, whatever a preset's constant is."""
 FULL_SHARE, LEAST_SHARE = 0.9, 0.05
-"""Where what the model waits for fills the window up to the first share, the rest may have the second."""
+"""Shares for a long live tail: if it fills the window up to the first share, the rest may have the second."""
 PREVIEW_SHARE = 0.08
-"""A preview has at most so many characters for each token of the limit: in a small window less is shown."""
+"""Largest length of a preview in characters for each token of the limit, so that a small window shows less."""
 LOOK_UPS = frozenset((RESTORE_TOOL, "search_context"))
-"""Answers of these are what was removed before; they come in pages of which each one fits."""
+"""Tools whose answers are removed content; they come in pages that fit one by one."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """The session as one tier sees it."""
+    """State of a session for a tier."""
 
     tracker: HistoryTracker
     frame: Frame
     gauge: Gauge
     tokens: int
-    """Of the whole prompt as it would be sent now."""
+    """Tokens of the whole prompt as it would be sent now."""
     limit_tokens: int
     new_from: int
     """Index in the history of the first message that was not sent yet."""
     make_plan: Callable[..., CompactionPlan]
-    """`Planning.make`: the planner, its fall-back and its breaker are behind this."""
+    """Method `Planning.make`, with the planner, its fall-back and its breaker."""
     settings: PlanSettings
-    """Of the plans: the agent's model, its window and its tools among them."""
+    """Settings of plans, including the agent's model, its window and its tools."""
     focus: str = ""
     load: Load = field(default_factory=Load)
     """Pictures and bytes of the messages as they would be sent now."""
     limits: MediaLimits = field(default_factory=MediaLimits)
     carried_tokens: Callable[[], int] = int
-    """What will be said again behind a plan, by the counter: files, lists, rules."""
+    """Function that counts the tokens to repeat after a plan: files, lists, rules."""
 
     @property
     def room_tokens(self) -> int:
-        """What the messages may have beside system and tools."""
+        """Tokens available for messages, after system and tools."""
         return self.gauge.room_tokens(self.limit_tokens)
 
     def preview_characters(self, characters: int) -> int:
-        """How long a preview of at most `characters` may be in this window."""
+        """Return the length of a preview in this window, at most `characters`."""
         return min(characters, int(self.limit_tokens * PREVIEW_SHARE))
 
     def is_look_up(self, result: Result) -> bool:
-        """True if `result` is an answer of the tools by which the agent looks back."""
+        """Return True if `result` is an answer of the tools by which the agent looks back."""
         tool = result.call.name
         return bare_tool_name(tool) in LOOK_UPS or tool == (self.settings.restore_tool or RESTORE_TOOL)
 
@@ -79,7 +79,7 @@ class Situation:
         return [result for result in self.tracker.results if self._stands(result)]
 
     def arrived(self) -> list[Result]:
-        """Those of them that were not sent yet and brought nothing back; work proportional to the new ones."""
+        """Return the results that were not sent yet and restored nothing; takes time in proportion to the new ones."""
         new = self.tracker.results_from(self.new_from)
         return [result for result in new if self._stands(result) and not self.is_look_up(result)]
 
@@ -88,36 +88,36 @@ class Situation:
 
 
 Tier = Callable[[Situation], Edits | None]
-"""``__name__`` or a ``name`` attribute names it in the log."""
+"""Function from a situation to edits, named in the log by ``__name__`` or a ``name`` attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanTurns:
-    """The planner ranks, the solver fits: every turn kept, summarized, referenced or dropped.
+    """Tier that plans: the planner ranks, and every turn is kept, summarized, referenced or dropped to fit.
 
-    Numbers are of the messages; what the model waits for, system and tools stand beside them.
+    Numbers count messages without the live tail, system and tools.
     """
 
     target_share: float = 0.25
-    """What is left, as a share of the room that messages have."""
+    """Share of the room for messages that is left."""
     history_share: float = 0.0
-    """Of the whole history instead, where that is less; 0: not used."""
+    """Share of the whole history that is left, if that is less; 0: not used."""
     target_tokens: int = 0
-    """And at most so many tokens; 0: the share alone."""
+    """Largest number of tokens that are left; 0: no such limit."""
     floor_tokens: int = 0
-    """But at least so many, where a small window has them: up to `FLOOR_SHARE` of the room."""
+    """Smallest number of tokens that are left; in a small window at most `FLOOR_SHARE` of the room."""
     keep_last_messages: int = 0
     keep_last_tokens: int = 0
-    """The newest messages that stay as they are, on top of the target; a quarter of the limit at most."""
+    """Tokens of the newest messages that do not change, in addition to the target; a quarter of the limit at most."""
     keep_user_words: bool = False
     """Only user messages are kept by `keep_last_tokens`."""
     max_freed_tokens: int = 0
-    """Free no more than this in one round; 0: no limit."""
+    """Largest number of tokens freed in one round; 0: no limit."""
     rules_only: bool = False
     name: str = "plan"
 
     def goal_tokens(self, room_tokens: int, history_tokens: int) -> int:
-        """Return the tokens that a plan is to leave of a history of `history_tokens`, beside the live tail."""
+        """Return the tokens that a plan should leave of a history of `history_tokens`, without the live tail."""
         floor = min(self.floor_tokens, int(room_tokens * FLOOR_SHARE))
         share = int(room_tokens * self.target_share)
         if self.history_share:
@@ -136,7 +136,7 @@ class PlanTurns:
         return Edits(f"{_counts(plan)}, {_author(plan.provenance)}", plan=plan, unweighed_from=unweighed_from)
 
     def target_tokens_for(self, situation: Situation) -> int:
-        """What the planner is asked for, by the counter: the goal, without what stands beside its plan."""
+        """Return the target for the planner, by the counter: the goal, without content added to its plan."""
         room, gauge, tracker = situation.room_tokens, situation.gauge, situation.tracker
         live = gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
         older = max(0, situation.tokens - gauge.prompt(0) - live)
@@ -165,17 +165,17 @@ class PlanTurns:
 
 @dataclass(frozen=True, slots=True)
 class SnipMiddle:
-    """Over so many messages, the middle goes and both ends stay."""
+    """Tier that removes the middle of a list with too many messages."""
 
     over_messages: int = 50
     keep_first: int = 3
     keep_last: int = 47
     batch_messages: int = 10
-    """Wait for so many more: every snip bills the messages behind it anew."""
+    """Number of further messages before the next removal, as each bills the later messages again."""
     name: str = "snip"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Snip when the list that is sent has more messages than it may."""
+        """Remove the middle if the list has too many messages."""
         sent = len(situation.frame.head) + len(situation.tracker) - situation.frame.start
         if sent <= self.over_messages + self.batch_messages:
             return None
@@ -186,14 +186,14 @@ class SnipMiddle:
 
 @dataclass(frozen=True, slots=True)
 class RetreatHead:
-    """The last resort: the oldest turns leave, group by group, until the rest fits."""
+    """Tier of last resort: removes the oldest turns, group by group, until the rest fits."""
 
     goal_share: float = 0.5
-    """Of the room that messages have."""
+    """Share of the room for messages that is left."""
     name: str = "retreat"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Drop from the front until what is kept is within the goal."""
+        """Drop turns from the front until the rest is within the goal."""
         tracker = situation.tracker
         goal = situation.gauge.countable(situation.room_tokens * self.goal_share)
         border = len(tracker) - sum(size <= goal for size in accumulate(reversed(tracker.counted)))
@@ -204,7 +204,7 @@ class RetreatHead:
 
 
 def _keeping(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:
-    """`plan` that keeps these turns, guarded again; the same plan if it does."""
+    """Return `plan` with these turns kept, checked again by the guards; the same plan if it keeps them already."""
     if all(decision.strategy == "keep" for decision in plan.turns if decision.turn_id in kept):
         return plan
     turns = tuple(
@@ -237,7 +237,7 @@ def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn],
 
 
 def _author(provenance: Provenance) -> str:
-    """Who made a plan; of rules also why not a model, where one might have."""
+    """Return the planner of a plan; for the rules also why no model planned, if one could have."""
     notes = "; ".join(provenance.notes) if provenance.planner == "rules" else ""
     return f"by {provenance.planner}{f' ({notes})' * bool(notes)}"
 

@@ -57,18 +57,19 @@ __all__ = ["Archive", "back_up", "export_conversation", "import_archive", "open_
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
 """Prefixes of the states that a conversation carries: its session, its folder, its views."""
 _LARGEST_BYTES = 64 * 2**20
-"""Most bytes of one record's content: twice what the Messages API takes as a request."""
+"""Largest content of one record in bytes: twice the size of a request to the Messages API."""
 _MOST_BYTES = {"history": 2**14, "order": 2**7, "fact": 2**20}
 _MOST_VALUES = 500_000
-"""Most values of one record's JSON: each takes about a hundred bytes of memory."""
+"""Largest number of JSON values in one record: each takes about a hundred bytes of memory."""
 _MOST_RATIO, _ROOM_BYTES = 20, 32 * 2**20
-"""Bytes of content for each stored byte of what is no message, and bytes beyond that."""
+"""Largest number of content bytes for each stored byte of records that are no messages, and the bytes allowed on
+top."""
 _SEAL = "seal"
-"""The key of the digest of all other records, as they were written."""
+"""Key of the digest of all other records, as they were written."""
 
 
 def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write all of `store`, as of one moment, to the new file `path`, which is itself a store and can be imported by
+    """Write all of `store` as of one moment to the new file `path`, which is a store itself and can be imported by
     another."""
     _write(store, Path(path), lambda backend: backend.keys(""), overwrite)
 
@@ -76,8 +77,8 @@ def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = Fal
 def export_conversation(
     store: Store, history_key: str, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> None:
-    """Write one conversation to the new file `path`: the history, what it extends and its session may go back to, with
-    their plans, facts, events and states."""
+    """Write one conversation to the new file `path`: the history, those that it extends or that its session can return
+    to, and their plans, facts, events and states."""
     _write(store, Path(path), lambda backend: _keys_of(backend, history_key), overwrite)
 
 
@@ -136,7 +137,7 @@ def _add_to(seal: hashlib._Hash, records: Mapping[str, bytes]) -> None:
 
 
 class Archive(SqliteBackend):
-    """Archive that is imported: only read, and no SQL in it is run."""
+    """Archive to import: only read, and no SQL in it is run."""
 
     is_old = False
     """True for the format before this one."""
@@ -185,8 +186,8 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
 def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = False) -> list[str]:
     """Import `archive` into `store`, all of it or nothing; return the keys of its histories, oldest first.
 
-    Records that `store` already has stay. Of a conversation secrets are removed if this store wants none
-    (`redact_originals`), and only needed states are imported; of `is_own_backup` everything, also approvals.
+    Records that `store` already has stay. From a conversation's file, only needed states are imported, without secrets
+    if this store redacts them (`redact_originals`); `is_own_backup`: everything is imported, also approvals.
     """
     place = archive.place
     if place == store.backend.place:  # it would wait for itself
@@ -199,9 +200,9 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
 
 
 def _check_sizes(archive: Archive) -> None:
-    """Refuse records that would take more memory than a store's own ever do, before one is unpacked.
+    """Refuse records that would take more memory than those of a store ever do, before unpacking any.
 
-    Messages are taken in one by one. All others may be small and many, but together no larger than text compresses.
+    Messages are imported one by one. All other records together may not be larger than text can compress.
     """
     with archive.transaction():
         room = _ROOM_BYTES
@@ -225,7 +226,7 @@ def _check_seal(archive: Archive) -> None:
 
 @dataclass
 class _Import:
-    """Takes the records of an archive into a store, within a transaction of each."""
+    """Importer of an archive's records into a store, each within a transaction."""
 
     store: Store
     archive: Backend
@@ -241,7 +242,7 @@ class _Import:
     groups: dict[str, list[str]] = field(default_factory=dict)
     """Histories and prefixes by their digests."""
     others: set[str] = field(default_factory=set)
-    """The names of the store's histories that are not in the archive: no stranger's state may lead to one."""
+    """Names of the store's histories outside the archive: no imported state may refer to one."""
 
     def done(self) -> list[str]:
         """Return the keys of all histories after everything is imported."""

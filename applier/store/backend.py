@@ -1,4 +1,4 @@
-"""The database under a store: records by key, in order, with transactions; and its form in SQL.
+"""Database of a store: records by key, in order, with transactions; and its form in SQL.
 
 Differences of SQLite and PostgreSQL are in their own modules.
 """
@@ -19,23 +19,23 @@ __all__ = ["VERSION_TABLE", "Backend", "Row", "SqlBackend"]
 
 
 class Backend(ABC):
-    """Place of records: a text of ASCII characters as the key, bytes as the body.
+    """Storage for records: a text of ASCII characters as the key, bytes as the body.
 
-    A backend of your own implements the abstract methods; ``Store(backend)`` does the rest. Threads and processes may
-    use it at once. All methods but `transaction`, `flush` and `close` are called inside a transaction, by the thread
-    that began it.
+    Your own backend implements the abstract methods; ``Store(backend)`` does the rest. Several threads and processes
+    may use it at once. All methods except `transaction`, `flush` and `close` are called inside a transaction, by the
+    thread that began it.
     """
 
     place: str = "the store"
     """File or address for error texts, without a password."""
 
     patience_seconds: float | None = None
-    """A backend on a server breaks off what takes longer, whatever the server or the network does; None: nothing."""
+    """Longest duration of an operation on a server, which the backend then breaks off; None: no limit."""
 
     @abstractmethod
     def transaction(self, *, write: bool = False) -> AbstractContextManager[object]:
-        """Run the ``with`` block as one transaction, which sees no half of another and, with `write`, excludes other
-        writers.
+        """Run the ``with`` block as one transaction, which sees no incomplete other one and, with `write`, excludes
+        other writers.
 
         Its writes are on disk when the block ends; if it raises, nothing is written.
 
@@ -49,22 +49,23 @@ class Backend(ABC):
 
     @abstractmethod
     def get(self, keys: Iterable[str]) -> Mapping[str, bytes]:
-        """Return the bodies of those of `keys` that exist."""
+        """Return the bodies of the existing `keys`."""
 
     @abstractmethod
     def add(self, records: Mapping[str, bytes]) -> None:
-        """Store `records`; a key that is there already keeps its body."""
+        """Store `records`; an existing key keeps its body."""
 
     @abstractmethod
     def remove(self, keys: Iterable[str]) -> None:
-        """Delete the records with these keys, whether they are there or not."""
+        """Delete the records with these keys, if they exist."""
 
     @abstractmethod
     def close(self) -> None:
         """Let go of the database. The backend is not to be used afterwards."""
 
     def hold(self, name: str, seconds: float) -> AbstractContextManager[bool]:
-        """Reserve `name` for the ``with`` block, outside a transaction; False if another holds it for all of `seconds`.
+        """Reserve `name` for the ``with`` block, outside a transaction; yield False if another holder keeps it for all
+        of `seconds`.
 
         A process that dies releases it. This default reserves nothing.
 
@@ -78,7 +79,7 @@ class Backend(ABC):
         return []
 
     def flush(self) -> list[str]:
-        """Take what was deleted out of every file and log; what is left of it, and where."""
+        """Erase deleted content from every file and log; return remains with their places."""
         return []
 
     def file_bytes(self) -> int:
@@ -91,17 +92,17 @@ Row = tuple[Any, ...]
 VERSION_TABLE = "compactor_schema"
 """Table in every store's database with the version of its format."""
 MAX_PARAMETERS = 500
-"""Values in one statement; SQLite before 3.32 takes 999."""
+"""Largest number of values in one statement; SQLite before 3.32 takes 999."""
 FORK_SECONDS = 2.0
-"""Time that a fork waits for a transaction of another thread, which takes milliseconds."""
+"""Longest wait of a fork for a transaction of another thread, which takes milliseconds."""
 
 
 class SqlBackend(Backend):
     """Connection that threads share, one transaction at a time for each place in a process.
 
-    It is closed while the process forks: connections of SQLite and PostgreSQL do not survive that ("How To Corrupt An
-    SQLite Database File", 2.6). A transaction that does not end in time continues in the parent; the child gets its own
-    connection.
+    The connection is closed while the process forks, as connections of SQLite and PostgreSQL do not survive that ("How
+    To Corrupt An SQLite Database File", 2.6). A transaction that does not end in time continues in the parent; the
+    child gets its own connection.
     """
 
     placeholder: ClassVar[str]
@@ -109,7 +110,7 @@ class SqlBackend(Backend):
     begin_write: ClassVar[str]
     """Statement that starts a transaction without other writers."""
     tables_sql: ClassVar[str]
-    """Gives the names of all tables that are there."""
+    """Statement that returns the names of all existing tables."""
     size_sql: ClassVar[str]
     """Gives the bytes used on disk."""
     errors: ClassVar[tuple[type[Exception], ...]]
@@ -128,7 +129,7 @@ class SqlBackend(Backend):
 
     @abstractmethod
     def explain(self, error: Exception) -> StoreError:
-        """Return the driver's error as one that names the place and the cure."""
+        """Return the driver's error as one that names place and remedy."""
 
     @abstractmethod
     def create(self) -> None:
@@ -152,7 +153,7 @@ class SqlBackend(Backend):
                 raise
 
     def first(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """Run the first statement after a while; ask a restarted server once more."""
+        """Run the first statement after a pause; repeat it once for a restarted server."""
         try:
             return self.rows(sql, values)
         except self.errors:
@@ -227,7 +228,7 @@ class SqlBackend(Backend):
                 raise self.explain(error) from error
 
     def check(self) -> None:
-        """Raise a StoreError if the open connection no longer reaches what others would open."""
+        """Raise a StoreError if the open connection reaches another database than a new one would."""
 
 
 _backends: weakref.WeakSet[SqlBackend] = weakref.WeakSet()
@@ -236,7 +237,7 @@ _locks: dict[str, threading.Lock] = {}
 _held: list[threading.Lock] = []
 """While the process forks."""
 _of_parent: list[Any] = []
-"""Connections that a child must never close: that would end what the parent does on them."""
+"""Connections that a child process must never close: that would end the parent's work on them."""
 
 
 def _before_fork() -> None:

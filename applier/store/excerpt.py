@@ -22,19 +22,19 @@ from planner.reading.messages import Block, Message
 __all__ = ["Match", "Restored", "SearchResult", "find_matches", "restored_part", "with_other_turns"]
 
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
-"""Around each line of one turn that matches; and where more than `FEW_LINES` do."""
+"""Number of lines shown around each match in one turn; and if there are more than `FEW_LINES` matches."""
 FEW_LINES, BEST_LINES = 3, 8
-"""Number of matches that count as few, and number of matches by words that are shown; the others are listed."""
+"""Number of matches that count as few, and number of shown matches by words; the others are listed."""
 LOGIC_LINES = 6
 """Lines shown after a definition or a line inside a call, if there are few matches."""
 NEAR_LINES = 1
-"""Around each line that a search of all turns shows."""
+"""Number of lines shown around each match in a search of all turns."""
 NEAR_CHARACTERS = 100
 """Characters shown of a line next to a match."""
 SHOWN_LINES, EXCERPT_CHARACTERS = 3, 400
-"""Most matching lines of one turn that are shown among other turns; fewer if they are longer than these characters."""
+"""Largest number of matching lines shown of one turn among other turns, and their largest length together."""
 RESULT_OF = "result of "
-"""Beginning of a line that names the call of the following result; lines of the result begin with their numbers."""
+"""Beginning of a line that names the call of the result after it; lines of the result begin with their numbers."""
 MOST_NAMED = 5
 """Number of ranges listed for other matching lines."""
 
@@ -44,21 +44,21 @@ class Restored:
     """Content of a reference: a whole turn, a range of its lines, or the lines that match a search."""
 
     reference: str
-    """The full reference: the whole key of the history and ``:t12``."""
+    """Full reference: the whole key of the history and ``:t12``."""
     messages: tuple[Message, ...]
-    """The exact messages of the whole turn, as new objects."""
+    """Exact messages of the whole turn, as new objects."""
     text: str
-    """The text that was asked for; of a search the lines that match, numbered, with some around each."""
+    """Requested text; for a search the matching lines, numbered, with some around each."""
     blocks: tuple[Block, ...] = ()
-    """Same content as for a ``tool_result``: `text` with the images and documents at their places."""
+    """Content for a ``tool_result``: `text` with the images and documents at their places."""
     lines: tuple[int, int] = (0, 0)
-    """First and last line of `text`, in the numbering of `planner.reading.lines.turn_lines`; zeros if it has none."""
+    """First and last line of `text`, in the numbering of `planner.reading.lines.turn_lines`; zeros without lines."""
     total_lines: int = 0
     """Number of lines of the turn."""
     next_line: int | None = None
     """Line to continue with if `text` is not everything."""
     matches: tuple[int, ...] = ()
-    """With a search: the numbers of the lines that match."""
+    """Numbers of the lines that match a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class Match:
 
     turn_id: str
     lines: tuple[int, ...]
-    """Numbers of all its lines that match, in the numbering of `planner.reading.lines.turn_lines`."""
+    """Numbers of all matching lines, in the numbering of `planner.reading.lines.turn_lines`."""
     excerpt: str
     """Best matching lines, numbered, best first, each with its neighbours; then other matches, and links between
     parallel calls and their results."""
     best: str
-    """The best of these alone, with its number."""
+    """Best matching line, with its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,11 @@ class SearchResult:
 
 
 class Searched(NamedTuple):
-    """A turn that is searched."""
+    """Turn to search."""
 
     lines: Sequence[Line]
     calls: Mapping[int, int]
-    """Number of the call's block, by the number of that block and of its result's."""
+    """Number of the block of the call, by the numbers of that block and of its result's block."""
 
 
 def restored_part(
@@ -103,7 +103,7 @@ def restored_part(
     max_characters: int | None = None,
     by_words: bool = True,
 ) -> Restored:
-    """Return the turn `messages`, or the part that `Store.restore` was asked for; without `by_words` only literal or
+    """Return the turn `messages`, or the part requested from `Store.restore`; without `by_words` only literal or
     pattern matches count."""
     history = read_history(messages)
     turn = Turn("t1", 0, len(messages), "other", "", False)
@@ -136,7 +136,7 @@ def _span(lines: Sequence[Line]) -> tuple[int, int]:
 
 
 def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
-    """Return how many of `texts` fit, each with a line feed, at least one."""
+    """Return how many of `texts` fit, each with a line feed; at least one."""
     if max_characters is None:
         return len(texts)
     ends = list(accumulate(len(text) + 1 for text in texts))
@@ -144,7 +144,7 @@ def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
 
 
 def _content(history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
-    """Yield the lines of `page` as text blocks, with each image and document after the text it follows."""
+    """Yield the lines of `page` as text blocks, and each image and document after the text before it."""
     owners = [line.block for line in every]
     first, last = _span(page)
     shown = first - 1
@@ -164,7 +164,7 @@ def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
 
 
 def _media(block: Block) -> Iterator[Block]:
-    """Yield `block`, or the blocks in it, that a reader cannot have as text, without cache marks."""
+    """Yield the media in `block`, which have no text form, without cache marks."""
     source = block.get("source")
     if block["type"] in ("image", "document") and isinstance(source, dict) and source.get("type") != "text":
         yield {key: value for key, value in block.items() if key != "cache_control"}
@@ -203,7 +203,8 @@ def _parallel(turn: Searched) -> bool:
 
 
 def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[tuple[int, str]]]:
-    """Return runs of lines: matches as ``12: text``, neighbours as ``11- text`` with `most` characters, no empty ends.
+    """Return runs of lines: matches as ``12: text``, neighbours as ``11- text`` cut to `most` characters, without empty
+    ends.
 
     For parallel calls each run names the call of its result, or the place of the result.
     """
@@ -232,7 +233,8 @@ def _joined(runs: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
 
 
 def _shown(line: Line, hit: bool, most: int | None) -> str:
-    """Return ``12: text``, or the first `most` characters of ``11- text``, without a file viewer's number."""
+    """Return ``12: text`` for a `hit`; else the first `most` characters as ``11- text``, without a file viewer's
+    number."""
     text = without_numbers(line.text)
     return f"{line.number}: {text}" if hit else f"{line.number}- {_clipped(text, most)}"
 
@@ -251,7 +253,7 @@ def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Return ranges such as ``2-4, 9``; of many the first."""
+    """Return ranges such as ``2-4, 9``; only the first of many."""
     ranges = ranges_of(numbers)
     named = ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges[:MOST_NAMED])
     others = sum(last - first + 1 for first, last in ranges[MOST_NAMED:])
@@ -259,7 +261,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _others(hits: Hits, shown: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return other matches as a line below the shown ones."""
+    """Return other matches as a line after the shown ones."""
     others = sorted(set(hits.lines) - {number for number, _ in shown})
     return [(shown[-1][0], f"… also {_ranges(others)}")] if others else []
 
@@ -270,7 +272,7 @@ def _clipped(text: str, most: int | None) -> str:
 
 
 def with_other_turns(error: ReferenceNotFound, key: str, elsewhere: SearchResult) -> ReferenceNotFound:
-    """Return `error` with the turns of the history `key` that match instead."""
+    """Return `error` with the turns of the history `key` that do match."""
     names = [f"{key}:{match.turn_id}" for match in elsewhere.matches]
     more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
     verb = "matches" if elsewhere.turns == 1 else "match"
@@ -321,7 +323,7 @@ def _filtered(history: History, turn: Turn, searched: Searched, part: Part | Non
 
 
 def _calls(history: History, turn: Turn) -> Mapping[int, int]:
-    """Return the number of each call's block by that number and by its result's."""
+    """Return the number of each call's block, by that number and by the number of its result's block."""
     by_id: dict[str, int] = {}
     calls: dict[int, int] = {}
     for index, (_, block) in enumerate(history.blocks_of(turn)):

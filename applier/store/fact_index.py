@@ -1,7 +1,7 @@
 """Index of the words of all facts, ranked by BM25, with the conversation, type and time of each fact.
 
-A table in memory, like that of `ranked` for one search, but kept; in large stores also as records, for other processes.
-Forgetting removes all of these records; the next question builds the table from the remaining facts.
+A table in memory, like that of `ranked` for one search, but permanent; in large stores also stored as records, for
+other processes. Forgetting removes all of these records; the next search builds the table from the remaining facts.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from planner.placeholders import history_key
 __all__ = ["FactIndex", "fact_place", "forget_index", "index_is_due", "notes_of_facts"]
 
 INDEXED, RECENT = "index/", "recent/"
-"""The records of the table, and the keys of the facts that are not in it yet."""
+"""Prefixes of the records of the table, and of the keys of facts that are not in it yet."""
 MOST_RECENT = 5_000
-"""Most facts that each question reads one by one; beyond that the table is stored again (at a million 90 MB)."""
+"""Largest number of new facts that each search reads one by one; beyond it the table is stored again (90 MB for a
+million)."""
 PART_BYTES, READ_AT_ONCE, AT_ONCE = 1 << 20, 10_000, 200
 FIRST = 2_000
 """Number of facts to rank first; a question for more ranks all."""
 COMMON = 20_000
-"""Number of facts from which a word counts as common: it finds none of the first if other words of the question find
-enough, and ranks their finds. Without this rule the best 20 of sixty questions of a million facts are the same, and the
-longest takes three times as long (of the best 1,000 from 600 to all are the same, in the middle all)."""
+"""Number of facts from which a word counts as common: a common word only ranks the finds if other words of the search
+find enough. In sixty searches of a million facts the best 20 are the same without this rule, and the longest search
+takes three times as long."""
 
 
 def notes_of_facts(keys: Iterable[str]) -> dict[str, bytes]:
@@ -38,12 +39,12 @@ def notes_of_facts(keys: Iterable[str]) -> dict[str, bytes]:
 
 
 def index_is_due(backend: Backend) -> bool:
-    """Return whether so many facts are new that a search would read them for long."""
+    """Return whether so many facts are new that reading them would slow a search."""
     return len(backend.keys(RECENT)) > MOST_RECENT
 
 
 def forget_index(backend: Backend) -> None:
-    """Delete the table; copies of it in other processes no longer count."""
+    """Delete the table, also the copies in other processes."""
     backend.remove([*backend.keys(INDEXED), *backend.keys(RECENT)])
 
 
@@ -53,7 +54,7 @@ def fact_place(key: str) -> str:
 
 
 class FactIndex:
-    """The table of one store, as far as this process needs it."""
+    """Table of one store, as far as this process needs it."""
 
     most_recent, first, common = MOST_RECENT, FIRST, COMMON
 
@@ -66,9 +67,10 @@ class FactIndex:
     def keys(
         self, words: str, *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[list[str]]:
-        """Yield the keys of facts of this type, extracted since then, in these `histories`, in parts.
+        """Yield the keys of facts of this type, extracted since then, in these `histories`, in several lists.
 
-        With `words` only those with one of them, best first and of equal ones the newest; else the newest first.
+        With `words`, only facts with one of them, best first and the newest first among equals; without, the newest
+        first.
         """
         with self._lock:
             self._refresh()
@@ -83,7 +85,7 @@ class FactIndex:
                 return
 
     def store(self) -> None:
-        """Add the new facts, and store the table if they are many: then no search waits for it."""
+        """Add the new facts, and store the table if they are many, so that no search waits for it."""
         with self._lock:
             self._refresh()
 
@@ -116,7 +118,7 @@ class FactIndex:
         return [one for (one,) in self._table.execute(sql, (*values, most))]
 
     def _seldom(self, terms: str) -> str:
-        """Return the uncommon ones of `terms`, if they find enough."""
+        """Return the uncommon words among `terms`, if they find enough."""
 
         def count(some: str) -> int:
             return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (some,)).fetchone()[0])
@@ -176,7 +178,7 @@ class FactIndex:
         self._table.execute("COMMIT")
 
     def _keep(self, parts: Sequence[str]) -> None:
-        """Store the table, unless something was forgotten, or another process stored its own, since it was read."""
+        """Store the table, unless a fact was forgotten or another process stored its own meanwhile."""
         whole = self._table.serialize()
         with self._backend.transaction(write=True):
             there = set() if self._is_stored else set(map(order_of, self._backend.keys("fact/")))

@@ -1,5 +1,4 @@
-"""The records of one conversation in a store, and how to remove them without anything that another conversation
-needs."""
+"""Records of one conversation in a store, and their removal without damage to other conversations."""
 
 from __future__ import annotations
 
@@ -29,21 +28,21 @@ __all__ = [
 ]
 
 _INDEXED = 8
-"""Hex digits by which digests are looked up before they are compared whole: messages still mention short keys."""
+"""Number of hex digits by which digests are looked up before a full comparison, as messages mention short keys."""
 Mentions = Callable[[Sequence[Node]], Iterable[str]]
-"""The hex digits of the histories that the messages of some nodes speak of."""
+"""Hex digits of the histories that the messages of some nodes mention."""
 
 
 @dataclass(slots=True)
 class HistoryFamily:
-    """Histories that go together, each with all that it extends."""
+    """Histories that belong together, each with all that it extends."""
 
     histories: set[str] = field(default_factory=set)
     """Their names."""
     nodes: set[str] = field(default_factory=set)
-    """The digests of theirs."""
+    """Digests of the histories' nodes."""
     states: set[str] = field(default_factory=set)
-    """The keys of the states that have one of them for a value."""
+    """Keys of the states with one of the histories as a value."""
 
     def add(self, other: HistoryFamily) -> None:
         """Take in `other`, too."""
@@ -56,7 +55,7 @@ class Kin:
     """Relations of the conversations in a store, read within one transaction."""
 
     def __init__(self, backend: Backend) -> None:
-        """Read nodes by digest, histories by name, oldest first, and what the states name."""
+        """Read nodes by digest, histories by name, oldest first, and the histories that states name."""
         self.backend = backend
         self.nodes = nodes_of(backend.keys("node/"))
         self.histories = {one.name: one for one in read_histories(backend)}
@@ -79,8 +78,8 @@ class Kin:
     def family(
         self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
     ) -> HistoryFamily:
-        """Return the family of the histories `names` without the `known`: the ones they extend, share a state with, or
-        mention (`mentions` of their messages)."""
+        """Return the family of the histories `names`, without the `known`: those that they extend, share a state with,
+        or mention (in the messages, by `mentions`)."""
         family, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:
@@ -101,7 +100,7 @@ class Kin:
         return {key for digest, named in near for digits, key in named if digest.startswith(digits)}
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
-        """Return the keys of the events with such a value, and of events of the sessions in `states`."""
+        """Return the keys of the events with such a value, and of all events of the sessions in `states`."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
         shortest = {digest[:_INDEXED] for digest in digests}
@@ -113,9 +112,9 @@ class Kin:
 
 
 _NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{%d,64})(?::t[0-9]+)?"' % KEY_DIGITS)
-"""A history's key or digest, or a reference into it, as a whole text of JSON; not one within a longer text."""
+"""Whole JSON text that is a history's key or digest, or a reference into it; not one within a longer text."""
 SESSION_STATE = "session:"
-"""The state with this and a session's id for a name belongs to the events of that session."""
+"""Beginning of the name of a session's state, to which the events of that session belong."""
 
 
 def names_in(content: bytes) -> set[str]:
@@ -124,7 +123,7 @@ def names_in(content: bytes) -> set[str]:
 
 
 def upwards(nodes: Mapping[str, Node], digests: Iterable[str], known: Collection[str] = ()) -> set[str]:
-    """Return `digests` and all before them in `nodes`, without the `known` and those before them."""
+    """Return `digests` and all nodes before them, without the `known` and those before them."""
     above: set[str] = set()
     for digest in digests:
         above.update(takewhile(lambda one: one not in above and one not in known, way_back(nodes, digest)))
@@ -132,7 +131,7 @@ def upwards(nodes: Mapping[str, Node], digests: Iterable[str], known: Collection
 
 
 def remove_history(backend: Backend, history: StoredHistory) -> None:
-    """Delete the history, those it extends or that extend it, and what nothing refers to any more."""
+    """Delete the history, those it extends or that extend it, and records that nothing refers to any more."""
     kin = Kin(backend)
     nodes, saved = kin.nodes, kin.histories.values()
     same = {digest for digest, node in nodes.items() if node.prefix == history.prefix}
@@ -146,7 +145,7 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
 
 
 def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
-    """Delete the histories `removed`, what was made of them, and what nothing refers to any more."""
+    """Delete the histories `removed`, all records made from them, and records that nothing refers to any more."""
     backend, nodes = kin.backend, kin.nodes
     others = [history for history in kin.histories.values() if history not in removed]
     kept = upwards(nodes, [history.tip for history in others])
@@ -177,7 +176,7 @@ def state_name(key: str) -> str:
 
 
 def plans_of_nobody(backend: Backend) -> list[str]:
-    """Return the digests of plans for histories that are not stored, so that their owner is unknown."""
+    """Return the digests of plans for histories that are not stored."""
     plans = [fields(key, 3) for key in backend.keys("plan/")]
     known = {history.prefix for history in read_histories(backend)}
     if any(prefix not in known for _, prefix, _ in plans):

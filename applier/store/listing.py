@@ -36,7 +36,7 @@ TASK_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class StoredConversation:
-    """History that no other one continues."""
+    """History that no other history continues."""
 
     history: StoredHistory
     folder: str
@@ -70,14 +70,14 @@ def conversations(store: Store) -> list[StoredConversation]:
 
 
 MOST_FACTS, AT_ONCE = 1_000, 200
-"""Most facts by words, and the number read together."""
+"""Largest number of facts in a search by words, and the number read together."""
 
 
 class KnownFact(NamedTuple):
-    """A fact and where it is from."""
+    """Fact with its origin."""
 
     history: str
-    """The key of the conversation."""
+    """Key of the conversation."""
     folder: str
     """Folder of its conversation; empty if unknown."""
     fact: ExtractedFact
@@ -96,8 +96,8 @@ def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
 def known_facts(
     store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return the facts of all conversations, or of those in `project`, each once a folder: with `words` the best
-    `MOST_FACTS`, best first, else all, oldest first."""
+    """Return the facts of all conversations, or of those in `project`, each once per folder: with `words` the best
+    `MOST_FACTS`, best first; without, all, oldest first."""
     folders: dict[str, str] = {}
     if project:
         noted = {str(one["history"]): str(one["folder"]) for one in store.states("origin:").values()}
@@ -118,7 +118,7 @@ def known_facts(
 def facts_about(
     facts: Iterable[KnownFact], *, kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return the facts of this type, extracted since then; with `words` those with one of them, best first."""
+    """Return the facts of this type, extracted since then; with `words` only facts with one of them, best first."""
     some = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
     if not words.strip():
         return some

@@ -25,13 +25,13 @@ __all__ = [
 ]
 
 STORE_VARIABLE = "COMPACTOR_STORE"
-"""The environment variable that names the store when the caller does not."""
+"""Environment variable with the store's name, used if the caller passes none."""
 REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
 """Environment variable for redacting originals, if the caller does not decide."""
 BUSY_TIMEOUT_SECONDS = 2.0
 """Time to wait for another process; a commit takes milliseconds, and an agent's request waits for it."""
 FORMAT = 5
-"""Number of the format: since 4 a store is one table of records, since 5 its keys have 128 bits."""
+"""Version of the format: since 4 a store is one table of records, since 5 its keys have 128 bits."""
 
 _EXPECTED = "expected a path, sqlite:///path or postgresql://user@host/name"
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -68,15 +68,15 @@ def open_store(
     busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
     redact_originals: bool | None = None,
 ) -> Store:
-    """Open the store at a path, ``sqlite:///path`` or ``postgresql://…``, and make it if it does not exist.
+    """Open the store at a path, ``sqlite:///path`` or ``postgresql://…``; create it if it does not exist.
 
-    None is ``$COMPACTOR_STORE``, else `default_path`. PostgreSQL needs the extra ``postgres``. With `redact_originals`
-    (None: as in ``$COMPACTOR_REDACT_ORIGINALS``, else not) histories and states are stored without secrets, too;
-    restored content then has ``[secret]`` in their places.
+    None means ``$COMPACTOR_STORE``, else `default_path`. PostgreSQL needs the extra ``postgres``. With
+    `redact_originals` (None: as in ``$COMPACTOR_REDACT_ORIGINALS``, else not) histories and states are stored without
+    secrets, too; restored content then has ``[secret]`` instead of them.
 
     Raises:
-        StoreError: it cannot be made or opened, belongs to another program or a newer version, or the variable is
-            neither yes nor no.
+        StoreError: the store cannot be created or opened, or belongs to another program or a newer version; or the
+            variable is neither yes nor no.
     """
     redacts = _redacts() if redact_originals is None else redact_originals
     name = _name(url_or_path)

@@ -24,12 +24,12 @@ __all__ = ["PostgresBackend"]
 
 SCHEMA = "compactor"
 _WRITER_LOCK = 0x636F6D70
-"""Name of the lock of the one writer, so that a save and a `forget` never cross."""
+"""Name of the lock of the only writer, so that saving and forgetting never overlap."""
 _POLL_SECONDS = 0.02
 _NOTICES_LOSS = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
-"""Settings by which the server takes back, after 25 seconds, the locks of a process that the network has cut off."""
+"""Settings with which the server releases, after 25 seconds, the locks of a process that lost its network."""
 _REST_SECONDS = 3.0
-"""Time for which a server that did not answer is not asked again, so that callers continue at once."""
+"""Pause before a server that did not answer is asked again, so that callers continue at once."""
 
 
 class PostgresBackend(SqlBackend):
@@ -67,7 +67,7 @@ class PostgresBackend(SqlBackend):
 
     @contextmanager
     def hold(self, name: str, seconds: float) -> Iterator[bool]:
-        """Reserve a name; see `Backend.hold`. An advisory lock of the connection, which ends with it."""
+        """Reserve a name by an advisory lock of the connection, which ends with it; see `Backend.hold`."""
         number = int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)
         until = time.monotonic() + seconds
         while not (is_held := self._answer("pg_try_advisory_lock", number)) and time.monotonic() < until:
@@ -110,7 +110,7 @@ class PostgresBackend(SqlBackend):
         return kind(f"{self.place}: {' '.join(str(error).split()) or type(error).__name__}")
 
     def create(self) -> None:
-        """Make the table, ordered by the keys' characters; the server keeps no samples of the content, which would
+        """Create the table, ordered by the keys' characters, without the server's samples of the content, which would
         outlive it."""
         self.rows(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         self.rows('CREATE TABLE records (key TEXT COLLATE "C" PRIMARY KEY, body BYTEA NOT NULL)')

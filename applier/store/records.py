@@ -1,4 +1,4 @@
-"""The records of a backend by key, each sealed with its digest; a history is a chain of nodes, each of one message and
+"""Records of a backend by key, each sealed with its digest. A history is a chain of nodes, each for one message and
 everything before it.
 
 ====================================================  ==================================================
@@ -70,16 +70,16 @@ __all__ = [
 ]
 
 NOTED_SECONDS = 3600.0
-"""Least time between two notes of a history's last use."""
+"""Shortest time between two records of a history's last use."""
 EMPTY_HISTORY = hashlib.sha256(b"").hexdigest()
 """Digest of an empty history."""
 
 _LEVEL = 6
 """Level of zstd: on 51 real sessions 4 % fewer bytes than the usual 3."""
 _WORTH = 0.9
-"""Compressed content is kept only below this share of its size."""
+"""Largest ratio of compressed to original size at which the compressed form is stored."""
 _SHORT = 256
-"""Bytes: below this, little is saved for the time that it takes to begin."""
+"""Size in bytes below which compression is not tried."""
 _PIECE_BYTES = 1 << 20
 _UNPACKING: Mapping[bytes, Callable[[bytes], bytes]] = {b"(": zstandard.decompress, b"x": zlib.decompress}
 """Decompressors by first byte: zstd, and zlib in older stores; no JSON text begins with either."""
@@ -130,7 +130,7 @@ def unpack(body: bytes, place: str) -> bytes:
 
 
 def unpacked_bytes(body: bytes) -> int:
-    """Return how many bytes `unpack` makes of `body`, without making them."""
+    """Return the number of bytes that `unpack` would make of `body`, without unpacking it."""
     packed = body[32:]
     if packed[:1] == b"x":
         decoder = zlib.decompressobj()
@@ -146,7 +146,7 @@ def unpacked_bytes(body: bytes) -> int:
 
 
 def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
-    """Return the content of those of `keys` that exist, in their order."""
+    """Return the content of the existing `keys`, in their order."""
     bodies = backend.get(keys)
     return {key: _checked(key, bodies[key]) for key in keys if key in bodies}
 
@@ -193,7 +193,7 @@ def next_order(backend: Backend, count: int = 1) -> str:
 
 
 def add_in_order(backend: Backend, placed: Iterable[tuple[str, bytes]]) -> list[str]:
-    """Store each content after those at its place, unless they include it; return the keys of new ones."""
+    """Store each content after the existing ones of its place, unless it is among them; return the keys of new ones."""
     known: dict[str, set[bytes]] = {}
     new: list[tuple[str, bytes]] = []
     for place, content in placed:
@@ -209,20 +209,20 @@ def add_in_order(backend: Backend, placed: Iterable[tuple[str, bytes]]) -> list[
 
 
 class Node(NamedTuple):
-    """One message of a history, and all before it."""
+    """One message of a history, linked to all messages before it."""
 
     group: str
-    """Group of the previous node unless `position` begins one; then the first digits of its digest."""
+    """Group of the previous node, unless `position` begins a group; then the first digits of its own digest."""
     position: int
     """1 for the first message."""
     turn: int
-    """The number of the turn that the message belongs to."""
+    """Number of the turn that contains the message."""
     parent: str
-    """The digest of the node before it; empty of the first one."""
+    """Digest of the node before it; empty for the first one."""
     message: str
-    """The digest of the message's exact content."""
+    """Digest of the message's exact content."""
     prefix: str
-    """The digest of the history that ends here, see `History.digest_at`."""
+    """Digest of the history that ends here, see `History.digest_at`."""
 
     @property
     def digest(self) -> str:
@@ -249,10 +249,10 @@ NOTHING = Node(EMPTY_HISTORY[:_GROUP_DIGITS], 0, 0, "", "", EMPTY_HISTORY)
 
 @dataclass(frozen=True, slots=True)
 class StoredHistory:
-    """One history that was saved; a longer one saved later is another, though their messages are shared."""
+    """One saved history; a longer one saved later is another, though they share messages."""
 
     name: str
-    """Digest of its key: that of the history, or of its exact form if another form was saved before."""
+    """Digest that makes its key: of the history, or of its exact form if another form was saved before."""
     order: str
     """Order of its first save; later ones are greater."""
     prefix: str
@@ -266,7 +266,7 @@ class StoredHistory:
     used: float = 0.0
     """Time of the last save, restore or continuation, to an hour: seconds since the epoch, 0 if unknown."""
     size_bytes: int = 0
-    """Bytes of its messages as JSON; shared and packed they take less."""
+    """Size of its messages as JSON in bytes; shared and packed they take less."""
 
     @property
     def key(self) -> str:
@@ -275,7 +275,7 @@ class StoredHistory:
 
     @classmethod
     def from_json(cls, content: bytes) -> StoredHistory:
-        """Return the history in a record, where the prefix is called ``says``."""
+        """Return the history in a record, in which the prefix is called ``says``."""
         fields = json.loads(content)
         return cls(prefix=fields.pop("says"), **fields)
 
@@ -290,7 +290,7 @@ class StoredHistory:
 
 
 def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
-    """Return the nodes of `history`, with the stored `contents` of its messages."""
+    """Return the nodes of `history`, for the stored `contents` of its messages."""
     turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)]
     nodes = [NOTHING]
     for turn, content, prefix in zip(turns, contents, prefix_digests(history.digests), strict=True):
@@ -299,7 +299,7 @@ def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
 
 
 def missing_nodes(backend: Backend, chain: Sequence[Node]) -> Sequence[Node]:
-    """Return the nodes at the end of a `chain` that are not stored; everything before a stored node is stored."""
+    """Return the nodes at the end of `chain` that are not stored; everything before a stored node is stored."""
     return chain[bisect_left(chain, True, key=lambda node: not backend.get([node.key])) :]
 
 
@@ -348,7 +348,7 @@ def saved_history(backend: Backend, prefix: str, tip: str) -> StoredHistory | No
 
 
 def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
-    """Store `history`, or where it was saved that it is used, if the last note of that is old; as it is stored."""
+    """Store `history`, or record its use if it is stored and the last record is old; return its stored form."""
     saved = saved_history(backend, history.prefix, history.tip)
     if saved and history.used - saved.used < NOTED_SECONDS:
         return saved

@@ -1,6 +1,6 @@
-"""Names of stored things (history keys, turn ids, references) and the look-up of what they name.
+"""Names of stored objects (history keys, turn ids, references) and their look-up.
 
-A short key is only looked up among the histories that the reader may see, and so are the names in errors.
+Short keys, and suggestions in errors, come only from the histories that the reader may see.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ EXPECTED_KEY = f"expected 'h' and {KEY_DIGITS} hex digits"
 _SHORTEST = 8
 """Digits of the shortest form of a key."""
 _SUGGESTED = 3
-"""Most names in an error."""
+"""Largest number of names in an error."""
 _LISTED = 1_000
-"""Most keys that are compared with a wrong one."""
+"""Largest number of keys compared with a wrong one."""
 
 _KEY = re.compile(r"(?:h|sha256:)([0-9a-f]{8,64})")
 """``h1a2b3c4d``, ``sha256:…``; not ``h1a2b`` (too short even for a short form), ``1a2b3c4d``."""
@@ -69,7 +69,7 @@ def find_history(backend: Backend, key: str) -> StoredHistory:
 
 
 def unambiguous(digests: Sequence[str], digits: str) -> None:
-    """Refuse `digits` if more than one of `digests` begins with them."""
+    """Raise an error if more than one of `digests` begins with `digits`."""
     if len(digests) > 1:
         longer = ", ".join(list(shortest_names(digests).values())[:_SUGGESTED])
         raise ReferenceNotFound(f"h{digits} means more than one history; use more characters: {longer}")
@@ -83,7 +83,7 @@ def shortest_names(digests: Sequence[str]) -> dict[str, str]:
 
 
 def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[str] | None) -> StoredHistory:
-    """Return the history that a reference means, among those that the reader may see (None: all)."""
+    """Return the history of a reference, among those that the reader may see (None: all)."""
     if within is None:
         return find_history(backend, f"h{digits}") if digits else _only_conversation(backend, turn)
     visible = [history for key in dict.fromkeys(within) for history in read_histories(backend, _whole_digits(key))[:1]]
@@ -135,7 +135,7 @@ def nodes_of_turn(nodes: Sequence[Node], turn: int, key: str) -> list[Node]:
 
 
 def _known(digits: str, keys: Sequence[str]) -> str:
-    """Return which keys there are instead, the most similar first."""
+    """Return the existing keys for an error, the most similar first."""
     from difflib import get_close_matches  # only errors need it
 
     near = get_close_matches(f"h{digits}", keys, _SUGGESTED, 0.4) or keys[:_SUGGESTED]

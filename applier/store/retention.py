@@ -1,7 +1,8 @@
 """Collects garbage: conversations that nobody used for long, or the oldest ones if the store is too large.
 
-It never removes content that a live conversation refers to: one saved, continued or restored from within a day (or the
-time to keep, if longer), with the histories that it extends, that its states name, or that its messages mention.
+Content that a live conversation refers to is never removed. A conversation is live if it was saved, continued or
+restored from within a day (or the time to keep, if longer); it refers to histories that it extends, that its states
+name, or that its messages mention.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from planner.plan import Finding
 __all__ = ["LIVE_SECONDS", "Garbage", "collect_garbage"]
 
 LIVE_SECONDS = 86_400.0
-"""Age below which a conversation stays, however large the store is; a session notes its use once an hour."""
+"""Age below which a conversation stays, however large the store is; a session records its use once an hour."""
 
 _MENTION = re.compile(rb"[h:]([0-9a-f]{8,64})")
-"""Mention of a history: ``h1a2b3c4d:t12``, ``sha256:…``; also ``id:12345678``, which names nothing stored."""
+"""Mention of a history: ``h1a2b3c4d:t12``, ``sha256:…``; also ``id:12345678``, which refers to nothing stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Garbage:
     kept: int
     """Number of remaining histories."""
     events: int
-    """Events removed that are of none of these."""
+    """Removed events that belong to none of the histories."""
     bytes_before: int
     """Size of the store's files before."""
     bytes_after: int
@@ -53,7 +54,7 @@ class _Messages:
     mentioned: dict[str, set[str]] = field(default_factory=dict)
 
     def read(self, backend: Backend, digests: Iterable[str]) -> None:
-        """Read those that were not yet, within a transaction."""
+        """Read messages that were not read yet, within a transaction."""
         keys = [f"message/{digest}" for digest in dict.fromkeys(digests) if digest not in self.bytes]
         for some in parts(keys):
             for key, body in backend.get(some).items():
@@ -72,9 +73,10 @@ def collect_garbage(
 ) -> Garbage:
     """Remove conversations unused for this time, then the longest unused while the files are larger than the limit.
 
-    Never removes content that a live one refers to; with `dry_run` removes nothing. Plans, facts, states and events go
-    with their conversation, as by `Store.forget`, and old events without a conversation. A history of unknown use does
-    not count as old. Reads the whole store; others can use it except while it removes and rewrites files.
+    Never removes content that a live one refers to; with `dry_run` removes nothing. Plans, facts, states and events are
+    removed with their conversation, as by `Store.forget`; so are old events without a conversation. A history of
+    unknown use does not count as old. Reads the whole store; others can use it except while it removes and rewrites
+    files.
 
     Raises:
         SettingsError: a limit is no positive number.
@@ -144,7 +146,7 @@ def _cost(kin: Kin, messages: _Messages, family: HistoryFamily, paid: set[str] |
 
 
 def _old_events(kin: Kin, kept: HistoryFamily, oldest: float) -> Iterator[str]:
-    """Yield the keys of events from before `oldest` that belong to nothing that stays."""
+    """Yield the keys of events before `oldest` that belong to nothing kept."""
     sessions = set(sessions_of(kept.states))
     for key, content in read(kin.backend, kin.backend.keys("event/")).items():
         event = json.loads(content)

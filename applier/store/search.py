@@ -1,8 +1,9 @@
 """Searches turns and their lines: literally, as a pattern, or else by words.
 
 Words are ranked by BM25 as in SQLite's FTS5 (k1 1.2, b 0.75, Porter's stems), in a table in memory for one search:
-every store ranks alike, and no index on disk would have to forget words. It takes 0.1 s a megabyte, 2.5 s for 100,000
-turns of a chat. For facts, which may be a million, `FactIndex` keeps the table until something is forgotten.
+every store ranks alike, and there is no index on disk from which words would have to be forgotten. It takes 0.1 s a
+megabyte, 2.5 s for 100,000 turns of a chat. For facts, which may be a million, `FactIndex` keeps the table until a fact
+is forgotten.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from planner.reading.lines import Line, Part, join_lines
 __all__ = ["Hits", "asked_terms", "matching_turns", "ranked", "spaced", "word_table"]
 
 SEARCH_SECONDS = 1.0
-"""Seconds that one pattern may take: it can be written so that it never ends."""
+"""Longest time for one pattern: some patterns would never end."""
 MAX_SEARCH_CHARACTERS = 1_000
-"""Longest search; making a pattern of more takes longer than the search."""
+"""Longest search text; compiling a longer pattern takes longer than the search."""
 WORTH_SHOWING = 0.5
 """Share of the best rank in a turn from which lines with words are shown."""
 _PROSE: tuple[Part, ...] = ("user", "assistant", "call")
@@ -47,7 +48,7 @@ class Hits(NamedTuple):
     """The lines of one turn that match."""
 
     lines: tuple[int, ...]
-    """Their numbers, ascending; of words only of the lines that are worth showing."""
+    """Numbers of the lines, ascending; for matches by words only of lines worth showing."""
     best: tuple[int, ...]
     """Same lines without repeated texts, best first."""
     by_words: bool
@@ -61,11 +62,11 @@ def matching_turns(
     by_words: bool = True,
     elsewhere: Iterable[Sequence[Line]] = (),
 ) -> tuple[dict[str, Hits], int]:
-    """Return the matching turns, best first and at most `limit`, and their number.
+    """Return the matching turns, best first and at most `limit`, and the number of all.
 
-    Literal and pattern matches rank those whose words or calls match first, then the newer; matches by words rank by
-    BM25. `turns` are lines by the turn's id, oldest first. Words are not tried without `by_words`, or if the text
-    matches in the lines `elsewhere`.
+    Literal and pattern matches are ordered with matches in words or calls first, then by time, the newest first;
+    matches by words are ordered by BM25. `turns` are lines by the turn's id, oldest first. Words are not tried without
+    `by_words`, or if the text matches in the lines `elsewhere`.
 
     Raises:
         StoreError: `search` is too long, or takes too long as a pattern.
@@ -84,7 +85,7 @@ def matching_turns(
 
 
 def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], deadline: float) -> dict[str, Hits]:
-    """Return the turns that `match` matches: those whose words or calls match first, the newer before the older."""
+    """Return the turns with a match, those with a match in words or calls first, the newest first."""
     matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _reached(lines, match, deadline))}
     only_results = {turn_id for turn_id, lines in matching.items() if all(line.part not in _PROSE for line in lines)}
     newest = list(reversed(matching))
@@ -104,7 +105,7 @@ def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
 
 
 def _reached(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
-    """Return the lines that a match reaches into; a match may span lines."""
+    """Return the lines that a match covers, also partly; a match may span lines."""
     starts: list[int] = []
     end = 0
     for line in lines:
@@ -117,7 +118,7 @@ def _reached(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) 
 
 
 def _spans(text: str, match: regex.Pattern[str], deadline: float) -> Iterator[tuple[int, int]]:
-    """Start and end of each match that is not empty."""
+    """Yield start and end of each match that is not empty."""
     try:
         for hit in match.finditer(text, timeout=max(0.001, deadline - time.monotonic())):
             if hit.end() > hit.start():
@@ -135,7 +136,8 @@ def _compiled(pattern: str) -> regex.Pattern[str] | None:
 
 
 def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> tuple[dict[str, Hits], int]:
-    """Return the turns by the rank of their whole text, and in each its lines by the words they share."""
+    """Return the turns by the rank of their whole text, and in each its lines by the words they share with the
+    search."""
     ids = list(turns)
     ranks = ranked([join_lines(lines) for lines in turns.values()], search)
     if not ranks:
@@ -166,9 +168,9 @@ def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
 
 
 def _together(texts: Sequence[str], search: str) -> list[tuple[int, float]]:
-    """Rank like `ranked`, but first by the most and rarest words of `search` in each text, however long it is.
+    """Return the same as `ranked`, but ordered first by the number and rarity of the words of `search` in each text.
 
-    Rarity is BM25's, as in Lucene: near zero, and not below, for a word in most texts.
+    Rarity is computed as in Lucene's BM25: near zero, but not negative, for a word in most texts.
     """
     with closing(_index(texts)) as index:
         scores = {at: 0.0 for at, _ in index.execute(_RANKED, (asked_terms(search),))}
@@ -188,7 +190,7 @@ def _index(texts: Iterable[str]) -> sqlite3.Connection:
 
 
 def word_table(index: sqlite3.Connection) -> None:
-    """Make the table ``texts``, which ranks `spaced` words by their row."""
+    """Create the table ``texts``, which ranks `spaced` words by their row."""
     index.execute("PRAGMA temp_store = MEMORY")
     index.execute(
         "CREATE VIRTUAL TABLE texts USING fts5 "

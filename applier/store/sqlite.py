@@ -1,4 +1,4 @@
-"""The store's SQLite file: durable commits, one connection a process, readable by its owner only."""
+"""SQLite file of the store: durable commits, one connection a process, readable by its owner only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.errors import StoreDamaged, StoreError, StoreReplaced
 __all__ = ["SqliteBackend"]
 
 Identity = tuple[int, int]
-"""Device and inode of a file, whatever it is called."""
+"""Device and inode of a file, independent of its name."""
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 """Modes of new folders and files: for their owner alone."""
@@ -35,13 +35,13 @@ _NO_MEMORY = "it asks for more memory than there is; if that stays, it is damage
 _NO_ROOM = "SQLITE_FULL", "SQLITE_IOERR"
 _RETRY_SECONDS = 0.01
 _BESIDE = "-wal", "-shm", "-journal"
-"""Suffixes of the files that SQLite makes beside a database and writes without checks."""
+"""Suffixes of the files that SQLite creates next to a database and writes without checks."""
 _UNREADABLE = "Could not decode to UTF-8"
 """Text of the driver's error, without a code, for damaged text."""
 
 
 class SqliteBackend(SqlBackend):
-    """SQLite as the store uses it: WAL and FULL for durability, no memory map (its version may be old)."""
+    """SQLite in the store's configuration: WAL and FULL for durability, no memory map (its version may be old)."""
 
     placeholder = "?"
     begin_read = "BEGIN"
@@ -52,7 +52,8 @@ class SqliteBackend(SqlBackend):
     """Errors of the driver; a damaged file may also cause `UnicodeDecodeError` or, by a false length, `MemoryError`."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float) -> None:
-        """Prepare the file at `path`, made if need be, with a wait of `busy_timeout_seconds` for other processes."""
+        """Prepare the file at `path`, created if necessary, with a wait of `busy_timeout_seconds` for other
+        processes."""
         self._identity = _prepared(path)
         self._path = path.resolve()
         self._timeout = busy_timeout_seconds
@@ -94,7 +95,7 @@ class SqliteBackend(SqlBackend):
                     self.disconnect()
 
     def check(self) -> None:
-        """Raise a StoreReplaced if the file was removed: what is written to it then is lost."""
+        """Raise a StoreReplaced if the file was removed, as later writes to it would be lost."""
         try:
             status = _stat(self._path)
         except StoreError as error:
@@ -151,7 +152,7 @@ class SqliteBackend(SqlBackend):
 
 
 def _prepared(path: Path) -> Identity:
-    """Make the file if it is not there; which one it is."""
+    """Create the file if it does not exist; return its identity."""
     try:
         _make_private_file(path)
     except (OSError, ValueError) as error:
@@ -167,7 +168,7 @@ def _prepared(path: Path) -> Identity:
 
 
 def _make_private_file(path: Path) -> None:
-    """Make an empty file, and its folders, for the owner alone.
+    """Create an empty file, and its folders, for the owner alone.
 
     An existing file keeps its mode and is not opened: closing it would release every lock that the process holds on it
     (POSIX; "How To Corrupt An SQLite Database File", 2.2).
@@ -186,7 +187,7 @@ def _cause_of(error: Exception) -> str:
 
 
 def _refuse_linked(path: Path) -> None:
-    """Refuse a file with several names: what is written to one is another's, and SQLite's logs go by name."""
+    """Refuse a file with several names: a write to it changes another's file, and SQLite's logs depend on the name."""
     with suppress(OSError):
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):

@@ -1,7 +1,7 @@
 """Originals, plans, facts, events and session states, exactly as they were saved, over any `Backend`.
 
-All methods may be called from several threads and processes at once. What a method stored is on disk when it
-returns; if it raises, nothing of it was stored.
+All methods may be called from several threads and processes at once. Content is on disk when the method that stores it
+returns; if it raises, nothing was stored.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHis
 _PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")
 """``p`` and 32 hex digits or more; not a history's key."""
 _FARTHEST_SECOND = 62_135_596_800
-"""Seconds from 1970 back to the year 1; a time farther away in either direction has no date."""
+"""Seconds from 1970 back to the year 1; times further away in either direction have no date."""
 _SUGGESTED = 3
-"""Turns that an error names where a search does match."""
+"""Number of turns that an error suggests when a search matches elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Store:
                 records.keep_history(self.backend, replace(history, used=self.clock()))
 
     def stored_form(self, value: object, place: str) -> bytes:
-        """Return `value` in this store's form: JSON, without secrets if this store wants none."""
+        """Return `value` in this store's form: JSON, without secrets if the store redacts them."""
         exact = encode(value, place)
         return encode(redact(json.loads(exact)), place) if self._redacts else exact
 
@@ -137,7 +137,7 @@ class Store:
         one conversation; `within` as in `restore`.
 
         Raises:
-            ReferenceNotFound: there is no such history or turn; the text lists those there are.
+            ReferenceNotFound: there is no such history or turn; the text lists existing ones.
         """
         digits, turn = parse_reference(reference)
         with self.backend.transaction():
@@ -164,7 +164,7 @@ class Store:
         return _plan_id(digest)
 
     def load_plan(self, plan_id: str) -> CompactionPlan:
-        """Return the plan with that id, or with any longer start of its digest.
+        """Return the plan with that id, or with any longer beginning of its digest.
 
         Raises:
             ReferenceNotFound: no plan, or more than one, has that id.
@@ -193,9 +193,8 @@ class Store:
         return tuple(_plan_id(digest) for _, digest in ordered)
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
-        """Store `facts` of a saved history, without what looks like a secret and without pieces of its `secrets`; a
-        fact that is there already counts once.
-        """
+        """Store `facts` of a saved history, without likely secrets and without pieces of its `secrets`; repeated facts
+        are stored once."""
         plain = redact([fact.model_dump(mode="json") for fact in facts], secrets)
         contents = [encode(fact, "fact") for fact in plain]
         with self.backend.transaction(write=True):
@@ -221,8 +220,8 @@ class Store:
     def find_facts(
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[tuple[str, ExtractedFact]]:
-        """Yield facts, each with its history's key, filtered by type, time and `histories`: with `words` those with one
-        of them, best first, else the newest first."""
+        """Yield facts, each with its history's key, filtered by type, time and `histories`: with `words` only facts
+        with one of them, best first; without, the newest first."""
         for some in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
                 contents = read(self.backend, some)
@@ -239,8 +238,8 @@ class Store:
         return history, {history.prefix, *(node.prefix for node in read_chain(self.backend, history))}
 
     def record_event(self, event: Mapping[str, Any]) -> None:
-        """Store `event`, secrets redacted but for `EVENT_NAMES`. It has a ``time`` (seconds since the epoch) and may
-        have a ``session``."""
+        """Store `event` with secrets redacted, except in `EVENT_NAMES`. It has a ``time`` (seconds since the epoch) and
+        may have a ``session``."""
         names = {name: event[name] for name in EVENT_NAMES if name in event}
         place, content = event_place(event), encode({**redact(dict(event)), **names}, "event")
         with self.backend.transaction(write=True):
@@ -257,12 +256,12 @@ class Store:
     def set_state(self, name: str, value: Any) -> None:
         """Store any JSON value under `name`, replacing the old one; None removes it.
 
-        A state that contains the key of a history as a value is forgotten with it.
+        A state with the key of a history as a value is forgotten with that history.
         """
         self.change_state(name, lambda _: value)
 
     def change_state(self, name: str, change: Callable[[Any], Any]) -> Any:
-        """Store the result of `change` for the present state and return it; excludes other writers."""
+        """Store the result of `change` for the present state and return it; other writers wait."""
         key = f"state/{to_json(name)}"
         with self.backend.transaction(write=True):
             value = change(next(map(json.loads, read(self.backend, [key]).values()), None))
@@ -277,7 +276,7 @@ class Store:
         return next(iter(self.get_states([name]).values()), None)
 
     def get_states(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the states stored under those of `names` that exist, by name."""
+        """Return the existing states with these `names`, by name."""
         keys = {f"state/{to_json(name)}": name for name in names}
         with self.backend.transaction():
             contents = read(self.backend, list(keys))
@@ -290,8 +289,8 @@ class Store:
         return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
 
     def note_origin(self, history_key: str, folder: str, time: float) -> None:
-        """Note the `folder` of a conversation (empty: as noted before) and the `time` it was saved, in seconds since
-        the epoch."""
+        """Record the `folder` of a conversation (empty: as recorded before) and the `time` it was saved, in seconds
+        since the epoch."""
         known = folder or self.origin(history_key)[0]
         self.set_state(f"origin:{history_key}", {"history": history_key, "folder": known, "time": time})
 
@@ -309,7 +308,7 @@ class Store:
         """Delete a history with all that extend it or that it extends, or the plan with an id like ``p1a2b3c4d``;
         return remains.
 
-        Plans, facts, states and events that belong to them go, too. A part shared with another conversation stays.
+        Their plans, facts, states and events are deleted, too. A part shared with another conversation stays.
         """
         with self.backend.transaction(write=True):
             if damages := self.backend.damages():  # a row that an index has lost would stay
@@ -339,15 +338,15 @@ class Store:
     ) -> Restored:
         """Return the content of `reference`: ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation.
 
-        `lines`: only these, first and last included. `search`: only matching lines (of these), found as in `search`: by
-        words only if the text occurs in no turn of the history. `max_characters`: the most text, cut after a line;
-        `Restored.next_line` is the line to continue with. `within`: keys of the histories that the reader may see, with
-        those they extend. Any other does not exist for the reader, and a bare ``t12`` means the first of `within` that
-        is stored.
+        `lines`: only these, first and last included. `search`: only matching lines (of these), matched as in
+        `Store.search`: by words only if the text occurs in no turn of the history. `max_characters`: the largest
+        length, cut after a line; `Restored.next_line` is the line to continue with. `within`: keys of the histories
+        that the reader may see, with those they extend. Other histories do not exist for the reader, and a bare ``t12``
+        means the first of `within` that is stored.
 
         Raises:
             ReferenceNotFound: there is no such history, turn or lines, or nothing in them matches; the text lists
-                those there are, and the turns that match.
+                existing ones, and turns that match.
         """
         name, messages = self.load_turn(reference, within)
         part = partial(restored_part, name, messages, lines=lines, search=search, max_characters=max_characters)
@@ -372,8 +371,8 @@ class Store:
         tool: str | None = None,
         limit: int | None = None,
     ) -> SearchResult:
-        """Return the turns of a history that match `text` in any case: literally, or else as a pattern, or else by its
-        words.
+        """Return the turns of a history that match `text`, ignoring letter case: literally, or else as a pattern, or
+        else by its words.
 
         Literal and pattern matches are ordered by time, the newest first, with turns whose results alone match at the
         end; matches by words are ordered by BM25 of the whole turn, in every store. A phrase in quotes is one word. If
@@ -385,7 +384,7 @@ class Store:
         return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
 
     def flush(self) -> list[Finding]:
-        """Take what was deleted out of every file and log of the database; what is left, if anything is."""
+        """Erase deleted content from every file and log of the database; return remains, if any."""
         return [Finding(code="left", problem=problem) for problem in self.backend.flush()]
 
     def verify(self) -> list[Finding]:
@@ -414,7 +413,7 @@ class Store:
 
 
 def _check_unchanged(history: History, index: int) -> None:
-    """Check that a message is the same as when `history` was read, since its name was made then."""
+    """Check that a message is the same as when `history` was read, because its name was computed then."""
     message, place = history.messages[index], f"messages[{index}]"
     short = with_places(message, [])  # a long text comes back from JSON as it is
     is_plain = message_digest(json.loads(encode(short, place))) == message_digest(short)
@@ -426,7 +425,7 @@ def event_place(event: Mapping[str, Any]) -> str:
     """Return the prefix of the key of `event`; see `Store.record_event`.
 
     Raises:
-        StoreError: its time is no time.
+        StoreError: its time is not valid.
     """
     time = event.get("time")
     if not isinstance(time, int | float) or not abs(time) < _FARTHEST_SECOND:

@@ -1,7 +1,7 @@
 """Upgrades a store of format 4, whose keys and plan ids had 8 hex digits, to format 5, whose keys have 32.
 
-Only states and events had short forms. A short form that fits two histories is never guessed: its state is removed, and
-the session begins again from its host's whole list.
+Only states and events had short forms. A state with a short form that fits two histories is removed, and its session
+begins again from its host's whole list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHORT = re.compile(r"([hp][0-9a-f]{8})((?::t[1-9][0-9]*)?)")
 _NAME = re.compile(r"(.*:)(h[0-9a-f]{8})", re.DOTALL)
 """``origin:h1a2b3c4d``: a state's name that ends with a key."""
 _EXACT = "head", "messages", "content"
-"""Fields that hold messages, which stay byte for byte."""
+"""Fields that contain messages, which stay byte for byte."""
 
 
 class WholeNames:
@@ -41,7 +41,7 @@ class WholeNames:
             self._whole[f"{letter}{digest[:8]}"].add(f"{letter}{digest[:KEY_DIGITS]}")
 
     def state(self, name: str, value: Any) -> tuple[str, Any] | None:
-        """Return a state's name and value with whole names in them; None if a short one does not name one thing."""
+        """Return a state's name and value with whole names in them; None if a short one is ambiguous."""
         unknown: list[str] = []
         value = self._replaced(value, unknown)
         if match := _NAME.fullmatch(name):
@@ -49,7 +49,7 @@ class WholeNames:
         return None if unknown else (name, value)
 
     def event(self, value: Any) -> Any:
-        """Return an event with whole names where they are known."""
+        """Return an event with whole names, where they are known."""
         return self._replaced(value, [])
 
     def _replaced(self, value: Any, unknown: list[str]) -> Any:

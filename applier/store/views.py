@@ -1,7 +1,7 @@
-"""The originals of a list that begins with a view of ours: remembered with each view, looked up for each list.
+"""Originals of a list that begins with one of our views: stored with each view, looked up for each list.
 
-A view is identified by the digest of its messages, for the same owner in the same store, never by its words: a pasted
-or forged frame restores nothing. Neighbours of one role count as one message.
+A view is identified by the digest of its messages, for the same owner in the same store, never by its text, so a pasted
+or forged view restores nothing. Neighbours of one role count as one message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from planner.reading.messages import Message, blocks, call_ids, message_digest, 
 __all__ = ["Earlier", "holds_view", "originals_behind", "remember_view"]
 
 MOST_ALIKE = 8
-"""Most remembered views with the same first note."""
+"""Largest number of remembered views with the same first note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class Earlier:
     """Originals of a list that begins with a view."""
 
     messages: list[Any]
-    """The whole list from its beginning: originals, and what came since, the caller's own objects."""
+    """Whole list from its beginning: originals, and the caller's later messages as their own objects."""
     head: int
-    """Number of messages of the list that replace the first `start` of these."""
+    """Number of messages of the list that replace the first `start` messages."""
     start: int
     key: str
     """Key of the history in the store."""
     plan_id: str
     plan: CompactionPlan | None
-    """The plan that the view was made by; None if it is not stored."""
+    """Plan from which the view was made; None if it is not stored."""
 
 
 def holds_view(messages: Sequence[object]) -> bool:
@@ -50,8 +50,8 @@ def holds_view(messages: Sequence[object]) -> bool:
 def remember_view(
     store: Store, view: Sequence[object], history: History, start: int, *, owner: str = "", key: str, plan_id: str
 ) -> None:
-    """Remember that `view` shows `history`, stored under `key`: the messages from `start` on one by one, the others by
-    its head; only a look-up for the same `owner` finds it."""
+    """Store that `view` shows `history` with the key `key`: the messages from `start` on one by one, the earlier ones
+    by its head; only a look-up for the same `owner` returns it."""
     plain = [plain_message(message) for message in view]
     head = len(plain) - (len(history.messages) - start)
     joined = joined_messages((), plain[:head])
@@ -71,7 +71,7 @@ def remember_view(
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:
-    """Return the originals of `messages`; None if they begin with no view of `owner` that `store` knows."""
+    """Return the originals of `messages`; None if they do not begin with a view of `owner` in `store`."""
     plain = [plain_message(message) for message in messages]
     joined = joined_messages((), plain)
     note = first_note(joined)
@@ -100,7 +100,8 @@ def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message],
 
 
 def _apart(message: Message, taken: set[str], key: str) -> Message:
-    """Return `message` with new ids for calls that are `taken` later: a host may count its calls again after a view."""
+    """Return `message` with new ids for calls whose ids are `taken` later: a host may count its calls from the start
+    after a view."""
     if taken.isdisjoint((*call_ids(message), *result_ids(message))):
         return message
     content = []

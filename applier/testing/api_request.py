@@ -1,4 +1,4 @@
-"""A request as the test server reads it, and the demands of its model.
+"""Requests as the test server reads them, and the demands of their models.
 
 Written from the API's documentation alone: it shares nothing with the code under test.
 """
@@ -39,8 +39,8 @@ Block = dict[str, Any]
 THINKING_TYPES = ("thinking", "redacted_thinking")
 ADAPTIVE_THINKING, NO_SAMPLING, SYSTEM_MESSAGES, BOUND_THINKING = (4, 6), (4, 7), (4, 8), (5, 1)
 LATE_SYSTEM_MESSAGES = (5, 5)
-"""First versions of Claude: with ``adaptive`` thinking and no prefill; without ``temperature`` and forced tools; with
-``system`` messages inside the list (two); and with thinking that is bound to its conversation."""
+"""First Claude versions with each demand: ``adaptive`` thinking and no prefill; no ``temperature`` and no forced tools;
+``system`` messages inside the list (two entries); thinking bound to its conversation."""
 
 _VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
 """``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not ``claude-3-5-haiku-20241022``; see `_LEADING_VERSION`."""
@@ -48,7 +48,7 @@ _LEADING_VERSION = re.compile(r"^claude-(\d)(?:-(\d))?-")
 """``claude-3-5-haiku-20241022``."""
 _MARK = "cache_control"
 _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-"""``/Type /Page``; not the ``/Type /Pages`` that lists them."""
+"""Page of a PDF: ``/Type /Page``; not the ``/Type /Pages`` that lists pages."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Refusal:
     """Reason for the API to answer 400, in the API's words."""
 
     rule: int
-    """Number 1 to 25, as in the package's docstring; 0 for a body that is no request at all."""
+    """Number 1 to 25, as in the package's docstring; 0 for a body that is no request."""
     message: str
     status: int = 400
 
@@ -136,7 +136,7 @@ class Request:
                     yield at, index, block
 
     def merged(self) -> list[tuple[int, str, list[Block]]]:
-        """Messages as the API joins them, neighbours of one role to one: first index, role and blocks."""
+        """Messages as the API joins them, with neighbours of one role as one: first index, role and blocks."""
         merged: list[tuple[int, str, list[Block]]] = []
         for at, message in enumerate(self.messages):
             if merged and merged[-1][1] == message["role"]:
@@ -148,7 +148,7 @@ class Request:
     def parts(self) -> Iterator[tuple[str, Block]]:
         """Yield the prompt in the API's order: tools, system, messages; each block with its owner.
 
-        Deferred tools are part of it only where a search finds them.
+        Deferred tools are part of the prompt only if a search returns them.
         """
         yield from (("tools", tool) for tool in self.tools if not tool.get("defer_loading"))
         yield from (("system prompt", block) for block in self.system)

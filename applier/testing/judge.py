@@ -1,8 +1,7 @@
-"""The judge of a request, by all rules; defined here are those on thinking, 10 to 14, and on an edit of an earlier
-request.
+"""Judge of a request by all rules; this file defines those on thinking, 10 to 14, and on an edit of an earlier request.
 
-Thinking comes back as it was issued, at its place: a signature seals a block's text and the conversation before it, so
-that any server can check it without memory.
+Thinking must return unchanged at its place: a signature seals a block's text and the conversation before it, so that
+any server can check it without memory.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ _DIGEST = 64
 def judge(
     request: Request, window_tokens: int | None = None, issued: Mapping[str, list[list[str]]] | None = None
 ) -> tuple[Refusal, ...]:
-    """Return the reasons for the API to answer 400, the first one first; empty for a valid request.
+    """Return the reasons for the API to answer 400, in order; empty for a valid request.
 
-    `issued` is the thinking of the server's own answers (see `_latest_thinking_is_whole`).
+    `issued`: the thinking of the server's own answers (see `_latest_thinking_is_whole`).
     """
     if problem := request.is_well_formed():
         return (Refusal(0, problem),)
@@ -56,8 +55,7 @@ def judge(
 def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
     """Return the blocks of `after` that the API refuses because they came with `before` and something changed.
 
-    Blocks that `before` lacks are new and not judged; rules 10, 11, 14 and 23. The judge knows nothing of how the
-    second list was made.
+    New blocks are not judged; rules 10, 11, 14 and 23. The judge does not know how the second list was made.
     """
     thinking, rest = thinking_and_rest(_last_answer(before)[1])
     latest = _latest_thinking_is_whole(after, {rest: [thinking]})
@@ -65,8 +63,8 @@ def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
 
 
 def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[Refusal]:
-    """Check rules 11 and 14, that a signature has its text and its conversation, and rule 23, that a ``compaction``
-    block is byte-exact."""
+    """Check rules 11 and 14 (a signature has its text and its conversation) and rule 23 (a ``compaction`` block is
+    byte-exact)."""
     known: dict[str, list[tuple[Block, str]]] = {}
     for at, index, block in before.blocks():
         known.setdefault(_seal(block), []).append((block, before.bindings[at, index]))
@@ -128,7 +126,7 @@ def thinking_and_rest(content: Sequence[Block]) -> tuple[list[str], str]:
 def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[str]]]) -> Iterator[str]:
     """Check that the thinking of the latest assistant message is whole, unmodified and in order, or left out entirely.
 
-    `issued` has the thinking of each answer by everything else in it.
+    `issued` maps the rest of each answer to its thinking.
     """
     last, content = _last_answer(request)
     thinking, rest = thinking_and_rest(content)
@@ -170,8 +168,8 @@ def signatures_match_their_text(request: Request) -> Iterator[str]:
 def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
     """Check that, with manual thinking, the last assistant turn with calls starts with thinking.
 
-    A run of calls and results is one assistant turn to the API: thinking before its first call is enough, for the model
-    thinks again between calls only when asked to interleave.
+    A run of calls and results is one assistant turn for the API: thinking before its first call is enough, as the model
+    thinks between calls only if asked to interleave.
     """
     last, content = _last_answer(request)
     calls = any(block["type"] == "tool_use" for block in content)
@@ -200,7 +198,7 @@ def no_thinking_while_it_is_off(request: Request) -> Iterator[str]:
 
 
 def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
-    """Check that system, tools and every message before a thinking block are those it was issued after."""
+    """Check that system, tools and every message before a thinking block are the same as when it was issued."""
     for at, index in [] if request.drops_unbound_thinking else _unbound(request):
         yield (
             f"messages.{at}.content.{index}: Invalid `signature` in `thinking` block. The block is bound to a "
@@ -228,7 +226,7 @@ def _unbound(request: Request) -> Iterator[tuple[int, int]]:
 
 
 def _last_answer(request: Request) -> tuple[int, list[Block]]:
-    """Return index and content of the last assistant message with content; nothing at -1 without one."""
+    """Return index and content of the last assistant message with content; -1 and an empty list without one."""
     for at, message in reversed(list(enumerate(request.messages))):
         if _speaks(message):
             return at, blocks_of(message["content"])

@@ -26,7 +26,7 @@ __all__ = ["RULES"]
 _MAX_MARKS, _MAX_MEDIA, _MANY_IMAGES, _MANY_IMAGES_PIXELS, _MAX_MESSAGES = 4, 100, 20, 2000, 100_000
 _MARK = "cache_control"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a pair, as ``json`` reads ``"\\ud83d"``; a whole pair is one character by then."""
+"""Half of a surrogate pair, as ``json`` reads ``"\\ud83d"``; a whole pair is one character by then."""
 _REQUIRED = {
     "text": ("text",),
     "tool_use": ("id", "name", "input"),
@@ -48,8 +48,8 @@ _SYSTEM_FIELDS = {
     "output_config": {"mid-conversation-output-config-2026-07-01", "per-turn-control-2026-07-01"},
     "clear_at": {"mid-conversation-system-clear-at-2026-08-21"},
 }
-"""Fields of a system message inside the list, each with its betas: one of them is needed (``BetaSystemMessageParam`` in
-the SDK; Claude Code 2.1.330 sends its own name for the first)."""
+"""Fields of a system message inside the list, each with its betas, one of which is required (``BetaSystemMessageParam``
+in the SDK; Claude Code 2.1.330 sends its own name for the first)."""
 _TOOL_CHANGES, _TOOL_BETA = ("tool_addition", "tool_removal"), "mid-conversation-tool-changes-2026-07-01"
 _INLINE_TOOLS = "inline-tools-2026-09-15"
 _STRICT_API = "2026-10-21"
@@ -105,8 +105,8 @@ def settings_suit_the_model(request: Request) -> Iterator[str]:
 
 
 def the_newest_version_is_stricter(request: Request) -> Iterator[str]:
-    """Check that a request of API version 2026-10-21 sets no sampling, has no document in an assistant's message and no
-    citations on text in a user's."""
+    """Check that a request of API version 2026-10-21 sets no sampling and has no document in an assistant's message and
+    no citations on a user's text."""
     if request.headers.get("anthropic-version", "") < _STRICT_API:
         return
     for name in ("temperature", "top_p", "top_k"):
@@ -131,8 +131,7 @@ def _own_texts(block: Block) -> Iterator[Block]:
 
 
 def no_prefill(request: Request) -> Iterator[str]:
-    """Check that an assistant message is not continued on Claude 4.6 and later, except a turn that paused for its
-    tools."""
+    """Check that no assistant message is continued on Claude 4.6 and later, except a turn that paused for its tools."""
     content = _prefill(request)
     if content is not None and request.version >= ADAPTIVE_THINKING and not _is_paused(content):
         yield "This model does not support assistant message prefill. The conversation must end with a user message."
@@ -224,8 +223,8 @@ def text_is_unicode(request: Request) -> Iterator[str]:
 
 
 def compaction_blocks_lead(request: Request) -> Iterator[str]:
-    """Check that a server's compaction block comes first in its message, and that none is asked for amid a call, nor
-    beside a setting that would cut the answer short."""
+    """Check that a server's compaction block comes first in its message, and that none is requested during a call or
+    with a setting that would cut the answer short."""
     signed = 0
     for at, index, block in request.blocks():
         if block["type"] != "compaction":
@@ -248,8 +247,7 @@ def compaction_blocks_lead(request: Request) -> Iterator[str]:
 
 
 def list_begins_with_the_user(request: Request) -> Iterator[str]:
-    """Check that there are 1 to 100,000 messages, the first of the user, unless a compaction block replaces what was
-    before."""
+    """Check that there are 1 to 100,000 messages, the first from the user unless it is a compaction block."""
     messages = request.messages
     if not messages:
         yield "messages: at least one message is required"

@@ -59,9 +59,8 @@ class MessagesServer:
 
     The script is a text, an `Answer` or a `Failure` for every request, a function from the `Request` to a reply, or
     replies and such functions in order (the last one for ever). A reply is one of these or blocks (see `say` and
-    `use`): ``[[say("I look."), use("bash", command="ls")], "Done."]``. Requests that break a
-    rule are answered 400 and do not use up the script. Where a request switches thinking on, answers begin with
-    thinking.
+    `use`): ``[[say("I look."), use("bash", command="ls")], "Done."]``. Requests that break a rule are answered 400 and
+    do not use up the script. If a request switches thinking on, answers begin with thinking.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class MessagesServer:
 
     @property
     def bill(self) -> PromptUsage:
-        """Cost of all requests together; a refused one costs nothing."""
+        """Cost of all requests together; refused ones cost nothing."""
         return sum((exchange.usage for exchange in self.exchanges), PromptUsage())
 
     def endpoint(self, path: str) -> Callable[[Request], tuple[Block, Answer | Failure]] | None:
@@ -145,7 +144,8 @@ class MessagesServer:
         return 200, {"input_tokens": request_tokens(request)}
 
     def reply(self, request: Request) -> tuple[Block, Answer | Failure]:
-        """Return the message that answers `request` (or the error, as JSON), and the script's reply behind it."""
+        """Return the message that answers `request` (or the error, as JSON), and the script's reply it was made
+        from."""
         with self._lock:
             violations = judge(request, self.window_tokens, self._issued)
             reply = self._next(request, violations)

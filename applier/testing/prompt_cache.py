@@ -1,4 +1,4 @@
-"""The provider's prompt cache and its bill: the tokens that were read, written and paid in full.
+"""Provider's prompt cache and its bill: the tokens that were read, written and paid in full.
 
 A prefix is cached up to each mark; a later request reads the longest one that ends at a mark or up to 20 blocks before.
 """
@@ -27,7 +27,7 @@ _BYTES_PER_TOKEN = 2.6
 _BLOCK_TOKENS = 4
 _PIXELS_PER_TOKEN, _MAX_IMAGE_TOKENS = 750, 1600
 _SETTINGS = ("thinking", "tool_choice", "output_config")
-"""Settings that invalidate cached messages when they change, not cached tools and system."""
+"""Settings whose change invalidates cached messages, but not cached tools and system."""
 _Key = tuple[str, str, str]
 
 
@@ -56,7 +56,7 @@ class PromptUsage:
         return self.input_tokens + self.cache_read_input_tokens * read_price + written
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as the API sends it."""
+        """Return the usage as the API sends it."""
         return {
             "input_tokens": self.input_tokens,
             "cache_creation_input_tokens": self.written_5m + self.written_1h,
@@ -112,7 +112,7 @@ def _keys(request: Request) -> Iterator[_Key]:
 
 
 def _marks(request: Request) -> dict[int, str]:
-    """Return the parts with a mark, with its lifetime: ``5m`` or ``1h``."""
+    """Return the lifetime of the mark on each marked part, by index: ``5m`` or ``1h``."""
     marks = [_mark(block) for _, block in request.parts()]
     marks[-1:] = [mark or request.body.get("cache_control") for mark in marks[-1:]]
     return {at: "1h" if mark.get("ttl") == "1h" else "5m" for at, mark in enumerate(marks) if mark}

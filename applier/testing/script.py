@@ -1,4 +1,4 @@
-"""Answers of a script: blocks, an error in the API's words, or an answer that goes wrong on its way.
+"""Answers of a script: blocks, an error in the API's words, or an answer that breaks off.
 
 Also the forms in which it is sent: whole or streamed, as a message or as one of OpenAI's chat completions.
 """
@@ -41,12 +41,12 @@ class Answer:
     stop_reason: str = ""
     """Reason to stop; empty means ``tool_use`` if it calls a client tool, else ``end_turn``."""
     fault: Fault = ""
-    """Fault: the connection is closed before the answer or half way, its stream ends amid an event or in garbage, or
-    nothing comes at all."""
+    """Fault of the connection: closed before the answer or half way, a stream that ends amid an event or in garbage, or
+    no answer at all."""
     hold: Callable[[], object] | None = None
     """Function called once in the middle of a stream; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``usage`` to send beside ``output_tokens`` instead of the counted ones."""
+    """Fields of ``usage`` to send with ``output_tokens`` instead of the counted ones."""
     headers: tuple[tuple[str, str], ...] = ()
 
 
@@ -62,7 +62,7 @@ class Failure:
     """Headers that let a client retry at once."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as the API sends it."""
+        """Return the failure as the API sends it."""
         return {"type": "error", "error": {"type": self.kind, "message": self.message or self.kind.replace("_", " ")}}
 
 
@@ -113,7 +113,7 @@ def events(message: Block) -> Iterator[Block]:
 
 
 def _streamed(block: Block) -> tuple[Block, list[Block]]:
-    """Return a block as its stream opens it, and the deltas that fill it."""
+    """Return a block as its stream opens it, and the deltas that complete it."""
     if block["type"] in ("tool_use", "server_tool_use"):
         pieces = _pieces(json.dumps(block["input"]))
         return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
@@ -131,7 +131,8 @@ def _pieces(text: str) -> list[str]:
 
 
 def unanswered_calls(messages: list[Block]) -> str:
-    """Return OpenAI's refusal of a call without an answer, or of an answer without a call; else empty."""
+    """Return OpenAI's refusal of a call without an answer, or of an answer without a call; empty if there is
+    neither."""
     waiting: set[str] = set()
     for message in messages:
         if message["role"] == "tool":

@@ -34,7 +34,7 @@ __all__ = ["PageServer"]
 HOST = "127.0.0.1"
 KEY_HEADER = "x-compactor-key"
 PROTECTED = "/api/"
-"""Path below which every request needs the key; the page's own files above it contain nothing of a transcript."""
+"""Path below which every request needs the key; other files of the page contain nothing of a transcript."""
 OPENING = "/api/open"
 """Path that exchanges the token for the key."""
 MAX_BODY_BYTES = 8 * 2**20
@@ -59,7 +59,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class PageServer(AppServer):
-    """Server of one page, which can end it."""
+    """Server of one page, which the page can end."""
 
     def __init__(self, content: ReviewPage | Mapping[str, Any]) -> None:
         """Open a free port without answering yet; `content` is a review, or a session's report as JSON data."""
@@ -77,7 +77,7 @@ class PageServer(AppServer):
 
     @property
     def link(self) -> str:
-        """Link that opens the page once; the token is in the fragment, which no log and no other site sees."""
+        """Link that opens the page once; the token is in the fragment, which no log and no other site receives."""
         return f"http://{HOST}:{self.port}/#{self._token}"
 
     async def _open(self, request: Request) -> Response:
@@ -152,7 +152,7 @@ def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
 
 
 def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
-    """Return an endpoint that runs `work` in a thread with the names in the path; None becomes 404."""
+    """Return an endpoint that runs `work` in a thread with the names in the path; a result of None becomes 404."""
 
     async def endpoint(request: Request) -> Response:
         value = await anyio.to_thread.run_sync(partial(work, **request.path_params))

@@ -1,6 +1,6 @@
 """The review of a plan for a page, as JSON data.
 
-It follows from the plan and a person's revision alone. Only the functions passed in write files.
+Depends only on the plan and a person's revision. Only the functions passed in write files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from planner.reading.messages import plain_message
 __all__ = ["Replan", "ReviewPage", "Revision", "Search"]
 
 MOST_WORD_LINES = 12
-"""Most lines of one turn's words of the user."""
+"""Largest number of lines of the user's words in one turn."""
 
 
 class TurnRevision(BaseModel, extra="forbid", frozen=True):
@@ -36,12 +36,12 @@ class TurnRevision(BaseModel, extra="forbid", frozen=True):
 
 
 class Revision(BaseModel, extra="forbid", frozen=True):
-    """Everything that a person changed since the plan was opened."""
+    """All changes by a person since the plan was opened."""
 
     turns: dict[str, TurnRevision] = Field(default_factory=dict, max_length=1_000_000)
     brief: str | None = Field(default=None, max_length=200_000)
     open: str = ""
-    """Id of the turn on display; the answer has the text left in its place."""
+    """Id of the displayed turn; the answer has the text that replaces it."""
 
 
 class Search(BaseModel, extra="forbid", frozen=True):
@@ -135,7 +135,7 @@ class ReviewPage:
         return {"messages": [turn.turn.start, turn.turn.stop - 1], "lines": lines}
 
     def search(self, wanted: Search) -> dict[str, Any]:
-        """Return the turns with the text in one of their lines, in letters of any case."""
+        """Return the turns with the text in one of their lines, ignoring letter case."""
         text, turns = wanted.text.casefold(), self._analysis.evidence.turns.items()
         return {"turns": [key for key, turn in turns if any(text in line.text.casefold() for line in turn.lines)]}
 
@@ -211,7 +211,7 @@ class ReviewPage:
 
 
 def _leaves(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
-    """Return the text that the open turn leaves, and its kept lines."""
+    """Return the text that replaces the displayed turn, and its kept lines."""
     decision, count = review.plan.decisions[turn_id], len(turn.lines)
     kept = range(1, count + 1) if decision.strategy == "keep" else line_numbers(decision.excerpts, count)
     return {"turn": turn_id, "left": review.notes.left.get(turn_id, ""), "kept": ranges_of(kept)}
