@@ -41,7 +41,7 @@ else:
     """The lightest come first."""
 
     def __getattr__(name: str) -> object:
-        """A public name, imported when first asked for (PEP 562): who needs an error class loads no planner."""
+        """Return a public name, imported at first use (PEP 562), so that an error class loads no planner."""
         for home in _HOMES if name in __all__ else ():
             module = import_module(f"planner.{home}")
             if name in module.__all__:

@@ -1,6 +1,6 @@
-"""One history as it was read: the one value that planning, guards, preview, apply and sessions share.
+"""Analysis of a history, which planning, guards, preview, apply and sessions share.
 
-Made once and passed on; a list that grew is read from where it grew. Decides nothing.
+Made once and passed on; of a longer list only the new turns are read. Decides nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from planner.validity.list_rules import CALL_RULES
 __all__ = ["Analysis", "analyze", "analyze_history", "call_alone"]
 
 _OPEN_ENDED = ("server_tool_use", "mcp_tool_use")
-"""Calls that the server runs, whose results may be in a later turn."""
+"""Types of calls that the server runs, whose results may be in a later turn."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -35,7 +35,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Analysis:
-    """A history with what it holds and what it weighs."""
+    """History with its evidence and token counts."""
 
     history: History
     evidence: Evidence
@@ -43,11 +43,11 @@ class Analysis:
     uses: Mapping[str, ToolUse] = field(default_factory=dict, compare=False)
     """Declarations of tools by name."""
     counted: Occurrences = field(default_factory=Occurrences, repr=False, compare=False)
-    """Names of a prefix of the history, counted for an earlier plan."""
+    """Names in the beginning of the history, counted for an earlier plan."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, make: Callable[Concatenate[Analysis, P], T], *beside: P.args, **named: P.kwargs) -> T:
-        """Return what `make` reads of this history `beside` the same values; it is made once."""
+        """Return the result of `make` for this history and the values `beside`; it is computed once."""
         if (make, beside) not in self._made:
             self._made[make, beside] = make(self, *beside, **named)
         own: T = self._made[make, beside]
@@ -60,7 +60,7 @@ class Analysis:
 
     @lazy_property
     def relevance(self) -> Relevance:
-        """Likely worth of each line to the steps that follow."""
+        """Relevance: estimated value of each line for the next steps."""
         return line_relevance(self.evidence, self.occurrences)
 
     @lazy_property
@@ -70,13 +70,13 @@ class Analysis:
 
     @property
     def newest_counted(self) -> Occurrences:
-        """Names that were counted so far, of this history or of a prefix."""
+        """Names counted most recently, in this history or in its beginning."""
         newest: Occurrences = vars(self).get("occurrences", self.counted)
         return newest
 
     @lazy_property
     def secrets(self) -> Secrets:
-        """Secrets in the history, for what is cut from it and kept for reading."""
+        """Secrets in the history, so that they can be removed from texts cut from it."""
         turns = self.evidence.turns.values()
         return Secrets(
             chain.from_iterable(turn.once(_turn_secrets, self.history.messages_of(turn.turn)) for turn in turns)
@@ -84,10 +84,11 @@ class Analysis:
 
     @lazy_property
     def broken(self) -> Mapping[str, str]:
-        """Reasons why the API would refuse the calls of a turn, by turn id; the live tail may wait for results.
+        """Reasons for which the API would refuse the calls of a turn, by turn id; in the live tail results may be
+        missing.
 
-        Other faults of a message do not grow by cutting around it: other providers take any id, more than
-        once (``functions.read:0``, ``call_0`` each time).
+        Other faults, such as repeated ids (``call_0`` each time), which some providers accept, do no further harm in a
+        view.
         """
         problems: dict[str, str] = {}
         turns = list(self.evidence.turns.values())[:-1]
@@ -106,7 +107,7 @@ def _turn_secrets(_turn: TurnEvidence, messages: Sequence[Message]) -> tuple[str
 
 
 def _pairs_up(turn: TurnEvidence, history: History) -> bool:
-    """Return True if the calls and results of `turn` are sound whatever is around it."""
+    """Return True if the calls and results of `turn` are complete, whatever is around it."""
     if any(block["type"] in _OPEN_ENDED for _, block in history.blocks_of(turn.turn)):
         return False
     return not any(one.refused for one in check_messages(history.messages_of(turn.turn), rules=CALL_RULES))
@@ -121,8 +122,8 @@ def analyze(
 ) -> Analysis:
     """Read `messages` (dicts or SDK objects) and count them for `target_model`, or with the counter of `known`.
 
-    Turns that `known` has read, identified by their digests, are not read again. `uses` declares tools by name; None:
-    those of `known`.
+    Turns in `known`, identified by their digests, are not read again. `uses` declares tools by name; None: as in
+    `known`.
 
     Raises:
         TranscriptError: an entry is not a message, or not JSON data; the text names its index.
@@ -148,7 +149,7 @@ def analyze_history(
 
 
 def call_alone(name: str, arguments: dict[str, Any]) -> Call:
-    """Return a call as it is read in a history, without its result."""
+    """Return a call as it is read in a history, but without its result."""
     reading = _fields().read_call(name, arguments, read_call(name, arguments))
     return Call(name, arguments, 0, None, None, reading=reading)
 

@@ -1,4 +1,4 @@
-"""The one call that plans: reads the messages, asks a planner, selects and guards what it says."""
+"""Planning: reads the messages, asks a planner, selects by its answer, and applies the guards."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ __all__ = [
 ]
 
 UNKNOWN_SHARE, LEAST_UNKNOWN_CALLS, NAMED_TOOLS = 0.8, 5, 6
-"""Share of the characters of all results, and number of calls, from which on tools that nothing is known of make the
-rules unsure; and number of tools that are named then."""
+"""Bounds from which the rules are unsure: share of all result characters that come from unknown tools, and number of
+their calls; then the number of these tools to name."""
 WINDOW_SHARE = 0.5
-"""Share of the model's window that a target by ratio may take: the agent needs the rest to go on."""
+"""Largest share of the model's window for a target by ratio: the agent needs the rest to continue."""
 SENT_SHARE = 0.5
-"""Share of a list that begins with a view which its next view may take."""
+"""Largest share of a list that begins with a view for its next view."""
 PlannerChoice = Literal["auto", "model", "rules"] | Planner
 
 BEHIND_VIEWS: list[Callable[[Sequence[object], Any], tuple[Sequence[object], CompactionPlan | None] | None]] = []
-"""Each says of a list, and of the store that was handed in or None, which originals stand behind it and by which plan,
-if it begins with a view of ours: `applier` knows the stores. The first that knows it counts."""
+"""Functions that return the originals of a list and their plan, if the list begins with a view; they get the list, and
+the caller's store or None. `applier` registers them, as it knows the stores. The first result counts."""
 
 
 def plan_compaction(
@@ -69,32 +69,32 @@ def plan_compaction(
     now: float | None = None,
     previous: CompactionPlan | None = None,
 ) -> CompactionPlan:
-    """A validated plan that brings `messages` down to a target, bound to them. Changes nothing.
+    """Return a validated plan that reduces `messages` to a target and is bound to them. Changes nothing.
 
     Args:
         messages: The complete history: dicts or SDK objects. Not mutated. A list that begins with a view which `apply`
             made, known by its digest in the store, is planned from its originals.
-        task: What the agent works on now; relevance is judged against it.
+        task: The agent's present task, on which relevance depends.
         target_tokens: Size of the view in tokens of the target model, system and tools included when given.
         target_ratio: The same as a share of the history's tokens, in (0, 1]. Default: a quarter.
         focus: What to keep above all.
         planner: ``auto`` is the model if there is a client or a key, else the rules.
         model: The planner model, or an instructor provider string such as ``openai/gpt-5-mini``.
         client: An ``anthropic`` or instructor client for the planner model.
-        system, tools: Of the agent. The view names the tool of `restore_tool_of`.
-        tool_uses: What the agent's tools do, by name, as far as `tools` does not declare it.
+        system, tools: The agent's system prompt and tools. The view names the tool of `restore_tool_of`.
+        tool_uses: Effects of the agent's tools, by name, unless `tools` declares them.
         prompts_dir: A folder of prompts that override the packaged ones.
         store: Where to record the plan and its facts; nothing is written without one.
         now: Seconds since the epoch, the timestamp of the plan's facts; the clock's if None. All else in a plan by
             rules follows from the other arguments alone.
-        previous: The plan before of the same agent, so that a model reads in full only what came since, and all plans
+        previous: The last plan of the same agent, so that a model reads in full only what came since, and all plans
             together read no more than ``settings.session_input_ratio``.
 
     Raises:
         TranscriptError: `messages` is not a list of messages.
         SettingsError: an argument is of the wrong type, out of range or unknown.
         PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
-        PlanRejected: a planner object answered with something that is no `Proposal`.
+        PlanRejected: a planner object returned something else than a `Proposal`.
     """
     check_argument("settings", settings, PlanSettings, "PlanSettings")
     check_request(model, system, tools)
@@ -132,10 +132,10 @@ def plan_analysis(
     agent_request: AgentRequest | None = None,
     read_tokens: int | None = None,
 ) -> CompactionPlan:
-    """`plan_compaction` for a history that was read before; `target_tokens` are of the messages alone.
+    """Return a plan for a history that was read before; `target_tokens` counts the messages alone.
 
-    With `agent_request`, what the agent last sent, a model planner asks behind the agent's own cached prefix.
-    `read_tokens` is what planners have read in this session so far; None: what stands in `previous`.
+    `agent_request`: the agent's last request, whose cached prefix a model planner can continue. `read_tokens`: tokens
+    that planners have read in this session; None: as recorded in `previous`.
 
     Raises:
         SettingsError: `task` is no text, or another argument of the wrong type.
@@ -161,14 +161,14 @@ def plan_analysis(
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
-    """`plan_compaction` in a thread of its own; takes the same options."""
+    """Return the result of `plan_compaction` from a thread of its own; takes the same options."""
     import asyncio  # the core is synchronous: who plans in threads of their own need not load it
 
     return await asyncio.to_thread(partial(plan_compaction, messages, task, **options))
 
 
 def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *findings: Finding) -> CompactionPlan:
-    """The plan of `selection`, guarded."""
+    """Return the plan of `selection`, after the guards."""
     asked = proposal.provenance
     read_tokens = min(MOST_TOKENS, request.read_tokens + asked.usage.read_tokens)
     update = {"read_tokens": read_tokens, "filled_tokens": selection.filled_tokens}
@@ -208,7 +208,7 @@ def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
 
 
 def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
-    """Return a finding if rules alone planned a history whose results come from tools that nothing is known of."""
+    """Return a finding if rules alone planned a history whose results come mostly from unknown tools."""
     if proposal.provenance.planner != "rules":
         return ()
     calls = [call for turn in request.evidence.turns.values() for call in turn.calls]
@@ -222,7 +222,7 @@ def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
 
 
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
-    """`plan`, with a finding that says why where the target is not met."""
+    """Return `plan`; if it misses the target, with a finding that explains why."""
     if plan.estimated_tokens <= request.target_tokens:
         return plan
     turns = request.evidence.turns.values()
@@ -245,10 +245,10 @@ def _target(
     ratio: float | None,
     settings: PlanSettings,
 ) -> int:
-    """Return how many tokens the messages may have, of originals of `tokens`.
+    """Return the tokens available for the messages, if the originals have `tokens`.
 
-    A share is bounded by half of the window, and where the list begins with a view by half of the `sent_tokens` that it
-    has now: else a view would grow with its originals until compaction gains nothing.
+    A share is limited to half of the window, and for a list that begins with a view to half of its present
+    `sent_tokens`. Otherwise views would grow with their originals until compaction gains nothing.
     """
     check_argument("target_tokens", target_tokens, int | float, "a number")
     check_argument("target_ratio", ratio, int | float, "a number")
@@ -273,13 +273,13 @@ def _target(
 
 
 def check_argument(name: str, value: object, kind: Any, wanted: str) -> None:
-    """Raise a SettingsError unless `value` is None or of that `kind`, which `wanted` says in words."""
+    """Raise a SettingsError unless `value` is None or of that `kind`; `wanted` describes the kind in words."""
     if value is not None and not isinstance(value, kind):
         raise SettingsError(f"{name}: expected {wanted}, found {type(value).__name__}")
 
 
 def check_request(model: object, system: Any, tools: Any) -> None:
-    """Raise a SettingsError unless these can be of a request; each may be None."""
+    """Raise a SettingsError unless these are valid fields of a request; each may be None."""
     check_argument("model", model, str, "text")
     lists = ("system", system, "text or a list of blocks"), ("tools", tools, "a list of tool definitions")
     for name, value, wanted in lists:
@@ -296,7 +296,7 @@ def check_planner(choice: object) -> None:
 
 
 def asks_model(choice: PlannerChoice, model: str | None = None, client: Any = None) -> bool:
-    """True if the planner that `choice` names asks a model, or is an object that may."""
+    """Return True if the planner of `choice` asks a model, or is an object that may."""
     if choice != "auto":
         return choice != "rules"
     from planner.model import has_credentials
@@ -305,7 +305,7 @@ def asks_model(choice: PlannerChoice, model: str | None = None, client: Any = No
 
 
 def shares_client(choice: PlannerChoice, model: str | None = None, client: Any = None) -> bool:
-    """True if the planner that `choice` names has no client of its own and asks with the agent's."""
+    """Return True if the planner of `choice` has no client of its own and uses the agent's."""
     if isinstance(choice, str):
         return choice != "rules" and client is None and not names_provider(model)
     own, named = getattr(choice, "client", choice), getattr(choice, "model", None)
@@ -313,7 +313,7 @@ def shares_client(choice: PlannerChoice, model: str | None = None, client: Any =
 
 
 def name_of_planner(choice: PlannerChoice, model: str | None = None) -> str:
-    """Who is asked: the model, ``rules``, or a planner object's ``name``, else its class."""
+    """Return the name of the planner: the model, ``rules``, or a planner object's ``name``, else its class."""
     if choice == "rules" or not isinstance(choice, str):
         return choice if isinstance(choice, str) else str(getattr(choice, "name", "") or type(choice).__name__)
     from planner.model import DEFAULT_MODEL
@@ -324,10 +324,11 @@ def name_of_planner(choice: PlannerChoice, model: str | None = None) -> str:
 def open_planner(
     choice: PlannerChoice, model: str | None = None, client: Any = None, prompts_dir: str | Path | None = None
 ) -> Planner:
-    """The planner that `choice` names; ``auto`` is the model if there is a client or a key, with the rules behind it.
+    """Return the planner for `choice`; ``auto`` is the model if there is a client or a key, with the rules as
+    fall-back.
 
     Raises:
-        SettingsError: there is no such planner, or `prompts_dir` holds no usable prompts.
+        SettingsError: there is no such planner, or `prompts_dir` has no usable prompts.
     """
     check_planner(choice)
     if prompts_dir is not None:
@@ -346,7 +347,8 @@ def open_planner(
 
 @dataclass(frozen=True)
 class _OrByRules:
-    """A planner whose place the rules take, with a word on why, when it cannot be had; None: nobody can be asked."""
+    """Planner that the rules replace if it is unavailable, with the reason in the plan; None: there is no model to
+    ask."""
 
     first: Planner | None
 

@@ -1,8 +1,8 @@
-"""The brief: one page of memory in the planner's own words, checked statement by statement against the turns it cites.
+"""Brief: one page of memory in the planner's words, checked statement by statement against the turns it cites.
 
-A heading stands alone on its line; every other line is one statement that ends with its turns, ``(t9, t14)``. What a
-statement names must stand in a turn it cites, or the citation is mended; what stands nowhere goes, with its clause
-and never with the page.
+A heading has its own line; every other line is one statement that ends with its turns, ``(t9, t14)``. Names in a
+statement must occur in a cited turn, or the citation is corrected; a name that occurs nowhere is removed with its
+clause, never with the page.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ __all__ = [
 
 Heading = Literal["REQUEST", "STATE", "EFFECTS", "FAILED", "DECISIONS", "FACTS", "PENDING", "NOTES", "NEXT"]
 HEADINGS: tuple[Heading, ...] = get_args(Heading)
-"""In the order of the page: what the user wants, how the work is going, what was done to the world outside, what failed
-and why, what was decided, what was learned, what runs or waits for an answer, what the agent noted
-down itself, what is left."""
+"""Headings in the order of the page: the user's wishes, the state of the work, effects on the outside world, failures
+and their causes, decisions, what was learned, running and waiting calls, the agent's own notes, what is left."""
 GIVE_WAY: tuple[Heading, ...] = (
     "FACTS",
     "DECISIONS",
@@ -52,20 +51,20 @@ GIVE_WAY: tuple[Heading, ...] = (
     "FAILED",
     "REQUEST",
 )
-"""Headings whose last statements go first when the page is too long, in this order."""
+"""Headings whose last statements are removed first when the page is too long, in this order."""
 BRIEF_FINDINGS = frozenset({"brief_citation", "brief_quote", "brief_too_long", "invented_in_brief"})
-"""Codes of findings that speak of a brief: with another one in its place they speak of nothing."""
+"""Codes of findings about a brief, which do not apply to another brief."""
 MOST_STATEMENTS = 400
-"""No page has more; what is behind them is left out before anything is checked."""
+"""Largest number of statements on a page; further ones are dropped before any check."""
 MOST_CHARACTERS = 2_000
 """Longest statement; a longer line is none."""
 MOST_CITED = 6
-"""Most turns taken of a range that a statement cites, less one."""
+"""Number of further turns that are used of a cited range."""
 QUOTE_WORDS = 3
-"""Words in quotation marks are held against the user's own from so many words on."""
+"""Number of quoted words from which a quotation is compared with the user's own words."""
 
 CARRIED_SHARE = 0.5
-"""Share of the words of a decisive line that a statement holds if it carries the line."""
+"""Share of the words of a decisive line that a statement must contain to replace it."""
 
 _CITED = lazy_pattern(r"(?<!\s)\s*+\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
@@ -82,9 +81,9 @@ _IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
 """Text right before a mark of code: ``print("hello big world")``; not a space."""
 _BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
 _OF_PROMPT = lazy_pattern(r"(?<!\s)\s*+\((?:inferred|live|kept|hint)\)", re.I)
-"""Words of the prompt, which mean nothing to who reads the page: ``(inferred)``; not ``(inferred from a.py)``."""
+"""Words of the prompt, meaningless to a reader of the page: ``(inferred)``; not ``(inferred from a.py)``."""
 _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
-"""A line that says nothing by itself: ``Files changed:``, a row of a table; not ``src/a.py: edited``."""
+"""Line that is no statement: ``Files changed:``, a row of a table; not ``src/a.py: edited``."""
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
 
 
@@ -94,23 +93,23 @@ class PageStatement:
 
     heading: Heading
     text: str
-    """Without its bullet and its citation."""
+    """Text without bullet and citation."""
     turns: tuple[str, ...]
-    """The turns it rests on, in order."""
+    """Cited turns, in order."""
 
     @property
     def line(self) -> str:
-        """The statement as a line of the page."""
+        """Statement as a line of the page."""
         return f"- {self.text} ({', '.join(self.turns)})" if self.turns else f"- {self.text}"
 
 
 @dataclass(frozen=True)
 class CheckedStatement:
-    """One statement and what holds of it."""
+    """One statement and the result of its check."""
 
     written: PageStatement
     sound: PageStatement | None
-    """As it may stand; None if it is struck."""
+    """Statement after its corrections; None if it was removed."""
     findings: tuple[Finding, ...]
 
 
@@ -137,7 +136,7 @@ def _ids(group: str) -> Iterator[str]:
 
 
 def brief_text(statements: Iterable[PageStatement]) -> str:
-    """Return `statements` as a page: headings in their order, none of them empty."""
+    """Return `statements` as a page: headings in their order, without empty ones."""
     by_heading: dict[str, list[str]] = {heading: [] for heading in HEADINGS}
     for statement in statements:
         by_heading[statement.heading].append(statement.line)
@@ -145,7 +144,7 @@ def brief_text(statements: Iterable[PageStatement]) -> str:
 
 
 def with_notes(text: str, evidence: Evidence) -> str:
-    """Return the brief with the agent's own notes: a planner can neither leave one out nor write one."""
+    """Return the brief with the agent's own notes; a planner can neither omit nor write them."""
     notes = [PageStatement("NOTES", f"{note.kind}: {note.text}", (note.turn_id,)) for note in written_notes(evidence)]
     statements = read_brief(text)
     others = [statement for statement in statements if statement.heading != "NOTES"]
@@ -166,7 +165,7 @@ def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
 
 
 def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> CheckedStatement:
-    """`written` mended until nothing is left to mend: without a clause or its marks it may name other things."""
+    """Return `written` corrected until nothing is left to correct, as a correction can change the names in it."""
     findings: list[Finding] = []
     sound: PageStatement | None = replace(written, text=evidence.shown(written.text))
     while sound is not None:
@@ -181,7 +180,8 @@ def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> Ch
 def _mended(
     statement: PageStatement, evidence: Evidence, users_words: str
 ) -> tuple[PageStatement | None, Finding | None]:
-    """Return `statement` with its first fault mended, and the finding; None if nothing of it is true."""
+    """Return `statement` with its first fault corrected, and the finding; None instead of a statement without a true
+    part."""
     sound, problem = _grounded(statement, evidence)
     if sound is None:
         clauses = [clause for clause in statement.text.split("; ") if not invented(clause, evidence.names)]
@@ -197,7 +197,8 @@ def _mended(
 
 
 def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStatement | None, str]:
-    """Return `statement` with the turns that contain all its names; None if a name is in no turn."""
+    """Return `statement` with citations of turns that contain all its names; None, with a name, if a name is in no
+    turn."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing = _missing(statement.text, cited, evidence)
     added: list[str] = []
@@ -214,7 +215,7 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
 
 
 def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str]:
-    """Return the names in `text` that none of the turns holds."""
+    """Return the names in `text` that none of the turns contains."""
     lacks = [invented(text, evidence.turns[turn_id].names) for turn_id in turn_ids] or [invented(text, None)]
     return [name for name in lacks[0] if all(name in own for own in lacks)]
 
@@ -224,7 +225,7 @@ def _short(statement: PageStatement) -> str:
 
 
 def _users_words(evidence: Evidence) -> str:
-    """Return all words of the user, and of an earlier compaction, which may quote them."""
+    """Return all words of the user, and those of an earlier compaction, which may quote them."""
     return " ".join(filter(None, (turn.once(_quotable) for turn in evidence.turns.values())))
 
 
@@ -239,7 +240,7 @@ def _folded(text: str) -> str:
 
 
 def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
-    """Return `statement` without quotation marks around words that are not the user's; code keeps its own."""
+    """Return `statement` without quotation marks around words that are not the user's; code keeps its marks."""
     cited = [evidence.turns[turn_id] for turn_id in statement.turns]
     text, problem = statement.text, ""
     while false := next((one for one in _QUOTE.finditer(text) if not _may_quote(one, users_words, cited)), None):
@@ -259,10 +260,10 @@ def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvide
 
 
 def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
-    """Return the decisive lines that `brief` carries, by turn id, so that no entry need repeat them.
+    """Return the decisive lines that `brief` replaces, by turn id, so that no entry need repeat them.
 
-    A statement carries a line only under FAILED, where it says that something failed, and only if it cites the turn and
-    holds all names of the line and half of its words.
+    A statement replaces a line only under FAILED, only if it cites the turn, and only with all names and half of the
+    words of the line.
     """
     told: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):
@@ -276,25 +277,25 @@ def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
 
 
 def _carries(text: str, line: str) -> bool:
-    """Return True if `text` holds all names of `line` and half of its other words."""
+    """Return True if `text` contains all names of `line` and half of its other words."""
     names = _last_names(line)
     words = {*words_of(line)}.difference(*map(words_of, specifics_of(line)))
     return names <= _last_names(text) and len(words & {*words_of(text)}) >= CARRIED_SHARE * len(words)
 
 
 def _last_names(text: str) -> set[str]:
-    """Return the names in `text`, of paths the last part."""
+    """Return the names in `text`; for paths only the last part."""
     return {name.rstrip("/").rpartition("/")[2].casefold() for name in specifics_of(text)}
 
 
 def with_record(
     brief: str, records: Iterable[Sequence[PageStatement]], counter: TokenCounter, most_raw_tokens: float
 ) -> str:
-    """Return `brief` with those statements of the record of effects and open calls that it does not carry itself.
+    """Return `brief` with the statements about effects and open calls that it lacks.
 
-    A page carries one if it cites its turn under the same heading. `records` are the same record in ever fewer words:
-    the first that fits in `most_raw_tokens` is taken. Of the shortest the oldest statements are left out that do not
-    fit, and a line lists from which turns.
+    It has such a statement if it cites the turn under the same heading. `records`: the same record in ever shorter
+    forms, of which the first that fits in `most_raw_tokens` is used. If even the shortest does not fit, its oldest
+    statements are replaced by a line with their turns.
     """
     written = read_brief(brief)
     carried = {(one.heading, turn_id) for one in written for turn_id in one.turns}
@@ -317,7 +318,7 @@ def with_record(
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
-    """Return the brief within so many raw tokens, and the number of statements that were removed."""
+    """Return the brief within `most_raw_tokens`, and the number of statements that were removed."""
     statements = read_brief(text)
     costs = [counter.raw(statement.line + "\n") for statement in statements]
     spent = sum(costs) + 2 * len(HEADINGS)

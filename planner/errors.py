@@ -1,4 +1,4 @@
-"""Every error this project raises, in one tree, grouped by what the caller does next.
+"""All errors of this project in one tree, grouped by the caller's next step.
 
 ::
 
@@ -50,7 +50,7 @@ class PlannerUnavailable(PlanError):  # noqa: N818 - reads as what happened
     """The planner model could not be reached or used: retry later, or plan with ``planner="rules"``."""
 
     def __init__(self, message: str, usage: object = None) -> None:
-        """Keep `usage` (a `planner.plan.Usage`), what was spent until then, beside the one-line message."""
+        """Keep `usage` (a `planner.plan.Usage`), the cost so far, with the one-line message."""
         super().__init__(message)
         self.usage = usage
 
@@ -59,13 +59,13 @@ class PlanRejected(PlanError):  # noqa: N818
     """The planner's answer, or a plan file, is not a plan; `findings` names each place."""
 
     def __init__(self, message: str, findings: Sequence[object] = ()) -> None:
-        """Keep `findings`, the places that are wrong, beside the one-line message."""
+        """Keep `findings`, the wrong places, with the one-line message."""
         super().__init__(message)
         self.findings = tuple(findings)
 
 
 class ApplyError(CompactorError):
-    """A plan was not applied; the messages are as they were."""
+    """The plan was not applied; the messages are unchanged."""
 
 
 class StalePlan(ApplyError):  # noqa: N818
@@ -73,14 +73,14 @@ class StalePlan(ApplyError):  # noqa: N818
 
 
 class StoreError(CompactorError):
-    """The store could not do it; nothing was half-written."""
+    """The store failed; nothing was written in part."""
 
 
 class ReferenceNotFound(StoreError):  # noqa: N818
     """No such reference in this store; `elsewhere` has other turns that match, each with its best line."""
 
     def __init__(self, message: str, elsewhere: Sequence[str] = ()) -> None:
-        """Keep `elsewhere`, lines like ``t12 4: text``, beside the one-line message."""
+        """Keep `elsewhere`, lines like ``t12 4: text``, with the one-line message."""
         super().__init__(message)
         self.elsewhere = tuple(elsewhere)
 
@@ -98,4 +98,4 @@ class TranscriptError(CompactorError):
 
 
 class SettingsError(CompactorError, ValueError):
-    """A setting, prompt or option is wrong; the text names it and the cure."""
+    """A setting, prompt or option is wrong; the text names it and the remedy."""

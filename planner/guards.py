@@ -1,5 +1,5 @@
-"""Guards that hold whatever a planner, a person or a file says: a planner's answer is put in sound form, and each guard
-reads one decision, fact or statement of a plan and repairs it, only ever keeping more.
+"""Guards: check every decision, fact and statement of a plan, from a planner, a person or a file, and repair it. A
+repair only ever keeps more.
 
 Pure and idempotent: guarding a guarded plan finds nothing new.
 """
@@ -29,9 +29,9 @@ __all__ = ["check_plan", "sound_proposal"]
 
 
 def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0) -> CompactionPlan:
-    """`plan` behind the guards: repaired where needed, counted, with what was wrong; bound to what was read.
+    """Return `plan` after the guards: repaired if needed, counted, with findings, and bound to its analysis.
 
-    All is kept where `least_savings` tokens are not saved, or none at all. Idempotent.
+    If it saves fewer than `least_savings` tokens, or none, everything is kept. Idempotent.
 
     Raises:
         StalePlan: the plan was made for another history.
@@ -81,7 +81,8 @@ def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, 
 
 
 def _ever_more(stands: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
-    """Yield the decisions to try until a view is smaller: `sound`; all kept but live results too large; all kept."""
+    """Yield decisions to try until the view is smaller: `sound`; everything kept except live results that are too
+    large; everything kept."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
     yield _guard_decisions(stands, kept.values(), model)[0]
@@ -123,14 +124,15 @@ def _no_such_turn(turn_id: object) -> Finding:
 
 
 def _meant(decision: TurnDecision) -> TurnDecision:
-    """`decision` without the words its strategy does not use: they must not come back unchecked with a repair."""
+    """Return `decision` without fields that its strategy does not use, as a repair must not bring them back
+    unchecked."""
     idle = decision.strategy != "summarize" and (decision.summary or decision.excerpts)
     return decision.model_copy(update={"summary": "", "excerpts": ()}) if idle else decision
 
 
 @dataclass
 class _Guarding:
-    """One decision, as far as it is repaired."""
+    """One decision and its repairs so far."""
 
     stands: Pinned
     turn: TurnEvidence
@@ -138,29 +140,29 @@ class _Guarding:
     findings: list[Finding]
 
     def sound(self) -> TurnDecision:
-        """The decision behind all guards: what one repairs the next ones read."""
+        """Return the decision after all guards; each reads the repairs of those before."""
         for guard in (self.untouched, self.called_failed, self.true, self.failure_stays, self.words_stay, self.traced):
             guard()
         return self.decision
 
     def note_finding(self, code: str, problem: str, repair: str, **update: Any) -> None:
-        """Change what `update` says, with a finding."""
+        """Apply `update` to the decision, with a finding."""
         self.findings.append(Finding(code=code, turn_id=self.turn.turn.id, problem=problem, repair=repair))
         self.decision = _meant(self.decision.model_copy(update=update))
 
     def lines_finding(self, code: str, lines: Iterable[int], problem: str, repair: str, **update: Any) -> None:
-        """Have `lines` stand, too, with a finding."""
+        """Keep also `lines`, with a finding."""
         excerpts = ranges_of(self.standing.union(lines))
         self.note_finding(code, problem, repair, strategy="summarize", excerpts=excerpts, **update)
 
     @property
     def standing(self) -> set[int]:
-        """Numbers of the lines that stand in a summary."""
+        """Return the numbers of the lines that the decision keeps."""
         return line_numbers(self.decision.excerpts, len(self.turn.lines))
 
     def untouched(self) -> None:
         """Keep the live tail, messages of unknown kind and those that the API would refuse; show a preview of a live
-        result that no window holds."""
+        result that fits no window."""
         own, decision = self.turn.turn, self.decision
         if why := self.stands.analysis.broken.get(own.id):
             self.note_finding("invalid_history", why, "kept as it is", **KEPT)
@@ -174,13 +176,13 @@ class _Guarding:
             self.note_finding("live_tail", f"{decision.strategy} would touch what is not answered", "kept", **KEPT)
 
     def called_failed(self) -> None:
-        """A failure that the evidence shows is called one."""
+        """Mark a failure that the evidence shows as a failed approach."""
         if self.turn.failed and not self.decision.failed_approach and self.decision.strategy != "keep":
             problem = "the turn shows a failure that the plan does not name"
             self.note_finding("failure_not_named", problem, "marked as failed approach", failed_approach=True)
 
     def true(self) -> None:
-        """Excerpts are lines of the turn, and a summary names what it holds."""
+        """Keep only excerpts that are lines of the turn, and a summary with names of the turn."""
         last, excerpts = len(self.turn.lines), self.decision.excerpts
         within = tuple((low, min(high, last)) for low, high in excerpts if low <= high and low <= last)
         if within != excerpts:
@@ -190,8 +192,8 @@ class _Guarding:
             self.lines_finding("invented_summary", opening_lines(self.turn), problem, "replaced by lines", summary="")
 
     def failure_stays(self) -> None:
-        """A failed approach stays by a statement of the brief, or else with the lines that show it; one only the
-        planner knows of, with its opening."""
+        """Keep a failed approach by a statement of the brief, or else by the lines that show it; one that only the
+        planner reports, by its first lines."""
         turn, decision = self.turn, self.decision
         lines = self.stands.failures[turn.turn.id] if decision.failed_approach else frozenset()
         by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in self.stands.told
@@ -200,17 +202,17 @@ class _Guarding:
         self.loss_finding("failed_approach", lines, "how it failed", "its decisive lines stay")
 
     def words_stay(self) -> None:
-        """The user's words stay verbatim."""
+        """Keep the user's words verbatim."""
         lines = self.stands.user_words.get(self.turn.turn.id, frozenset())
         self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
 
     def loss_finding(self, code: str, lines: frozenset[int], what: str, repair: str) -> None:
-        """Have `lines` stand unless they do."""
+        """Keep `lines` unless they are kept already, with a finding."""
         if self.decision.strategy != "keep" and not lines <= self.standing:
             self.lines_finding(code, lines, f"{self.decision.strategy} would lose {what}", repair)
 
     def traced(self) -> None:
-        """An image or document leaves at least its mark and an id that restores it; a summary says something."""
+        """Keep at least a mark and an id for an image or document; replace an empty summary."""
         decision = self.decision
         if decision.strategy == "drop" and self.turn.once(media_marks, self.stands.analysis.history):
             problem = "drop would lose an image or document without a trace"
@@ -223,13 +225,13 @@ class _Guarding:
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
-    """Return the problem of a gist that names something which the turn does not hold; empty without one."""
+    """Return the problem of a summary with a name that the turn does not contain; empty without one."""
     names = invented(summary, turn.names) if summary else []
     return f"the summary names {names[0]!r}, which the turn does not hold" if names else ""
 
 
 def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tuple[ExtractedFact, ...], list[Finding]]:
-    """The facts that their source turns bear out."""
+    """Return the facts that their source turns support, and findings about the others."""
     problems = [(fact, _fact_problem(evidence, fact)) for fact in facts]
     findings = [
         Finding(code="invented_fact", turn_id=fact.source, problem=problem, repair="left out")
@@ -250,7 +252,7 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
 
 
 def _fact_problems(_: TurnEvidence) -> dict[tuple[str, str, str], str]:
-    """Return a place for the problems of facts that were checked: a session checks most of them at every plan."""
+    """Return a cache for the problems of checked facts, as a session checks most of them at every plan."""
     return {}
 
 
@@ -265,10 +267,10 @@ def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
 
 
 def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
-    """`proposal` without what no decision can hold, or its turn does not, and what that was.
+    """Return `proposal` without invalid parts, and findings about these.
 
     Raises:
-        PlanRejected: it is no `Proposal`, or does not say where it came from.
+        PlanRejected: `proposal` is not a `Proposal`, or has no provenance.
     """
     if not isinstance(proposal, Proposal) or not isinstance(proposal.turns, Mapping):
         raise PlanRejected(f"planner: expected a Proposal with turns by id, found {type(proposal).__name__}")

@@ -1,8 +1,8 @@
-"""Layout of a view: kept turns as they are, notes for the rest, and the exact sizes.
+"""Layout of a view: kept turns unchanged, notes for the rest, and the exact sizes.
 
 Pure: the same decisions over the same history give the same layout, and its list keeps the rules of the Messages API.
-On models with preserved thinking a thinking block is bound to every message before it, so all thinking behind the
-first change goes. Older models drop earlier thinking themselves, but for what leads the calls that go on.
+On models with preserved thinking a thinking block is bound to every message before it, so all thinking after the first
+change is removed. Older models drop earlier thinking themselves, except before the calls of the present turn.
 """
 
 from __future__ import annotations
@@ -58,16 +58,17 @@ _CALL_ALONE = lazy_pattern(
     r"|^(?P<mark>(?:t\d+ )?(?:✗ )?)> (?P<call>[^\n]{24,})(?=\n> |\Z)",
     re.S | re.M,
 )
-"""A line of an entry that says what was called, with none of its lines below; and the user's words, whatever lines they
-have: ``t4 ✗ > Bash make test → 2 failed``."""
+"""Entry line with a call and no further lines; also the user's words, whatever lines they have: ``t4 ✗ > Bash make test
+→ 2 failed``."""
 
 
 def lay_out(
     analysis: Analysis, decisions: Mapping[str, TurnDecision], *, brief: str, model: str, restore_tool: str
 ) -> Layout:
-    """The layout of `decisions`, one for each turn, for a view that `model` reads. `brief` opens the first note.
+    """Return the layout of `decisions`, one for each turn, for a view that `model` reads. `brief` begins the first
+    note.
 
-    `restore_tool` is the tool by which the reader gets a turn back; empty if it has none.
+    `restore_tool`: the reader's tool that restores a turn; empty without one.
     """
     history, evidence, counter = analysis.history, analysis.evidence, analysis.counter
     entries = {
@@ -101,7 +102,8 @@ def lay_out(
 
 
 def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """`entries`, in which a call with nothing below it that an earlier entry tells to the letter names that one."""
+    """Yield `entries`, with a call that has no lines and repeats an earlier entry exactly replaced by that entry's
+    id."""
     first: dict[str, str] = {}
     for turn_id, text in entries.items():
 
@@ -113,10 +115,10 @@ def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
-    """True if what stands around a note may not meet, even if the note says nothing.
+    """Return True if a note must separate the messages around it, even if it is empty.
 
-    A system message: with nothing of the user before it, the API may refuse it. Thinking behind an answer: joined with
-    that it would no longer lead its message.
+    Such are a system message, which the API may refuse without a user message before it, and thinking after an answer,
+    which would no longer begin its message if the two were joined.
     """
     before = history.messages[turns[0].start - 1 : turns[0].start]
     behind = history.messages[turns[-1].stop : turns[-1].stop + 1]
@@ -136,7 +138,7 @@ def _kept(
     strip_behind: float,
     restore_tool: str,
 ) -> Iterator[tuple[Message, object]]:
-    """The messages of one turn that stay, and each as the view has it: the caller's object where nothing changed."""
+    """Yield the kept messages of one turn, each with its form in the view: the caller's object if unchanged."""
     turn, decision, place = evidence.turn, decisions[evidence.turn.id], 0
     for at in range(turn.start, turn.stop):
         own = history.messages[at]
@@ -150,8 +152,8 @@ def _kept(
 def _demoted(
     message: Message, first: int, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str
 ) -> Message:
-    """`message` of the live tail, whose blocks count from `first`, with the text of each result and of what the user
-    pasted cut to the excerpts."""
+    """Return `message` of the live tail, whose blocks count from `first`, with results and pasted texts cut to the
+    excerpts."""
     chosen = line_numbers(decision.excerpts, len(evidence.lines))
     cut = {call.result_block for call in evidence.calls}
     cut |= {text.block for text in evidence.lines.texts if not chosen.issuperset(range(text.first + 1, text.stop + 1))}
@@ -163,7 +165,8 @@ def _demoted(
 
 
 def _cut(block: Block, text: str) -> Block:
-    """`block` that says `text` alone; images and the mark of a result stay, and a document leaves a mark."""
+    """Return `block` with `text` as its only text; images and a result's cache mark stay, and a document leaves a
+    mark."""
     if block["type"] == "text":
         return {**block, "text": text}
     inside = block.get("content")
@@ -176,16 +179,16 @@ def _cut(block: Block, text: str) -> Block:
 
 
 def inner_mark(block: Block) -> Block:
-    """The cache mark that stands inside the result: on the result itself, once its content gives way."""
+    """Return `block` with a cache mark from inside the result moved to the result itself."""
     marks = [] if "cache_control" in block else list(cache_marks(block.get("content")))
     return {"cache_control": marks[-1]} if marks else {}
 
 
 def joined_messages(view: Sequence[Any], more: Iterable[object]) -> list[Any]:
-    """`view` with `more` behind it; neighbours of one role become one message, others stay the same objects.
+    """Return `view` with `more` added; neighbours of one role become one message, others stay the same objects.
 
-    A system message inside the list keeps its place behind the user's and before the assistant's: the API refuses one
-    between two messages of the user, and two in a row.
+    A system message inside the list keeps its place after a user's message and before an assistant's: the API refuses
+    one between two messages of the user, and two in a row.
     """
     groups: list[list[Any]] = [[message] for message in view]
     for message in more:
@@ -216,12 +219,13 @@ def _merged(neighbours: Sequence[Any]) -> Message:
 
 
 def thinking_policy(model: str) -> ThinkingPolicy:
-    """``strip`` for models with preserved thinking and unknown ones, ``leave`` for those that drop it themselves."""
+    """Return ``strip`` for models with preserved thinking and unknown ones, ``leave`` for models that drop it
+    themselves."""
     return "strip" if model_family(model).preserves_thinking else "leave"
 
 
 def without_thinking(message: Message) -> Message | None:
-    """`message` without its thinking blocks: the same object if it has none, None if nothing else was in it."""
+    """Return `message` without its thinking blocks: the same object if it has none, None if nothing else was in it."""
     content = message["content"]
     if not isinstance(content, list):
         return message
@@ -232,12 +236,12 @@ def without_thinking(message: Message) -> Message | None:
 
 
 def leading_turn(history: History, kept: Container[str], model: str) -> str:
-    """The turn that must be kept, too, for its thinking leads the last calls of a view for `model` with these turns in
-    it; mostly none, and empty.
+    """Return the turn that must also be kept because its thinking precedes the last calls of a view with these turns,
+    for `model`; mostly empty.
 
-    Manual thinking comes once, before the first call of a run, and without it the API refuses the last ("Expected
-    `thinking` …, but found `tool_use`"). In a view notes and the user's words are text behind results, so a run there
-    goes back over kept calls to the last kept answer.
+    Manual thinking occurs once, before the first call of a run; without it the API refuses the last call ("Expected
+    `thinking` …, but found `tool_use`"). In a view, notes and the user's words are text after results, so a run reaches
+    back over kept calls to the last kept answer.
     """
     messages, standing = history.messages, [turn for turn in history.turns if turn.id in kept]
     spoken = (at for turn in reversed(standing) for at in reversed(range(turn.start, turn.stop)))
@@ -255,5 +259,5 @@ def leading_turn(history: History, kept: Container[str], model: str) -> str:
 
 
 def leads_with_thinking(message: Message) -> bool:
-    """True for a message of the assistant that begins with thinking."""
+    """Return True for a message of the assistant that begins with thinking."""
     return message["role"] == "assistant" and any(block["type"] in THINKING for block in blocks(message)[:1])

@@ -1,7 +1,7 @@
-"""Parts of a history that stay whatever a plan says: the live tail, the user's words, decisive lines of failures,
+"""Parts of a history that stay in every plan: the live tail, the user's words, decisive lines of failures, and
 successes of actions that failed before.
 
-It is read once for a window, a target and a brief; the tail gives way to previews only where no window holds it.
+They are computed once for a window, a target and a brief; the tail is replaced by previews only if it fits no window.
 """
 
 from __future__ import annotations
@@ -25,56 +25,56 @@ from planner.reading.lines import Line
 __all__ = ["Pinned", "memory_room", "pinned", "unknown_view"]
 
 OWN_WORDS_SHARE = 0.5
-"""Share of the room for memory beside failures that the user's typed words may take, in any language. A fifth keeps
-.60 of the entities that CompactBench's chats ask for, two fifths .96."""
+"""Share of the room for memory, after failures, for the user's typed words, in any language. A fifth keeps .60 of the
+entities that CompactBench's chats ask for, two fifths .96."""
 LEAST_WORDS_TOKENS = 400
 """Tokens of typed words that stay at any target, however small: a few sentences."""
 ENDS_SHARE = 0.25
-"""Share of that room for the latest message, and for the first one, where a message is too long to stay whole."""
+"""Share of that room for the latest message, and for the first one, if a message is too long to stay whole."""
 MOST_NEWS = 8
-"""Names and figures of a message that count for it; with more it is a list or pasted, and no longer a wish."""
+"""Largest number of names and figures that count for a message; with more it is a list or pasted text, not a wish."""
 LEAST_ROOM_SHARE, LEAST_ROOM_BESIDE_LIVE = 0.1, 0.5
-"""Least room for memory: a tenth of the target or of the live tail, whichever is larger, at most half of the target. A
-view that holds the last results alone is no memory; and a larger target never has less room."""
+"""Smallest room for memory: a tenth of the target or of the live tail, whichever is larger, at most half of the target.
+A view with only the last results would be no memory; and a larger target never has less room."""
 LIVE_SHARE = 0.5
-"""A live tail may fill this share of the window; what is larger would leave no room for an answer and is demoted."""
+"""Largest share of the window for a live tail; a larger one would leave no room for an answer and is demoted."""
 PREVIEW_LINES = 12
-"""A demoted result shows this many of its first and of its last lines: about the 2,000 characters that other
-systems preview (REFERENCE 5)."""
+"""Number of first and of last lines shown of a demoted result: about the 2,000 characters that other systems
+preview."""
 PREVIEW_SHARE = 0.25
-"""All demoted results together show no more of the window: where their lines are long, or they are many, each shows
-fewer."""
+"""Share of the window for all demoted results together: if their lines are long, or they are many, each shows fewer."""
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """Parts of a history that stay whatever a plan says, for one window and one target."""
+    """Parts of a history that stay in every plan, for one window and one target."""
 
     analysis: Analysis
     whole: frozenset[str]
-    """Turns that stand whole: what is not answered, what must not be touched, a view whose originals nobody has."""
+    """Turns that stay whole: unanswered ones, ones that must not change, and a view with unknown originals."""
     demoted: Mapping[str, frozenset[int]]
-    """Lines that stand of turns of the live tail, by id, whose results, and what the user pasted, give way to previews:
-    no window holds them."""
+    """Lines that stay of turns in the live tail, by turn id, if their results and pasted texts are replaced by previews
+    because they fit no window."""
     user_words: Mapping[str, frozenset[int]]
-    """Lines that the user typed, by turn id, as far as they have room."""
+    """Lines that the user typed, by turn id, if they fit."""
     words_left_out: int
-    """Turns whose typed words have no room, or not all of them."""
+    """Number of turns whose typed words do not fit completely."""
     failures: Mapping[str, frozenset[int]]
-    """Lines that decided failures and that the brief does not tell, by turn id."""
+    """Decisive lines of failures that the brief does not replace, by turn id."""
     successes: Mapping[str, frozenset[int]]
-    """Lines of the later success of each failed action, by turn id: the failure alone would have it done twice."""
+    """Lines of the later success of each failed action, by turn id; with the failure alone the agent would act
+    twice."""
     told: Mapping[str, frozenset[int]]
-    """Those that it tells."""
+    """Decisive lines of failures that the brief replaces, by turn id."""
 
     def lines(self, turn: TurnEvidence) -> frozenset[int]:
-        """Numbers of the lines of `turn` that stand at any target."""
+        """Return the numbers of the lines of `turn` that stay at any target."""
         kept = (self.failures, self.successes, self.user_words, self.demoted)
         return frozenset().union(*(lines.get(turn.turn.id, frozenset()) for lines in kept))
 
 
 def pinned(analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str | None) -> Pinned:
-    """Return the parts of a history that stay beside `brief`, for `model` to read; None: beside a brief that is not
+    """Return the parts of a history that stay in addition to `brief`, for `model` to read; None: the brief is not
     written yet."""
     turns = analysis.evidence.turns
     told = told_failures(brief or "", analysis.evidence)
@@ -117,24 +117,24 @@ def _outcome_tokens(analysis: Analysis) -> float:
 
 
 def memory_room(target_tokens: float, live_tokens: float) -> float:
-    """Return the room that a view of `target_tokens` has beside a live tail, in the same tokens."""
+    """Return the room in a view of `target_tokens` besides the live tail, in the same tokens."""
     least = min(LEAST_ROOM_BESIDE_LIVE * target_tokens, LEAST_ROOM_SHARE * max(live_tokens, target_tokens))
     return max(target_tokens - live_tokens, least)
 
 
 def unknown_view(history: History) -> str:
-    """The turn in which the history begins with what looks like a view of ours, told apart before where a store knows
-    it; empty if there is none."""
+    """Return the turn in which the history begins with a likely view of ours whose originals no store has; empty
+    without one."""
     return next((turn.id for turn in history.turns[:2] if first_note(history.messages_of(turn)) is not None), "")
 
 
 def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> tuple[dict[str, frozenset[int]], int]:
-    """Return the typed lines that stay verbatim, by turn id, and the number of turns of which some have no room.
+    """Return the typed lines that stay verbatim, by turn id, and the number of turns with lines that do not fit.
 
-    While all fits, all stays. Else size decides in any language: the ends of the latest and of the first message, then
-    whole messages, those with the most names and figures for the root of their tokens first, for answers, consent and
-    corrections are rather short, then the ends of the others. Lines that bind in English come before these. A line that
-    was typed twice stays once, where it was typed last.
+    If everything fits, everything stays. Otherwise size decides, in any language: first the ends of the latest and of
+    the first message; then lines that bind in English; then whole messages, ordered by their names and figures divided
+    by the root of their tokens, as answers, consent and corrections are rather short; then the ends of the others. A
+    line that was typed twice stays once, where it was typed last.
     """
     turns = analysis.evidence.turns
     memory = memory_room(target_tokens, analysis.evidence.live_tokens)
@@ -168,13 +168,13 @@ def _user_words(analysis: Analysis, window_tokens: int, target_tokens: int) -> t
 
 
 def _news(lines: Sequence[Line]) -> int:
-    """Return how many names and figures some lines of a message hold, at most `MOST_NEWS`."""
+    """Return the number of names and figures in some lines of a message, at most `MOST_NEWS`."""
     return min(MOST_NEWS, sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines))
 
 
 def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
-    """Return the lines that bind in English, by turn id, the newest first; of lines that differ by their figures alone
-    the newest, for older values come last."""
+    """Return the lines that bind in English, by turn id, the newest first; of lines that differ only in figures the
+    newest first, older values last."""
     seen: set[str] = set()
     binding: dict[str, frozenset[int]] = {}
     for turn_id, lines in typed.items():
@@ -185,7 +185,7 @@ def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
 
 
 def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozenset[int], room: float) -> float:
-    """Add lines to the words of a turn if they fit; return the room that is left."""
+    """Add lines to the words of a turn if they fit; return the remaining room."""
     own = words.get(turn.turn.id, frozenset())
     more = turn.tokens_of(numbers - own)
     if more > room:
@@ -195,7 +195,7 @@ def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozens
 
 
 def _ends(turn: TurnEvidence, lines: Sequence[Line], most: float) -> frozenset[int]:
-    """Return the lines at both ends of a message, and those that bind in English, within so many raw tokens."""
+    """Return the lines at both ends of a message, and those that bind in English, within `most` raw tokens."""
     if turn.tokens_of(line.number for line in lines) <= most:
         return frozenset(line.number for line in lines)
     inward = chain.from_iterable(zip(lines, reversed(lines), strict=True))
@@ -205,7 +205,7 @@ def _ends(turn: TurnEvidence, lines: Sequence[Line], most: float) -> frozenset[i
 
 
 def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -> dict[str, frozenset[int]]:
-    """Return the lines that stay of each demoted turn, as many of its long parts as the window has room for."""
+    """Return the lines that stay of each demoted turn: as much of its long parts as fits the window."""
     turns = [analysis.evidence.turns[turn_id] for turn_id in demoted]
     room = PREVIEW_SHARE * window_tokens / analysis.counter.scale
     for most in range(PREVIEW_LINES, -1, -1):
@@ -216,8 +216,8 @@ def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -
 
 
 def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
-    """The first and last lines of results and of what the user wrote or pasted, `most` at either end, of the user's own
-    at least one; all that he typed, and what else is in `turn`."""
+    """Return the first and last lines of results and of the user's texts, `most` at either end, at least one of the
+    user's; everything that the user typed, and the turn's other content."""
     most = max(most, turn.turn.kind == "user")
     long = {call.result_block for call in turn.calls}
     long |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}

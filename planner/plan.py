@@ -1,4 +1,4 @@
-"""The plan: data bound to a history, the same thing whether a model, rules, a person or a file made it."""
+"""Plan: data bound to a history, in the same form for a model, rules, a person or a file."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ __all__ = [
 ]
 
 MOST_TOKENS = 10**12
-"""No count is larger; a plan from disk that says so is damaged, and arithmetic on it would fail."""
+"""Largest count in a plan; a larger one in a file is damage, on which arithmetic would fail."""
 CACHED_SHARE = 0.1
-"""Weight of a token from a provider's cache, compared with one that is read: the dearest price of such a read."""
+"""Weight of a token from a provider's cache, relative to an uncached one: the highest price of such a read."""
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 
 
 def whole_characters(value: Any) -> Any:
-    """Text of a history may hold half a character; a plan's own text may not."""
+    """Raise an error for text with half a character (a lone surrogate), which a history may contain but a plan may
+    not."""
     return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
@@ -56,7 +57,7 @@ TurnId = Annotated[str, Field(pattern=r"^t[1-9][0-9]*$")]
 
 
 class PlanPart(BaseModel):
-    """Never changed, and nothing in it that is not known."""
+    """Immutable part of a plan; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -70,9 +71,9 @@ class TurnDecision(PlanPart):
     reason: Text = ""
     failed_approach: bool = False
     summary: Text = ""
-    """For ``summarize``: the gist that stands around the excerpts. Never empty without excerpts."""
+    """Summary, for ``summarize``: shown before the excerpts. Never empty without excerpts."""
     excerpts: tuple[tuple[Place, Place], ...] = ()
-    """For ``summarize``: line ranges of the turn, first and last included, that stay verbatim."""
+    """Line ranges of the turn that stay verbatim, for ``summarize``; first and last included."""
     tokens_before: Count = 0
     tokens_after: Count = 0
 
@@ -85,7 +86,7 @@ class ExtractedFact(PlanPart):
     quote: Text = ""
     """For a constraint: the user's words, verbatim."""
     source: TurnId
-    """The turn it came from."""
+    """Turn that contains the fact."""
     timestamp: float = Field(default=0.0, ge=0)
     """Seconds since the epoch: when the fact was extracted."""
 
@@ -110,16 +111,16 @@ class HistoryStamp(PlanPart):
 
     @classmethod
     def of(cls, history: History, tokens: int) -> HistoryStamp:
-        """The stamp of `history`, which counts `tokens` tokens."""
+        """Return the stamp of `history`, which counts `tokens` tokens."""
         return cls(messages=len(history.messages), turns=len(history.turns), tokens=tokens, digest=history.digest)
 
     def begins(self, history: History) -> bool:
-        """True if `history` is the one that is meant, or goes on from it."""
+        """Return True if `history` is the stamped one, or continues it."""
         return self.messages <= len(history.messages) and self.digest == history.digest_at(self.messages)
 
 
 class Usage(PlanPart):
-    """Tokens that planning took as the provider counted them, over all attempts and pieces."""
+    """Tokens of planning by the provider's count, over all attempts and pieces."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -139,7 +140,7 @@ class Usage(PlanPart):
 
     @property
     def read_tokens(self) -> int:
-        """Tokens that were read: all input, cached input by `CACHED_SHARE`; `MOST_TOKENS` at most."""
+        """Tokens that were read: all input, with cached input weighted by `CACHED_SHARE`; at most `MOST_TOKENS`."""
         cached = math.ceil(self.cache_read_input_tokens * CACHED_SHARE)
         return min(MOST_TOKENS, self.input_tokens + self.cache_creation_input_tokens + cached)
 
@@ -153,18 +154,18 @@ class Provenance(PlanPart):
     """``sha256:…`` of the prompts that were used."""
     usage: Usage = Field(default_factory=Usage)
     asked: Literal["rules", "cards", "prefix"] = "rules"
-    """How the planner was asked: not at all, by turn cards, or behind the agent's own cached prefix."""
+    """Way in which the planner was asked: not at all, by turn cards, or after the agent's own cached prefix."""
     read_tokens: Count = 0
     """Tokens that planners read for this plan and earlier ones of its session: the sum of `Usage.read_tokens`."""
     read_turns: Count = 0
-    """So many turns from the first on a planner has read, for this plan or for one before whose brief this one carries
-    on: a later question need not show them again, but for `unread_turns`. 0: the plan is by rules alone."""
+    """Number of turns from the first on that a planner has read, for this plan or an earlier one whose brief it
+    continues: later questions need not show them again, except `unread_turns`. 0: the plan is by rules alone."""
     unread_turns: tuple[str, ...] = ()
-    """Ids of those among them that no planner has read: the piece they were shown in was not answered."""
+    """Ids of those turns that no planner has read, because their piece got no answer."""
     named: tuple[str, ...] = ()
-    """Ids of the turns of which the planner said what is to happen; of the others the rules did."""
+    """Ids of the turns that the planner decided; the rules decided the others."""
     filled_tokens: Count = 0
-    """How much of the view the rules chose, where the planner's own choice left space."""
+    """Tokens of the view chosen by the rules, where the planner's choice left space."""
     notes: tuple[Text, ...] = ()
     """Remarks of the planner for a reviewer, such as that it fell back to the rules."""
 
@@ -174,19 +175,19 @@ class Layout:
     """View of a plan."""
 
     messages: tuple[Any, ...]
-    """For the Messages API; what did not change are the caller's own objects."""
+    """Messages for the Messages API; unchanged ones are the caller's own objects."""
     tokens: int
     first_changed: int | None
-    """Index of the first message that is not as it was; None if nothing changed."""
+    """Index of the first changed message; None if nothing changed."""
     untouched: int
-    """How many messages at the end of the view are the history's last ones, the very objects."""
+    """Number of messages at the end of the view that are the history's last ones, the same objects."""
     entries: Mapping[str, str]
     """Entries of the turns that notes replace, by turn id."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A guarded plan's history as it was read, and its layout; lives in memory only."""
+    """Analysis and layout of a guarded plan's history; in memory only."""
 
     analysis: Analysis
     layout: Layout
@@ -204,16 +205,16 @@ class CompactionPlan(BaseModel):
     history: HistoryStamp
     target_tokens: Count
     target_model: str = ""
-    """The model that will read the view; decides how thinking is treated. Empty: a current Claude."""
+    """Model that will read the view; decides the treatment of thinking. Empty: a current Claude."""
     window_tokens: int = Field(default=200_000, gt=0, le=MOST_TOKENS)
     """Context window of that model; a live tail that does not fit it is demoted."""
     restore_tool: OptionalToolName = ""
-    """The agent's tool that returns a turn whole, named in the view; empty if it has none."""
+    """Agent's tool that returns a whole turn, named in the view; empty without one."""
     tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
-    """Declarations of the agent's tools that the plan was made with, by name."""
+    """Declarations of the agent's tools that were used for the plan, by name."""
     turns: tuple[TurnDecision, ...]
     brief: Text = ""
-    """The page of memory at the front of the view: headings, and one statement a line that ends with its turns."""
+    """Page of memory at the front of the view: headings, and one statement a line that ends with its turns."""
     extracted_facts: tuple[ExtractedFact, ...] = ()
     estimated_tokens: Count
     findings: tuple[Finding, ...] = ()
@@ -230,7 +231,7 @@ class CompactionPlan(BaseModel):
         return self
 
     def __eq__(self, other: object) -> bool:
-        """True if `other` says the same, wherever it came from and whatever it is bound to."""
+        """Return True if `other` has the same content, whatever its origin and its bound history."""
         return isinstance(other, CompactionPlan) and self.__dict__ == other.__dict__
 
     def __str__(self) -> str:
@@ -252,21 +253,21 @@ class CompactionPlan(BaseModel):
 
     @property
     def bound_analysis(self) -> Analysis | None:
-        """Analysis that the plan was made from, while it is in memory; a plan from disk has none."""
+        """Analysis from which the plan was made, while it is in memory; a plan from disk has none."""
         return self._bound.analysis if self._bound is not None else None
 
     @property
     def secrets(self) -> Secrets:
-        """Secrets of the history that the plan was made from, while that is in memory."""
+        """Secrets of the history from which the plan was made, while that is in memory."""
         return self._bound.analysis.secrets if self._bound is not None else NO_SECRETS
 
     def bind(self, analysis: Analysis, layout: Layout) -> CompactionPlan:
-        """This plan, holding what was read and how it is laid out, so that ``apply(plan)`` does neither again."""
+        """Return this plan with its analysis and layout, so that ``apply(plan)`` computes neither again."""
         self._bound = Bound(analysis, layout, self.turns, self.brief)
         return self
 
     def unbound(self) -> CompactionPlan:
-        """This plan without what it was made from, which may be large: the data alone."""
+        """Return this plan without its analysis and layout, which may be large."""
         plan = self.model_copy()
         plan._bound = None
         return plan
@@ -277,13 +278,13 @@ class CompactionPlan(BaseModel):
         return {decision.turn_id: decision for decision in self.turns}
 
     def to_json(self) -> str:
-        """The plan as JSON, readable and editable; lone surrogates of the history's text are escaped."""
+        """Return the plan as JSON, readable and editable; lone surrogates of the history's text are escaped."""
         text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2)
         return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, place: str = "plan") -> CompactionPlan:
-        """The plan in `text`.
+        """Return the plan in `text`.
 
         Raises:
             PlanRejected: `text` is not a plan of this version; `findings` names each field.

@@ -1,7 +1,7 @@
-"""The price of tokens: in dollars, and, of a change to a cached prompt, how many calls pay it back.
+"""Prices of tokens: in dollars, and for a change to a cached prompt as the number of calls that pay it back.
 
 Cache prices are in units of the model's input price. Prices come from the user, then from the published table
-(`planner.reading.families`); for a model that is in neither no dollars are shown. Knows nothing of sessions.
+(`planner.reading.families`); for a model in neither, no dollars are shown. Does not depend on sessions.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ __all__ = [
 WRITE_5_MINUTES = 1.25
 """Price of writing a prefix to the cache (Anthropic, prompt caching)."""
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Prices of reading it: the general one, Opus and Sonnet 5.5, Fable from 5.1."""
+"""Prices of a cached token that occur: the general one, Opus and Sonnet 5.5, Fable from 5.1."""
 CACHE_LIFETIME_SECONDS = 300
-"""How long an unread 5-minute entry lives; after that nothing is left to invalidate."""
+"""Lifetime of an unread 5-minute cache entry; after it nothing is left to invalidate."""
 _MARGIN_SECONDS = 15
-"""A prefix that expires while a question behind it is under way counts as expired."""
+"""Safety margin: a prefix that expires within it, while a question is on its way, counts as expired."""
 LEAST_DOLLARS = 0.0001
-"""The smallest amount that is shown exactly; a smaller one is shown as less than this."""
+"""Smallest amount that is shown exactly; smaller ones are shown as less than this."""
 _MILLION = 1_000_000
 
 _GENERAL = ModelPrices(input=1, output=5)
 """Relative prices of a model that nobody knows."""
 _DEAREST = ModelPrices(input=10, output=50, cache_read=0.025)
-"""Upper bound for a model that nobody knows (Claude Fable 5.1)."""
+"""Upper bound of prices for an unknown model (Claude Fable 5.1)."""
 _LONG = PriceBand(above_tokens=272_000, input=2, output=1.5)
 _UNLISTED = {
     "mythos-5-1": ModelPrices(input=10, output=50, cache_read=0.025),
@@ -59,14 +59,14 @@ _UNLISTED = {
     "gemini-4-neon": ModelPrices(input=3, output=15, cache_read=0.05, cache_write=None),
     "gemini-4-hydrogen": ModelPrices(input=1.5, output=7.5, cache_read=0.05, cache_write=None),
 }
-"""Prices of November 2026 that the published table lacks, by a part of the name; the table comes first once it has
+"""Prices of November 2026 that the published table lacks, by a part of the name; the table takes precedence once it has
 them."""
 _OWN: dict[str, ModelPrices] = {}
-"""The user's own prices, by a part of the name; these come before all others."""
+"""User's own prices, by a part of the name; these take precedence over all others."""
 
 
 def is_warm(idle_seconds: float, lifetime_seconds: float = CACHE_LIFETIME_SECONDS) -> bool:
-    """Return True if a question can still be asked behind a prefix that was last read `idle_seconds` ago."""
+    """Return True if a question can still follow a prefix that was last read `idle_seconds` ago."""
     return idle_seconds + _MARGIN_SECONDS <= lifetime_seconds
 
 
@@ -80,7 +80,7 @@ def _plain_name(model: str) -> str:
 
 
 def _prices_of(model: str) -> ModelPrices | None:
-    """Return the prices of `model`, as any provider spells its name; None if they are not known."""
+    """Return the prices of `model`, in any provider's spelling; None if they are not known."""
     return _listed(_OWN, model) or _published(model) or _listed(_UNLISTED, model)
 
 
@@ -116,7 +116,7 @@ def _bands(prices: Any, base: Mapping[str, float]) -> Iterator[PriceBand]:
 
 
 def _price(prices: Any, key: str, prompt_tokens: int = 0) -> float:
-    """Return dollars by million tokens for `key`, in a prompt above `prompt_tokens`; 0 if there is no such price."""
+    """Return dollars per million tokens for `key`, in a prompt above `prompt_tokens`; 0 without such a price."""
     price = getattr(prices, f"{key}_mtok", None)
     if price is None or not hasattr(price, "tiers"):
         return float(price or 0)
@@ -125,7 +125,7 @@ def _price(prices: Any, key: str, prompt_tokens: int = 0) -> float:
 
 
 def cache_prices(model: str = "") -> ModelPrices:
-    """Return the prices of `model`; the general relations between them if it is not known."""
+    """Return the prices of `model`; the general ratios if it is not known."""
     return _prices_of(model) or _GENERAL
 
 
@@ -136,11 +136,12 @@ def payback_calls(
     prices: ModelPrices = _GENERAL,
     extra_cost_tokens: float = 0.0,
 ) -> float:
-    """Return after how many calls removing tokens from a cached context costs less than leaving it alone.
+    """Return the number of calls after which removing tokens from a cached context costs less than leaving it
+    unchanged.
 
-    Of a context of C tokens with an unchanged prefix of p, removing S writes the C - p - S behind the first
-    change anew, once, and saves r * S a call: N = (w - r)(C - p - S) / (r * S), if both prompts are in the same price
-    band, and the price of the planner's own call, in input tokens, on top. Infinite if nothing is removed.
+    In a context of C tokens with an unchanged prefix of p, removing S tokens writes the C - p - S tokens after the
+    first change again, once, and saves r * S per call: N = (w - r)(C - p - S) / (r * S), if both prompts are in the
+    same price band. The price of the planner's own call, in input tokens, is added. Infinite if nothing is removed.
     """
     left = context_tokens - removed_tokens
     rewritten = max(0.0, left - unchanged_prefix_tokens)
@@ -152,13 +153,14 @@ def payback_calls(
 
 
 def carrying_costs_more(carried_tokens: float, kept_tokens: float, prices: ModelPrices) -> bool:
-    """Return True once going on has cost as much as a compaction that leaves `kept_tokens`.
+    """Return True as soon as continuing has cost as much as a compaction that leaves `kept_tokens`.
 
-    `carried_tokens` counts what all calls since the last compaction have read beyond what one would leave, at r a
-    token: rent. To buy is to write anew what stays, (w - r) a token. Without knowledge of the calls to come, buying
-    when the rent reaches the price costs at most twice the best choice in hindsight, and no rule does better (ski
-    rental; for what keeps growing Dooly, Goldman and Scott, "TCP dynamic acknowledgment delay", 1998). If each call
-    adds g tokens, that is after sqrt(2 g (w - r) kept / r) of them, when a call costs least on average.
+    `carried_tokens`: the tokens that all calls since the last compaction have read and a compaction would have removed,
+    at r per token: the rent. The price of buying is that of writing the kept tokens again, (w - r) per token. Without
+    knowledge of later calls, buying when the rent reaches the price costs at most twice the best choice in hindsight,
+    and no rule does better (ski rental; for growing sizes Dooly, Goldman and Scott, "TCP dynamic acknowledgment delay",
+    1998). If each call adds g tokens, this happens after sqrt(2 g (w - r) kept / r) added tokens, where a call costs
+    least on average.
     """
     return prices.cache_read * carried_tokens >= (prices.write_price - prices.cache_read) * kept_tokens
 
@@ -175,7 +177,7 @@ def dollars(model: str, *usages: Usage) -> float | None:
 
 
 def dollars_at_most(model: str, usage: Usage) -> float:
-    """Return the cost of `usage` with `model`; by the dearest known price if its own is not known."""
+    """Return the cost of `usage` with `model`; by the highest known price if its own is not known."""
     return _cost(_prices_of(model) or _DEAREST, usage)
 
 
@@ -188,14 +190,15 @@ def _cost(prices: ModelPrices, usage: Usage) -> float:
 
 
 def cached_prompt(read_tokens: int, written_tokens: int = 0) -> Usage:
-    """Return the usage of a prompt that is read from the cache but for its end, which is written to it."""
+    """Return the usage of a prompt that is read from the cache, except its end, which is written to it."""
     return Usage(cache_read_input_tokens=read_tokens, cache_creation_input_tokens=written_tokens)
 
 
 def billed_tokens(usage: object, name: str) -> int:
-    """Return the tokens that the `usage` of an answer (a dict, or the SDK's) bills as `name`, such as ``input_tokens``.
+    """Return the tokens that the `usage` of an answer (a dict, or the SDK's object) bills as `name`, such as
+    ``input_tokens``.
 
-    The server's own compactions are in ``iterations`` alone, not in the fields beside it (``BetaUsage`` in the SDK).
+    The server's own compactions are only in ``iterations``, not in the other fields (``BetaUsage`` in the SDK).
     """
     entries = field_of(usage, "iterations")
     compactions = [e for e in entries if field_of(e, "type") == "compaction"] if isinstance(entries, list) else []
@@ -208,8 +211,8 @@ def switch_dollars(
 ) -> dict[str, float]:
     """Return the cost of replacing a prompt of `before` tokens by one of `after`, whose first `unchanged` are the same.
 
-    ``rebilled``, once: the part behind the first change is written to the cache instead of read from it. ``saved``: by
-    each later call. ``planning``: the plan that was `made`. A cost that is not known is left out.
+    ``rebilled``, once: the part after the first change is written to the cache instead of read from it. ``saved``: by
+    each later call. ``planning``: the plan that was `made`. Unknown costs are left out.
     """
     prices, planning = _prices_of(model), dollars(made.model, made.usage) if made else None
     spent = {"planning": planning} if planning else {}
@@ -222,7 +225,7 @@ def switch_dollars(
 
 
 def money(amount: float | None, text: str = "") -> str:
-    """Return `text` with `amount` dollars behind it, ``1,200 tokens ≈ $0.012``; `text` alone if there is no amount."""
+    """Return `text` with `amount` dollars added, ``1,200 tokens ≈ $0.012``; `text` alone without an amount."""
     if not amount:
         return text
     number = f"{amount:,.2f}" if amount >= 1 else f"{max(amount, LEAST_DOLLARS):.2g}"

@@ -1,8 +1,7 @@
 """Request to a planner and its answer: strategies, scores, reasons and words.
 
-Its answer takes effect as far as the target and the guards allow; selection and guards turn a `Proposal` into a plan,
-whoever made it. From an earlier plan of the session the page that a planner wrote is taken over, and what it chose;
-lines that rules chose to fill space are no choice of a planner: they compete again.
+Selection and guards turn a `Proposal` into a plan, as far as the target allows. From an earlier plan of the session, a
+planner's page and choices are reused; lines that rules chose to fill space compete again.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Account:
-    """An upstream of the Messages API, and the headers by which it knows who asks. Given as a planner's client."""
+    """Upstream of the Messages API, and the headers with the credentials. Used as a planner's client."""
 
     base_url: str
     headers: Mapping[str, str] = field(repr=False)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The keys in it, ``Bearer`` left out."""
+        """Keys in the headers, without ``Bearer``."""
         return tuple(key for value in self.headers.values() if (key := value.rpartition(" ")[2]))
 
 
@@ -55,11 +54,11 @@ class AgentRequest:
     """Last request of the agent, so that its model can be asked behind the cached prefix."""
 
     body: Mapping[str, Any]
-    """The JSON body as it was sent, or as it is about to be, which goes on from it. Not mutated, kept nowhere."""
+    """JSON body as it was sent, or an extension of it that is about to be sent. Neither changed nor kept."""
     client: Any
-    """The ``anthropic`` client it was sent with."""
+    """Client (``anthropic``) of that request."""
     seconds_since: float
-    """Since the provider answered: a cache goes cold."""
+    """Seconds since the provider answered, after which its cache may have expired."""
     path: str = "/v1/messages"
     """With its query: ``/v1/messages?beta=true`` for beta requests."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -68,26 +67,27 @@ class AgentRequest:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """All a planner may know. The future is not in it."""
+    """Everything a planner may know, without the future."""
 
     analysis: Analysis
     task: str
     focus: str
-    """Caller's words on what to keep above all; may be empty."""
+    """Caller's words on what to keep with priority; may be empty."""
     target_tokens: int
     settings: PlanSettings
     now: float
     """Seconds since the epoch, for the facts' timestamps."""
     previous: CompactionPlan | None = None
-    """The last plan of this session, made for a prefix of this history: a planner may read only what is new."""
+    """Last plan of this session, made for the beginning of this history, so that a planner may read only new turns."""
     agent_request: AgentRequest | None = None
-    """Set inside a session: a planner may ask the agent's own model behind its cached prefix."""
+    """Agent's last request inside a session, so that a planner may ask the agent's own model after its cached
+    prefix."""
     read_tokens: int = 0
     """Tokens that planners have read so far in this session."""
 
     @property
     def history(self) -> History:
-        """The history to plan for."""
+        """History to plan for."""
         return self.analysis.history
 
     @property
@@ -120,10 +120,10 @@ class TurnProposal:
 
     turn_id: str
     score: float
-    """0 (nothing needs it) to 1 (nothing goes without it)."""
+    """Score from 0 (nothing needs the turn) to 1 (nothing works without it)."""
     reason: str = ""
     strategy: Strategy | None = None
-    """Wanted strategy; a weaker one is taken where the target demands it. None: the turn's lines compete for space."""
+    """Wanted strategy; the target may force a weaker one. None: the turn's lines compete for space."""
     summary: str = ""
     excerpts: tuple[tuple[int, int], ...] = ()
     failed_approach: bool = False
@@ -131,18 +131,18 @@ class TurnProposal:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A planner's answer. Turns it leaves out are as if it had no opinion of them."""
+    """Planner's answer. It has no opinion on turns that it leaves out."""
 
     turns: Mapping[str, TurnProposal]
     provenance: Provenance
     facts: tuple[ExtractedFact, ...] = field(default=())
     brief: str = ""
-    """See `planner.brief`; the guards strike what does not hold."""
+    """Brief in the form of `planner.brief`; the guards remove unsupported statements."""
 
 
 @runtime_checkable
 class Planner(Protocol):
-    """Anything that ranks turns: pass it as ``plan_compaction(…, planner=…)``."""
+    """Object that ranks turns: pass it as ``plan_compaction(…, planner=…)``."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Rank the turns of ``request.history`` against ``request.task``."""
@@ -150,7 +150,7 @@ class Planner(Protocol):
 
 
 def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
-    """The previous plan, if a planner has read turns for it, and they are the first of this very history."""
+    """Return the previous plan, if a planner has read turns for it, and these begin the present history."""
     plan = request.previous
     if plan is None or not 0 < plan.provenance.read_turns < plan.history.turns:
         return None
@@ -158,7 +158,7 @@ def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
 
 
 def read_and_new(request: PlanRequest, earlier: CompactionPlan | None) -> tuple[list[TurnEvidence], list[TurnEvidence]]:
-    """The turns that a planner has read by the time of `earlier`, and those that are to be read yet."""
+    """Return the turns that a planner has read up to `earlier`, and the unread ones."""
     turns = list(request.evidence.turns.values())
     if earlier is None:
         return [], turns
@@ -169,7 +169,7 @@ def read_and_new(request: PlanRequest, earlier: CompactionPlan | None) -> tuple[
 
 
 def written_brief(earlier: CompactionPlan) -> list[PageStatement]:
-    """The statements that a planner wrote: without the rules' record of the turns that it has not read."""
+    """Return the statements that a planner wrote, without the rules' record of unread turns."""
     return [one for one in read_brief(earlier.brief) if not _cites_since(one.turns, earlier)]
 
 
@@ -180,7 +180,8 @@ def proposed(decision: TurnDecision) -> TurnProposal:
 
 
 def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
-    """`proposal` by rules behind what a planner wrote and chose: of its page stands what is of turns since."""
+    """Return the rules' `proposal` added to the page and choices of an earlier planner: only its statements about later
+    turns are used."""
     written = written_brief(earlier)
     known = {one.text for one in written}
     since = [one for one in read_brief(proposal.brief) if _cites_since(one.turns, earlier) and one.text not in known]
@@ -194,6 +195,7 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
 
 
 def _cites_since(turn_ids: Iterable[str], earlier: CompactionPlan) -> bool:
-    """True if any of the turns was not read, or comes behind the last that the planner saw, which was live then."""
+    """Return True if any of the turns was not read, or follows the last turn that the planner read, which was live
+    then."""
     past = earlier.provenance
     return any(turn_id in past.unread_turns or int(turn_id[1:]) > past.read_turns + 1 for turn_id in turn_ids)

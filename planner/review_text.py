@@ -1,4 +1,5 @@
-"""A plan as a page of text: the verdict first, then the brief, failures, findings, facts and the turns in rows.
+"""Review of a plan as a page of text: the verdict first, then the brief, failures, findings, facts and the turns in
+rows.
 
 Reads the plan and, while it is in memory, its history. Decides nothing and prints nothing.
 """
@@ -29,10 +30,10 @@ __all__ = [
 HEAD_CHARACTERS = 200
 """Longest description of a turn in its row."""
 FAILED_CHARACTERS = 40
-"""Longest name of a failed call in front of its error."""
+"""Longest name of a failed call before its error."""
 TASK_CHARACTERS = 240
 MOST_LINES = 12
-"""Lines of one section, unless the whole review is wanted."""
+"""Largest number of lines of one section, unless the whole review is wanted."""
 ROWS_A_LINE = 2
 """Rows of turns are twice as many as the lines of another section."""
 FEWEST_FOLDED = 3
@@ -44,7 +45,7 @@ HEADING = ("turn", "strategy", "score", "before", "after", "content: reason")
 
 
 class ReviewedPlan(Protocol):
-    """The parts of a `CompactionPlan` that a review reads; `planner.plan` says what they contain."""
+    """Parts of a `CompactionPlan` that a review reads; documented in `planner.plan`."""
 
     @property
     def task(self) -> str: ...
@@ -227,7 +228,8 @@ def row_groups(turns: Sequence[Any], *, fold: bool = True) -> list[list[Any]]:
 
 
 def _cells(run: Sequence[Any], heads: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the cells of one row; of several turns the highest score, all tokens, and each kind with its count."""
+    """Return the cells of one row; for several turns the highest score, the sum of tokens, and each kind with its
+    count."""
     first, last = run[0].turn_id, run[-1].turn_id
     failed = sum(own.failed_approach for own in run)
     content = heads.get(first, "") if first == last else _kinds(run, heads, failed)
@@ -249,7 +251,7 @@ def _kinds(run: Sequence[Any], heads: Mapping[str, str], failed: int) -> str:
 
 
 def _counted(words: Iterable[str]) -> str:
-    """Return the distinct `words`, most frequent first, each with its count where they differ."""
+    """Return the distinct `words`, most frequent first, with their counts if they differ."""
     counts = Counter(word for word in words if word)
     if len(counts) == 1:
         return next(iter(counts))
@@ -263,7 +265,7 @@ def _failure_line(failure: Mapping[str, str], *, whole: bool) -> str:
 
 
 def _other_facts(facts: Sequence[Any], *, whole: bool) -> Iterator[str]:
-    """Yield the facts that are no constraints; only their number unless `whole`, for the rows show their turns."""
+    """Yield the facts that are no constraints; unless `whole` only their number, as the rows show their turns."""
     others = [fact for fact in facts if fact.type != "constraint"]
     if whole:
         yield from map(_fact_line, others)

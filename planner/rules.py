@@ -32,17 +32,17 @@ __all__ = [
 ]
 
 CITED_TURNS = 3
-"""A statement cites at most the last so many of its turns."""
+"""Largest number of turns that a statement cites, the last ones."""
 MOST_PAGES = 8
-"""At most so many pages in all."""
+"""Largest number of pages in the brief."""
 WORDS_CHARACTERS = 80
 """Length of quoted words of the user."""
 LEFT_TURNS = 10
-"""A list of tasks is left if the request that it was written for was answered so many turns ago."""
+"""Number of turns since the request was answered, after which its task list counts as abandoned."""
 LEAST_DEMAND = 24
 """Width of the shortest statement of the user that is kept as a fact."""
 FACT_CHARACTERS = 200
-"""Facts that rules extract are single lines; longer ones are left where they stand."""
+"""Length of the longest line that rules extract as a fact."""
 
 _DECISION = lazy_pattern(
     r"\b(?:decided|decision|I'll (?:use|go with|keep)|let's (?:use|go with)|going with|chose|we(?:'ll| will) use)\b",
@@ -55,12 +55,12 @@ _INSTALL = lazy_pattern(
 
 
 class RulesPlanner:
-    """Ranks by what a turn holds that is likely needed again, by failures, user words and what is outdated."""
+    """Ranks turns by content that is likely needed again, by failures, user words and outdated content."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Rank every turn of ``request.history``; no strategies, so that all lines compete for the space.
 
-        Where a model has planned the session before, its page stands first, and what it chose stands.
+        If a model has planned the session before, its page comes first, and its choices remain.
         """
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
@@ -70,7 +70,7 @@ class RulesPlanner:
 
 
 def _ranks(values: dict[str, float]) -> dict[str, float]:
-    """Each key's place in the order of values, 0 the least and 1 the most."""
+    """Return each key's place in the order of values, from 0 for the least to 1 for the most."""
     ordered = sorted(values, key=lambda key: (values[key], key))
     return {key: round((at + 1) / len(ordered), 2) for at, key in enumerate(ordered)}
 
@@ -96,7 +96,7 @@ def _reason(turn: TurnEvidence, rank: float) -> str:
 
 
 def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
-    """Return the facts of the turns; of equal ones the last."""
+    """Return the facts of the turns; the last one of equal facts."""
     facts: dict[tuple[FactType, str], ExtractedFact] = {}
     for turn_id, turn in request.evidence.turns.items():
         for kind, content in _facts_of(turn):
@@ -129,17 +129,17 @@ def _facts_of(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
 
 
 def decisions_in(turn: TurnEvidence) -> Iterator[str]:
-    """The short lines in which the agent says what it has decided."""
+    """Yield the short lines in which the agent reports a decision."""
     for line in turn.lines.of_part("assistant"):
         if _DECISION.search(line.text) and len(line.text) <= FACT_CHARACTERS:
             yield line.text.strip()
 
 
 def rules_brief(evidence: Evidence) -> str:
-    """The page of memory as far as the record itself tells it: the newest first under each heading.
+    """Return the page of memory that the record supports: the newest first under each heading.
 
-    What failed, what the user demands and what was said stands in the entries of its turns, among the words around it,
-    and not here again. Each statement cites turns that hold all it names.
+    Failures, demands and other words are in the entries of their turns, with their context, and not repeated here. Each
+    statement cites turns that contain all its names.
     """
     wanted, work = latest_request(evidence), list(evidence.record)
     sections: dict[Heading, list[RecordLine]] = {
@@ -158,9 +158,9 @@ def rules_brief(evidence: Evidence) -> str:
 
 
 def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> list[list[PageStatement]]:
-    """Return what was done to the world, the newest first, and what runs or waits for an answer, once for each share.
+    """Return the effects on the world, the newest first, and running or waiting calls, once for each share.
 
-    Each action is cut to this share of its longest form.
+    Each action is cut to the share of its longest form.
     """
     done = evidence.once(effects)[::-1]
     waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
@@ -204,9 +204,9 @@ def _plain_lines(texts: Iterable[str]) -> str:
 
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
 _IN_FILE = lazy_pattern(r":\d+:\d+$")
-"""Where a browser's trace says line and column of a program: ``http://localhost:3000/app.js:30815:13``."""
+"""Position in a program in a browser's trace: ``http://localhost:3000/app.js:30815:13``."""
 _BADGE = lazy_pattern(r"\bshields\.io/|/badges?[/.]|\.(?:png|jpe?g|gif|svg|webp|ico|css|js|woff2?)(?:\?|$)", re.I)
-"""A picture that says how something stands, beside its link: ``https://img.shields.io/badge/…``, ``…/badge.svg``."""
+"""Picture with a status: ``https://img.shields.io/badge/…``, ``…/badge.svg``."""
 _REVIEW = lazy_pattern(
     r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}"
 )
@@ -214,9 +214,8 @@ _REVIEW = lazy_pattern(
 
 
 def urls(evidence: Evidence) -> list[RecordLine]:
-    """Return the pages that the user, the agent or a short result mentions, each with its turns: the newest first,
-    behind reviews and issues; none that only programs read.
-    """
+    """Return the pages that the user, the agent or a short result mentions, each with its turns: reviews and issues
+    first, then the newest; none that only programs read."""
     naming: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
         for url in turn.once(_urls):
@@ -234,7 +233,7 @@ def _urls(turn: TurnEvidence) -> tuple[str, ...]:
 
 
 def open_items(evidence: Evidence) -> list[RecordLine]:
-    """Return the open tasks of the agent's lists, each with its state; none of a list that was left long ago."""
+    """Return the open tasks of the agent's lists, each with its state; none of abandoned lists."""
     tasks = (one for standing in task_lists(evidence) for one in standing if one.is_open)
     turns = list(evidence.turns.values())
     return [
@@ -245,7 +244,7 @@ def open_items(evidence: Evidence) -> list[RecordLine]:
 
 
 def _is_left(turns: Sequence[TurnEvidence], at: int) -> bool:
-    """Return True if the request of the turn with this number was answered long ago."""
+    """Return True if the request of this turn was answered long ago."""
     asked = next((turns[before] for before in range(at - 2, -1, -1) if turns[before].user_lines), None)
     if asked is None or not asked.answered_at:
         return False

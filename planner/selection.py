@@ -1,9 +1,9 @@
-"""From a proposal to decisions: what the planner says happens, as far as the target goes.
+"""Selection of decisions from a proposal, within the target.
 
-The turn with the highest score first gets what the planner asked for, else the next step down (keep, summarize,
-reference, drop); what is pinned always stands. Space left over is filled with the rules' next best lines. A higher
-score or a stronger strategy never gets a turn less: its place in the order only moves forward, and every size is an
-upper bound that depends on its own turn alone. Pure: no model, no store, no clock.
+In the order of their scores, turns get the planner's strategy, or the next weaker one that fits (keep, summarize,
+reference, drop); pinned parts always stay. Remaining space is filled with the rules' next best lines. A higher score or
+a stronger strategy never gets a turn less: its place in the order only moves forward, and every size is an upper bound
+that depends on its own turn alone. Pure: no model, no store, no clock.
 """
 
 from __future__ import annotations
@@ -42,50 +42,50 @@ __all__ = [
 ]
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
-"""From the most a turn can get to the least."""
+"""Strategies, the strongest first."""
 BRIEF_SHARE = 0.8
-"""Share of the free room that a planner may fill with its brief; where there is room it may take more, for a writer
-cannot count its tokens. The rest is for exact lines: on six sessions a page in its own words
-answered more than twice its size in lines, and on two of 220,000 tokens 11,000 tokens more of lines answered .03."""
+"""Share of the free room that a planner's brief may fill; more if there is room, as a writer cannot count its tokens.
+The rest is for exact lines: on six sessions a page in the planner's own words answered more than twice as much as lines
+of the same size, and on two of 220,000 tokens 11,000 more tokens of lines answered .03."""
 LEAST_BRIEF_SHARE = 0.2
-"""Share of the target that brief and fill have in any case, whatever failures stand."""
+"""Share of the target that brief and fill always have, however many failures stay."""
 RECORD_SHARE, LEAST_RECORD_SHARE = 0.25, 0.1
-"""Share of the room for brief and fill that the record of effects may take, and of the target if that is more."""
+"""Share of the room for brief and fill for the record of effects; or share of the target, if that is more."""
 RECORD_SHARES = (1.0, 0.5, 0.25)
-"""Lengths of the actions and receipts in the record, tried in turn until all of them fit."""
+"""Lengths of actions and receipts in the record, as shares, tried in turn until all of them fit."""
 KEPT_RAW_TOKENS = 40
-"""Tokens that a kept turn in the middle costs besides itself: one note is closed and another one opened."""
+"""Further raw tokens of a kept turn in the middle: one note is closed and another one opened."""
 OPENING_LINES = 2
-"""How many lines speak for a turn, with its last one, where a summary is wanted and there are no words that hold."""
+"""Number of first lines, with the last one, that represent a turn if a summary is wanted and none is valid."""
 IMAGE_SHARE = 0.1
-"""A turn in which the user showed an image or a document stands whole where it takes so much of the space left over:
-no line says what is on it, and an agent that must fetch it has to guess that."""
+"""Share of the remaining space up to which a turn with the user's image or document stays whole, as no line describes
+it, and an agent would have to guess whether to restore it."""
 MOST_WEIGHT = 2.0
-"""How much more than by itself a line is worth in the fill at score 1; at score 0 so much less."""
+"""Factor by which a line counts more in the fill at score 1; at score 0 it counts less by the same factor."""
 ROUNDING = 0.9
-"""Where lines came to more than was estimated, so much of the space is tried: their tokens are counted one by one."""
+"""Share of the space that is tried again after lines took more than estimated: their tokens are counted one by one."""
 MOST_ROUNDS = 3
-"""Rounds in which free space is filled; each writes the entries that grow anew."""
+"""Number of rounds in which free space is filled; each writes the growing entries again."""
 EVERY_MARK = ("✗\n> \n| \n+ …",)
 RECORDED = frozenset({"EFFECTS", "PENDING", "NOTES"})
-"""Headings whose statements stay though an entry repeats them."""
+"""Headings whose statements stay even if an entry repeats them."""
 KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
-"""Changes of a decision that keeps its turn."""
+"""Fields of a decision that keeps its turn."""
 
 _HEAD = lazy_pattern(r"(?:t\d+ )?(?:✗ )?> ")
 """Beginning of the line of a call in an entry."""
 _CHANGED = lazy_pattern(r"(?<=\S): (?:edited|written)$")
-"""That a file was changed and no more: ``a.py: edited``; not ``a.py: removed``."""
+"""Statement that a file was changed and no more: ``a.py: edited``; not ``a.py: removed``."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Decisions for every turn, in order, and the brief that fits beside them."""
+    """Decisions for every turn, in order, and the brief that fits with them."""
 
     decisions: Mapping[str, TurnDecision]
     brief: str = ""
     filled_tokens: int = 0
-    """Tokens of it that the rules chose."""
+    """Tokens of the view chosen by the rules."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -95,26 +95,26 @@ def _quoted_words(entry: str) -> list[str]:
 
 
 def opening_lines(turn: TurnEvidence) -> frozenset[int]:
-    """The lines that speak for a turn: its first ones and its last."""
+    """Return the lines that represent a turn: its first ones and its last."""
     filled = [line.number for line in turn.lines if line.text.strip()]
     return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
 def _room(target_tokens: float, least_tokens: float, live_tokens: float, window_tokens: float) -> float:
-    """Return what brief and fill may take together beside `least_tokens` that stay in any case, in the same tokens."""
+    """Return the room for brief and fill together, after `least_tokens` that always stay, in the same tokens."""
     room = memory_room(target_tokens, live_tokens) - (least_tokens - live_tokens)
     most = max(window_tokens, target_tokens) - least_tokens
     return max(0.0, min(max(room, LEAST_BRIEF_SHARE * target_tokens), most))
 
 
 def brief_limit(request: PlanRequest, least_tokens: float) -> float:
-    """Return how many tokens the brief may take, beside `least_tokens` that stand in any case."""
+    """Return the largest size of the brief, after `least_tokens` that always stay."""
     live = request.evidence.live_tokens
     return BRIEF_SHARE * _room(request.target_tokens, least_tokens, live, request.settings.window_tokens)
 
 
 def least_tokens(request: PlanRequest) -> int:
-    """Return the tokens that stay of ``request.history`` in any case: the live tail and what is pinned."""
+    """Return the tokens of ``request.history`` that always stay: the live tail and pinned parts."""
     selecting = _Selecting(request, Proposal({}, Provenance(planner="none")), None)
     return int(selecting.take_least(selecting.turns) * request.counter.scale)
 
@@ -149,7 +149,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
 
 
 def _settled_records(request: PlanRequest) -> list[list[PageStatement]]:
-    """Return the record of effects without those of the live tail, in ever shorter forms."""
+    """Return the record of effects without the live tail, in ever shorter forms."""
     turns = request.evidence.turns
     records = effects_records(request.evidence, RECORD_SHARES)
     return [[one for one in record if not turns[one.turns[0]].turn.live] for record in records]
@@ -157,7 +157,7 @@ def _settled_records(request: PlanRequest) -> list[list[PageStatement]]:
 
 @dataclass
 class _Selecting:
-    """Choices so far, and the raw tokens they take, by turn id."""
+    """Choices so far, and their raw tokens, by turn id."""
 
     request: PlanRequest
     proposal: Proposal
@@ -173,25 +173,25 @@ class _Selecting:
         self.pin(brief)
 
     def pin(self, brief: str | None) -> None:
-        """Note what stands beside `brief` in any case."""
+        """Compute the parts that stay in addition to `brief`."""
         request, settings = self.request, self.request.settings
         view = settings.window_tokens, request.target_tokens, settings.target_model
         self.pinned = pinned(request.analysis, *view, brief)
 
     def take_least(self, turn_ids: Iterable[str]) -> float:
-        """Choose what stays of turns in any case; return the raw tokens that it takes more than before."""
+        """Choose the parts of turns that always stay; return the additional raw tokens."""
         steps: dict[bool, Strategy] = {True: "keep", False: "drop"}
         return sum([self._choose(self._decision(turn_id, steps[turn_id in self.pinned.whole])) for turn_id in turn_ids])
 
     def _choose(self, decision: TurnDecision) -> float:
-        """Let `decision` stand; the raw tokens it takes more than what stood before."""
+        """Apply `decision`; return its raw tokens minus those of the decision that it replaces."""
         turn_id, cost = decision.turn_id, self._raw_tokens(decision)
         more = cost - self.costs.get(turn_id, 0)
         self.chosen[turn_id], self.costs[turn_id] = decision, cost
         return more
 
     def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
-        """Return the decision that `step` means for a turn, with what is pinned."""
+        """Return the decision for a turn with the strategy `step`, including pinned lines."""
         turn, asked = self.turns[turn_id], self.asked[turn_id]
         wanted, summary = self.pinned.lines(turn), ""
         if step == "summarize":
@@ -212,7 +212,7 @@ class _Selecting:
         )
 
     def _raw_tokens(self, decision: TurnDecision) -> float:
-        """An upper bound of what `decision` takes in the view, whatever stands around it."""
+        """Return an upper bound for the raw tokens of `decision` in the view, whatever is around it."""
         counter, turn = self.request.counter, self.turns[decision.turn_id]
         if decision.strategy == "keep":
             return turn.tokens / counter.scale + (0 if turn.turn.live else KEPT_RAW_TOKENS)
@@ -220,7 +220,7 @@ class _Selecting:
         return counter.raw(text + "\n") + 1 if text else 0
 
     def take_asked(self, left: float) -> float:
-        """Give each turn what the planner asked for, the highest score first, of equals the newest; what is left of the
+        """Give each turn the planner's strategy, the highest score first, then the newest; return the remaining
         space."""
         gave_way: list[str] = []
         newest_first = list(reversed(self.asked.values()))
@@ -243,7 +243,8 @@ class _Selecting:
         return left
 
     def keep_images(self, left: float) -> float:
-        """Keep what the user showed, the newest first, where it is little of the space left; what is left then."""
+        """Keep the user's images, the newest first, if each takes little of the space `left`; return the remaining
+        space."""
         for turn_id, turn in reversed(list(self.turns.items())):
             if turn.turn.kind == "user" and self._weight(turn_id) and turn.once(media_marks, self.request.history):
                 decision = self._decision(turn_id, "keep")
@@ -260,17 +261,19 @@ class _Selecting:
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
 
     def _weight(self, turn_id: str) -> float:
-        """Return the factor for the relevance of a turn's lines, from half to twice, 1 at a score of .5; 0 if none of
-        them may fill the space that is left."""
+        """Return the factor for the relevance of a turn's lines, from half to twice, 1 at a score of .5; 0 if they may
+        not fill space."""
         asked = self.asked[turn_id]
         if self.turns[turn_id].turn.live or asked.strategy == "drop" or self.chosen[turn_id].strategy == "keep":
             return 0.0
         return 1.0 if asked.strategy is None else float(MOST_WEIGHT ** (2 * asked.score - 1))
 
     def fill(self, left: float, picks: Sequence[Pick], brief: str) -> float:
-        """Put the next best lines where there is space, none that tells only what another does; what is left then.
+        """Add the next best lines while there is space, without lines that only repeat others; return the remaining
+        space.
 
-        What lines come to is estimated from above; what that saves is measured and spent, until one does not fit.
+        Sizes of lines are first estimated as upper bounds; the measured difference is spent on more lines, until one
+        does not fit.
         """
         told, room = self._told(brief), left
         for _ in range(MOST_ROUNDS):
@@ -310,12 +313,12 @@ class _Selecting:
         return standing, picks[count:]
 
     def _grow(self, before: TurnDecision, lines: set[int]) -> float:
-        """Let `lines` of a turn stand; the raw tokens it takes more."""
+        """Add `lines` to a turn; return the additional raw tokens."""
         update = {"strategy": "summarize", "excerpts": ranges_of(lines)} if lines else {}
         return self._choose(before.model_copy(update=update))
 
     def _head_tokens(self, turn_id: str) -> float:
-        """The raw tokens of the head of a call of a turn, on the average; without calls, of its first words."""
+        """Return the average raw tokens of the head of a call of a turn; without calls, of its first words."""
         if turn_id not in self.heads:
             turn = self.turns[turn_id]
             head = TurnDecision(turn_id=turn_id, strategy="reference", relevance_score=0, failed_approach=turn.failed)
@@ -323,7 +326,7 @@ class _Selecting:
         return self.heads[turn_id]
 
     def _told(self, brief: str) -> Told:
-        """Return what `brief` and the turns hold so far."""
+        """Return the names and words that `brief` and the turns contain so far."""
         told = Told()
         for statement in read_brief(brief):
             told.note(statement.text)
@@ -344,8 +347,8 @@ class _Selecting:
         return self.request.relevance.names[turn_id][number - 1] or [one_line(text)], text
 
     def _leave_told(self, told: Told, before: Mapping[str, TurnDecision]) -> float:
-        """Take out what turns tell more than `before`, and only what another line does: of two the one that says less;
-        the raw tokens it takes more than with them."""
+        """Remove added lines (compared with `before`) that only repeat another line, the shorter one of two; return the
+        change in raw tokens."""
         added: list[tuple[str, Collection[str], str, int]] = []
         news = {turn_id: line_numbers(old.excerpts, len(self.turns[turn_id].lines)) for turn_id, old in before.items()}
         for turn_id, stood in news.items():
@@ -392,7 +395,7 @@ class _Selecting:
         return entry_text(self.request.evidence, decision, marks)
 
     def keep_ends(self) -> None:
-        """Keep the turns at either end of which every line stands: there a message is as cheap as its entry."""
+        """Keep whole the first and last turns whose every line was selected: a message costs no more than its entry."""
         for ids in (list(self.chosen), list(reversed(self.chosen))):
             for turn_id in takewhile(self._is_complete, ids):
                 self.chosen[turn_id] = self.chosen[turn_id].model_copy(update=KEPT)

@@ -31,25 +31,25 @@ __all__ = [
 ]
 
 TOOL_NAME = "[a-zA-Z0-9_-]{1,128}"
-"""Characters of a tool's name, for the API and for a view that names it: ``mcp__memory__restore_context``; nothing
+"""Characters of a tool's name, for the API and for a view that mentions it: ``mcp__memory__restore_context``; nothing
 that could end a sentence, a line or a frame."""
 RESTORE_TOOL = "restore_context"
-"""The agent's tool by which it looks behind a reference."""
+"""Agent's tool that restores the content of a reference."""
 _SERVER = "compactor"
-"""Name of our MCP server, unless whoever set it up chose another name."""
+"""Name of our MCP server, unless the person who configured it chose another."""
 OptionalToolName = Annotated[str, Field(pattern=rf"^({TOOL_NAME})?$")]
 
 
 class CheckedSettings(BaseModel):
-    """Settings that say which of them is wrong."""
+    """Settings whose errors name the wrong field."""
 
     model_config = ConfigDict(defer_build=True)
 
     def __init__(self, **given: Any) -> None:
-        """Check what was given.
+        """Check the arguments.
 
         Raises:
-            SettingsError: an unknown name or a value out of bounds; the text says which, and what was expected.
+            SettingsError: an unknown name or a value out of bounds; the text names it and the expected form.
         """
         with explained(type(self)):
             super().__init__(**given)
@@ -57,14 +57,14 @@ class CheckedSettings(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # nested: their names stay in the error
 
     def changed(self, **given: Any) -> Self:
-        """A copy with some changed, checked likewise; nothing else is read anew."""
+        """Return a copy with some values changed and checked; nothing else is read again."""
         with explained(type(self)):
             return self.model_validate({name: getattr(self, name) for name in self.model_fields_set} | given)
 
 
 @contextmanager
 def explained(settings: type[BaseModel], place: str = "") -> Iterator[None]:
-    """Raise what is wrong with values of `settings` as a SettingsError, which says at what `place` they stand."""
+    """Raise errors in values of `settings` as a SettingsError that names their `place`."""
     try:
         yield
     except ValidationError as error:
@@ -83,14 +83,14 @@ def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
 
 
 def _table_at(settings: type[BaseModel], part: object) -> type[BaseModel]:
-    """The settings in the field `part`, or in each value of the mapping that is one."""
+    """Return the settings class of the field `part`, or of each value if the field is a mapping."""
     field = settings.model_fields.get(str(part))
     kinds = (field.annotation, *get_args(field.annotation)) if field else ()
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), settings)
 
 
 def nearest(name: str, known: Sequence[str], prefix: str = "") -> str:
-    """Return the advice for an unknown `name`: the `known` one that is spelled nearly so, else all of them.
+    """Return the advice for an unknown `name`: the most similar `known` one, else all of them.
 
     All begin with `prefix`, which does not count as similar.
     """
@@ -106,56 +106,56 @@ class PlanSettings(CheckedSettings):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     target_ratio: float = Field(default=0.25, gt=0, le=1)
-    """The share of the history's tokens the view may have when no target is given."""
+    """Share of the history's tokens that the view may have without a target."""
     target_model: str = ""
-    """The model that will read the view: decides token counts and thinking. Empty: a current Claude."""
+    """Model that will read the view: decides token counts and thinking. Empty: a current Claude."""
     window_tokens: int = Field(default=200_000, ge=1_000)
     """Context window of the model that will read the view; a live tail that does not fit it is demoted."""
     restore_tool: OptionalToolName = ""
-    """The agent's tool that returns a turn whole, to be named in the view; empty if it has none."""
+    """Agent's tool that returns a whole turn, to be named in the view; empty without one."""
     min_savings_tokens: int = Field(default=0, ge=0)
-    """A plan that saves fewer tokens keeps everything instead."""
+    """Smallest saving in tokens; a plan that saves less keeps everything."""
     planner_input_ratio: float = Field(default=0.24, gt=0, le=1)
-    """The share of the history's tokens the planner model may read, prompt and cards together."""
+    """Share of the history's tokens that the planner model may read, prompt and cards together."""
     planner_input_floor_tokens: int = Field(default=23_000, ge=500)
-    """It may read this many tokens of a small history whatever the ratio says: on two sessions plans from 19,000 and
-    22,000 tokens answered .09 less than from 29,000 and 36,000, and twice those no more."""
+    """Tokens of a small history that the planner may always read: on two sessions plans from 19,000 and 22,000 tokens
+    answered .09 less than from 29,000 and 36,000, and twice those no more."""
     session_input_ratio: float | None = Field(default=0.3, gt=0)
-    """The share of a session's tokens that its planners may read, all plans together; the first plan has the two bounds
-    above. Where the next question would read more, the plan is by rules, with the last brief. None: no such bound."""
+    """Share of a session's tokens that all its plans together may read; the first plan has the two bounds above. If the
+    next question would read more, the plan is by rules, with the last brief. None: no such bound."""
     piece_tokens: int = Field(default=60_000, ge=2_000)
-    """Cards over this many tokens are planned in parallel pieces of at most this size."""
+    """Size of cards in tokens from which they are planned in parallel pieces of at most this size."""
     max_output_tokens: int = Field(default=16_384, ge=256)
-    """The planner model's output limit for one piece: a brief of what 230,000 tokens need takes six tenths of it."""
+    """Output limit of the planner model for one piece: the brief of 230,000 tokens takes six tenths of it."""
     timeout_seconds: float = Field(default=180.0, gt=0)
-    """For a planning call by a model, its requests, re-asks, retries and pieces included."""
+    """Time for one planning call by a model, including its requests, questions about answers, retries and pieces."""
     max_reasks: int = Field(default=2, ge=0, le=10)
-    """How often an answer that is not a valid plan goes back to the model."""
+    """Number of times that an answer that is not a valid plan is returned to the model."""
 
     def first_input_tokens(self, tokens: float) -> int:
-        """Return the tokens that a first plan's planner may read of a history. Between a small one and a large one it
-        is half as much again as the ratio says, up to a quarter over the floor: of 11 answers that plans from 23,000
-        of 80,000 tokens lost, 8 stood on no card; a smaller history's next plan would come late."""
+        """Return the tokens that a first plan's planner may read of a history. Between a small and a large one it is
+        half as much again as by the ratio, up to a quarter over the floor: of 11 answers that plans from 23,000 of
+        80,000 tokens lost, 8 were on no card; with more for a smaller history its next plan would come late."""
         share = self.planner_input_ratio * tokens
         between = min(1.25 * self.planner_input_floor_tokens, 1.5 * share)
         return int(max(self.planner_input_floor_tokens, share, between))
 
 
 class PriceBand(BaseModel):
-    """Prices of a request whose prompt is longer than a limit; they hold for the whole request."""
+    """Prices of a request whose prompt is longer than a limit; they apply to the whole request."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     above_tokens: int = Field(ge=1)
     """Size of the prompt above which the band holds."""
     input: float = Field(default=1.0, gt=0)
-    """Factor on the model's `input`, and with it on the prices of its cache."""
+    """Factor on the model's `input` price, and so on the prices of its cache."""
     output: float = Field(default=1.0, gt=0)
     """Factor on the model's `output`."""
 
 
 class ModelPrices(BaseModel):
-    """Prices of one model; the defaults are Anthropic's general relations."""
+    """Prices of one model; the defaults are Anthropic's general ratios."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -200,9 +200,9 @@ def bare_tool_name(name: str) -> str:
 
 
 def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
-    """The name of the tool among `tools`, `called` so, that brings back what was removed; empty if there is none.
+    """Return the tool among `tools`, with the name `called`, that restores removed content; empty if there is none.
 
-    The host's own comes before one of our server, and that before one of a server that anybody may have written.
+    The host's own tool takes precedence over one of our server, and that over one of an unknown server.
     """
     names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
     named = (name for name in names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name))
@@ -216,18 +216,18 @@ class ToolUse(CheckedSettings):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     effect: Literal["reads", "acts"] = "acts"
-    """``reads``: it only looks, so a later look replaces an earlier one. ``acts``: it changes something outside of the
-    conversation, so what came of it is listed as an effect."""
+    """Effect of the tool. ``reads``: it only reads, so a later read replaces an earlier one. ``acts``: it changes
+    something outside of the conversation, so its result is listed as an effect."""
     object_arguments: tuple[str, ...] = Field(default=())
-    """Names of the arguments that say what it is about; all of them if empty."""
+    """Names of the arguments that identify its object; all of them if empty."""
     keep_fields: tuple[str, ...] = Field(default=())
-    """Names of fields of its JSON result that are shown beside the call."""
+    """Names of fields of its JSON result that are shown with the call."""
 
 
 def declared_uses(uses: Mapping[str, ToolUse], tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, ToolUse]:
-    """Return what is known of tools by name: `uses` before the annotations of the definitions in `tools`.
+    """Return the declarations of tools by name: `uses` take precedence over the annotations in `tools`.
 
-    A ``readOnlyHint`` of true is believed as a hint of what repeats, never as a licence to drop an effect; false, or a
+    A ``readOnlyHint`` of true is used to recognise repeated reads, never as a licence to drop an effect; false, or a
     ``destructiveHint``, declares that the tool acts (MCP specification, ToolAnnotations).
     """
     hinted: dict[str, ToolUse] = {}

@@ -1,4 +1,4 @@
-"""Evidence of turns, read from the turns alone: words, names, failures, effects, repetition."""
+"""Evidence of turns, computed from the turns alone: words, names, failures, effects, repetition."""
 
 from planner.evidence.gather import gather_evidence
 from planner.evidence.turns import Evidence, TurnEvidence

@@ -1,6 +1,6 @@
-"""The calls of a turn with their results: which tool, on what, and whether it only looks or acts.
+"""Calls of a turn with their results: tool, object, and whether the call only reads or acts.
 
-What a tool does follows from its declaration, from the verb in its name, and from the field that knows it.
+A tool's effect follows from its declaration, from the verb in its name, or from the field of work that knows it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ __all__ = ["Call", "CallKind", "CallReading", "argument", "calls_of", "read_call
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
 _ADDRESSES = ("file_path", "path", "filename", "file", "notebook_path", "filePath", "target_file", "uri")
-"""Arguments that name the one thing a call is about."""
+"""Arguments that contain the address of a call's object."""
 _QUERIES = ("pattern", "query", "regex", "url", "prompt", "description", "question", "name", "id")
 ARGUMENT_CHARACTERS = 120
-"""Length of one argument that is shown of a call without address, command or query."""
+"""Length of each argument shown for a call without address, command or query."""
 RECEIPT_LINES = 5
 """Lines of the longest receipt in plain text; more are a table."""
 RECEIPT_WIDTH = 400
-"""Width up to which a result may be the receipt of an action; what is longer, and longer than the call, is an answer.
-"""
+"""Largest width of a result that may be the receipt of an action; a result longer than this and than the call is an
+answer."""
 PART_CHARACTERS = 60
 """Length of the arguments that name a part."""
 _ASK = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
@@ -47,36 +47,36 @@ _DECLARED: Mapping[str, CallKind] = {"reads": "read", "acts": "other"}
 _SUBAGENT = lazy_pattern(r"^(?:Task(?:_?Output)?$|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
 """Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``TaskUpdate``, ``create_task``."""
 _OF_A_COMMAND = "<task_type>local_bash</task_type>"
-"""How Claude Code marks a ``TaskOutput`` that is no report."""
+"""Claude Code's mark of a ``TaskOutput`` that is no report."""
 _NOTING = lazy_pattern(r"todo|plan|task|think", re.I)
 """Tools by which an agent notes something for itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallReading:
-    """Meaning of a tool's name and arguments. A field returns the one that it gets, or a changed copy."""
+    """Meaning of a tool's name and arguments. A field returns the reading it receives, or a changed copy."""
 
     kind: CallKind = "other"
     path: str = ""
-    """Address of the one thing that it is about: a file, a page; empty for none."""
+    """Address of the call's object: a file, a page; empty without one."""
     command: str = ""
     """Text of the command that it runs."""
     objects: str = ""
-    """Several things that it is about, in words."""
+    """Several objects of the call, in words."""
     lead: str = ""
-    """Beginning of the command that only says where it runs; left out of one-line heads."""
+    """Beginning of the command that only sets where it runs; omitted in one-line heads."""
     tried: str = ""
-    """Words that tell this attempt from the next one on the same thing."""
+    """Words that distinguish this attempt from the next one on the same object."""
     removes: tuple[str, ...] = ()
-    """Arguments with text that it takes away."""
+    """Arguments with text that the call removes."""
     adds: tuple[str, ...] = ()
-    """Arguments with text that it puts there."""
+    """Arguments with text that the call adds."""
     is_whole: bool = False
-    """True if nothing is left of what its object held before."""
+    """True if the call replaces the whole content of its object."""
     is_local: bool = False
-    """True if it changes only what the agent works on, nothing in the world outside."""
+    """True if the call changes only the agent's own work, nothing in the outside world."""
     starts_anew: bool = False
-    """True if the same calls may return something else behind it, for everything is in another state."""
+    """True if the same calls may return something else afterwards, because the whole state changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ class Call:
     result_block: int | None
     result: Block | None
     number: int = 0
-    """Which call of its turn it is, from 0."""
+    """Index of the call in its turn, from 0."""
     use: ToolUse | None = None
-    """The declaration of its tool, if there is one."""
+    """Declaration of its tool; None without one."""
     reading: CallReading = CallReading()
     identity: bytes = field(init=False)
-    """Digest that is the same for calls of one tool with the same input, in every process; 64 bits."""
+    """Digest that is equal for calls of one tool with the same input, in every process; 64 bits."""
 
     def __post_init__(self) -> None:
         """Compute the digest."""
@@ -109,37 +109,37 @@ class Call:
 
     @property
     def path(self) -> str:
-        """Address of the one thing that it is about; empty for none."""
+        """Address of the call's object; empty without one."""
         return self.reading.path
 
     @property
     def command(self) -> str:
-        """Text of the command that it runs; empty for none."""
+        """Text of the command that the call runs; empty without one."""
         return self.reading.command
 
     @property
     def is_report(self) -> bool:
-        """True if the result is prose of another agent: words of success and failure in it are not about the call."""
+        """True if the result is another agent's prose, in which words of success and failure are not about the call."""
         return bool(_SUBAGENT.match(self.name)) and _OF_A_COMMAND not in self.text[:1_000]
 
     @property
     def part(self) -> str:
-        """Arguments of a read that name a part of its object, as numbers do: ``offset 10 limit 20``."""
+        """Arguments of a read that select a part of its object by numbers: ``offset 10 limit 20``."""
         reads = self.path and self.kind == "read"
         parts = [f"{key} {value}" for key, value in self.input.items() if reads and _is_range(value)]
         return " ".join(" ".join(parts)[:PART_CHARACTERS].split())
 
     @property
     def may_act(self) -> bool:
-        """True if nothing shows that it only looks, or changes only what the agent works on."""
+        """True unless something shows that the call only reads, or changes only the agent's own work."""
         changes = self.kind == "other" or (self.kind == "write" and not self.path)
         return changes and not (self.is_report or self.reading.is_local or _NOTING.search(self.name))
 
     @property
     def acts(self) -> bool:
-        """True if it changes the world outside: ``refund_order 17``.
+        """True if the call changes the outside world: ``refund_order 17``.
 
-        Of a tool whose name says nothing, a result that is a list, a table or longer than a receipt is an answer.
+        If the tool's name shows nothing, a result that is a list, a table or longer than a receipt counts as an answer.
         """
         if self.use is not None:
             return self.use.effect == "acts"
@@ -164,12 +164,13 @@ class Call:
 
     @property
     def head_subject(self) -> str:
-        """`subject` without the words that only say where a command runs."""
+        """Value of `subject` without the words that only set where a command runs."""
         return self.subject.removeprefix(self.reading.lead)
 
     @property
     def _arguments(self) -> str:
-        """Its plain arguments, each with its name where there are several: numbers and flags tell calls apart, too."""
+        """Plain arguments of the call, with their names if there are several; numbers and flags distinguish calls,
+        too."""
         about = self.use.object_arguments if self.use is not None else ()
         named = {key: self.input[key] for key in about if key in self.input} or self.input
         plain = {key: str(value) for key, value in named.items() if isinstance(value, str | int | float)}
@@ -183,19 +184,19 @@ class Call:
 
     @property
     def attempt(self) -> str:
-        """`subject` with the words that tell this attempt from others."""
+        """Value of `subject` with the words that distinguish this attempt from others."""
         if self.sought and self.path:
             return f"{self.sought} {self.subject}"
         return f"{self.subject} {self.reading.tried}".strip()
 
     @property
     def text(self) -> str:
-        """The text of its result."""
+        """Text of the result."""
         return result_text(self.result) if self.result is not None else ""
 
     @property
     def is_error(self) -> bool:
-        """True if the result carries the error flag."""
+        """True if the result has the error flag."""
         return bool(self.result is not None and self.result.get("is_error"))
 
     @property
@@ -205,7 +206,7 @@ class Call:
 
 
 def argument(arguments: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Return the first of some arguments that is text; items of a list are joined by blanks."""
+    """Return the first text among the arguments `keys`; items of a list are joined by blanks."""
     for key in keys:
         value = arguments.get(key)
         if isinstance(value, str) and value.strip():
@@ -224,7 +225,7 @@ def _is_range(value: object) -> bool:
 
 
 def read_call(name: str, arguments: Mapping[str, Any]) -> CallReading:
-    """Return what the name and the arguments of a call show in any field."""
+    """Return what the name and the arguments of a call show, in any field of work."""
     kind: CallKind = next((kind for pattern, kind in _KINDS if pattern.search(name)), "other")
     return CallReading(kind, argument(arguments, _ADDRESSES))
 
@@ -235,7 +236,7 @@ def calls_of(
     uses: Mapping[str, ToolUse] = MappingProxyType({}),
     read: Callable[[str, Mapping[str, Any]], CallReading] = read_call,
 ) -> tuple[Call, ...]:
-    """Return the client calls of `turn` in order, each with the result that answers it and its tool's declaration."""
+    """Return the client calls of `turn` in order, each with its result and its tool's declaration."""
     blocks = [block for _, block in history.blocks_of(turn)]
     results = {str(b.get("tool_use_id")): (i, b) for i, b in enumerate(blocks) if b["type"] == "tool_result"}
     asked = [(index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use"]
@@ -249,11 +250,11 @@ def calls_of(
 
 
 def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[str, str]:
-    """Return the turns without news, each with the last turn that repeats all of it.
+    """Return the turns without news, each with the last turn that repeats all of its content.
 
-    `calls` are those of each turn in order, each with whether it succeeded. A call is repeated by the same call with
-    the same result, whatever the tool is; a look at something by a later look at all of it; an object also by being
-    written whole. "Go east" in another room is another thing.
+    `calls`: the calls of each turn in order, each with its success. A call is repeated by the same call with the same
+    result; a read of an object by a later read of all of it, or by a call that writes it whole. A call with another
+    result, such as "go east" in another room, is no repetition.
     """
     same: dict[bytes, str] = {}
     whole: dict[str, str] = {}
@@ -274,7 +275,7 @@ def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[s
 
 
 def _content(call: Call) -> bytes:
-    """Return a digest of what a call asked and, unless it only looks, of what came back."""
+    """Return a digest of a call's input and, unless it only reads, of its result."""
     if call.kind in ("read", "search"):
         return call.identity
     text = call.text.encode("utf-8", "surrogatepass")

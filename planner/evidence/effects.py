@@ -1,8 +1,8 @@
-"""Actions on the world outside of the conversation, and open ones: actions with their receipts,
-failed actions with their later success, calls that run, questions that nobody has answered.
+"""Effects on the world outside of the conversation: actions with their receipts, failed actions with their later
+success, running calls, unanswered questions.
 
-An action is recognised by what every agent has: a tool that is declared to act or may act, its arguments, and a
-receipt that names something new. No language, no product and no trade is known here.
+An action is recognised by features of every agent: a tool that is declared to act or may act, its arguments, and a
+receipt with a new name. Nothing here depends on a language, a product or a trade.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from planner.reading.messages import parsed_result
 __all__ = ["Effect", "effects", "open_calls", "retried", "unanswered_questions"]
 
 ACTION_CHARACTERS, RECEIPT_CHARACTERS = 240, 160
-"""Length of an action and of a receipt that are shown, at most."""
+"""Largest lengths of an action and of a receipt."""
 MOST_LATER = 32
-"""Later successes of its tool that a failed action is compared with."""
+"""Largest number of later successes of its tool with which a failed action is compared."""
 KNOWN_SHARE = 2 / 3
-"""Share of known fields from which on a long record is the receipt of an action, not the answer to a question."""
+"""Share of known fields from which a long record is the receipt of an action, not the answer to a question."""
 ARGUMENT_CHARACTERS = 80
-"""Length of one argument that is shown."""
+"""Length of one argument as it is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One action that was done."""
+    """One completed action."""
 
     turn_id: str
     action: str
-    """The tool and its arguments."""
+    """Tool and arguments."""
     receipt: str
 
     def text(self, share: float = 1.0) -> str:
@@ -49,8 +49,8 @@ class Effect:
 
 
 def effects(evidence: Evidence) -> list[Effect]:
-    """Return the actions that succeeded and whose call or receipt names something new, in order; of those that read the
-    same the last. A receipt shows the fields that no earlier result and no argument holds."""
+    """Return the actions that succeeded and whose call or receipt contains a new name, in order; of equal texts only
+    the last. A receipt shows the fields that no earlier result and no argument contains."""
     named: dict[str, set[str]] = {}
     shown: set[tuple[str, str]] = set()
     done: dict[str, Effect] = {}
@@ -84,10 +84,11 @@ def _calls_that_act(turn: TurnEvidence) -> frozenset[int]:
 
 
 def retried(evidence: Evidence) -> dict[str, tuple[str, int]]:
-    """Return, by the turn of each failed action, the later turn in which it succeeded, with the number of that call.
+    """Return the later success of each failed action: by the failed turn, the later turn and the number of the call in
+    it.
 
-    The success is that of the same tool with most of the same arguments; of equals the next one. Of many successes the
-    next `MOST_LATER` are compared.
+    A success has the same tool and most of the same arguments; the next one among equals. Only the next `MOST_LATER`
+    successes are compared.
     """
     successes: dict[str, list[tuple[TurnEvidence, Call]]] = {}
     later: dict[str, tuple[str, int]] = {}
@@ -109,10 +110,10 @@ def _acts(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
 
 
 def _acting(evidence: Evidence) -> frozenset[tuple[str, int]]:
-    """Return the calls that changed the world, each as its turn and its number there.
+    """Return the calls that changed the world, each as its turn and its index there.
 
     Many services answer an action with the whole record that it changed or created. Such a result is long, but most of
-    it is known: from the arguments, or from earlier results, none of which is the same.
+    it is known from the arguments, or from different earlier results.
     """
     shown: set[tuple[str, str]] = set()
     texts: set[str] = set()
@@ -149,7 +150,7 @@ def _action(call: Call) -> str:
 
 
 def _receipt(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str, str]]) -> str:
-    """Return the news of a result in one line, without the marks of JSON."""
+    """Return the new part of a result in one line, without the marks of JSON."""
     given = {_plain(value, ARGUMENT_CHARACTERS) for value in call.input.values()}
     kept = call.use.keep_fields if call.use is not None else ()
     news = [one for one in fields if one[0] in kept or one[1] == "true" or not (one in shown or one[1] in given)]
@@ -160,7 +161,7 @@ def _receipt(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str
 
 
 def _fields(text: str) -> list[tuple[str, str]]:
-    """Return the fields of a result that is JSON, nested ones too, each with its value; none of another result."""
+    """Return the fields of a JSON result with their values, nested ones too; an empty list for other results."""
     parsed = parsed_result(text)
     return list(_leaves("", parsed)) if parsed is not None else []
 
@@ -190,14 +191,14 @@ def _plain(value: object, most: int) -> str:
 
 
 def open_calls(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Return the turn and the words of each call outside of the live tail that runs on, or that nobody has answered.
+    """Return the turn and the words of each call before the live tail that still runs, or that nobody has answered.
 
-    A call that runs has ended once a later call asks for it by the name that the host gave it, or a notice of the host
-    has that name, and neither reports that it still runs.
+    A running call has ended if a later call asks for it by the host's id, or a notice of the host has that id, and
+    neither reports that it still runs.
     """
     running: dict[str, tuple[str, str]] = {}
     names: dict[str, str] = {}
-    """Calls that run, by the names that the host gave them."""
+    """Running calls, by the ids that the host assigned."""
     for turn in evidence.turns.values():
         for call, outcome in turn.ended_calls:
             asked = names.keys() & set(map(str, call.input.values()))
@@ -219,7 +220,7 @@ def _forget(ended: Iterable[str], names: dict[str, str], running: dict[str, tupl
 
 
 def _notices(turn: TurnEvidence) -> list[str]:
-    """Return the blocks of the host, no results of calls, that do not report that something runs."""
+    """Return the blocks by the host (no results of calls) that do not report a running command."""
     results = {call.result_block for call in turn.calls}
     blocks: dict[int, list[str]] = {}
     for line in turn.lines.of_sources("host", "tool"):
@@ -229,7 +230,7 @@ def _notices(turn: TurnEvidence) -> list[str]:
 
 
 def unanswered_questions(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Return the turn and the words of the question with which the agent ended, if the user has not spoken since."""
+    """Return the turn and the words of the question with which the agent ended, if the user has not written since."""
     for turn in reversed(evidence.turns.values()):
         if turn.user_lines:
             return

@@ -1,7 +1,7 @@
-"""A field: a kind of work with its own tools and signs, such as programming. General code knows none of them.
+"""Fields of work with their own tools and signs, such as programming. General code knows none of them.
 
-Each method gets the reading that general code made, and returns it, changed only for tools that it knows. A new field
-is one file: a subclass with the methods that it needs, and `register_field` at the start of the process.
+Each method receives the reading by general code, and returns it, changed only for known tools. A new field is one file:
+a subclass with the necessary methods, and a call of `register_field` at the start of the process.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ __all__ = ["Field", "Fields", "RecordLine", "failed_outcome", "register_field", 
 
 
 class Field:
-    """A field that knows no tools."""
+    """Field of work that knows no tools."""
 
     def read_call(self, name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
-        """Return what a call of the tool `name` does, and on what."""
+        """Return the effect and object of a call of the tool `name`."""
         return reading
 
     def read_result(self, call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
-        """Return how a call with this result ended, and which of its lines show it."""
+        """Return how a call with this result ended, and which lines show it."""
         return outcome
 
     def record(self, evidence: Evidence) -> Iterable[RecordLine]:
-        """Return the state of the work and what it left behind, the newest first under each heading."""
+        """Return the state of the work and its products, the newest first under each heading."""
         return ()
 
     def common_name(self, turns: Sequence[TurnEvidence]) -> str:
-        """Return the beginning that most names of objects share, without which they are shown: a folder."""
+        """Return the beginning that most names of objects share (a folder), to be omitted in views."""
         return ""
 
 
 class Fields(Field):
-    """Several fields as one: each gets what the one before returns."""
+    """Several fields as one: each receives the result of the one before."""
 
     def __init__(self, fields: Iterable[Field]) -> None:
         """Join `fields`."""
@@ -61,7 +61,7 @@ class Fields(Field):
         return [line for one in self._fields for line in one.record(evidence)]
 
     def common_name(self, turns: Sequence[TurnEvidence]) -> str:
-        """Return the first one that a field finds."""
+        """Return the first result that is not empty."""
         return next(filter(None, (one.common_name(turns) for one in self._fields)), "")
 
 
@@ -69,7 +69,7 @@ _REGISTERED: list[Field] = []
 
 
 def register_field(field: Field) -> None:
-    """Let `field` read all histories of this process, besides programming."""
+    """Let `field` read all histories of this process, in addition to programming."""
     _REGISTERED.append(field)
 
 

@@ -1,7 +1,7 @@
-"""Evidence of every turn of a history, gathered once and shared by planners, fit and guards.
+"""Evidence of every turn of a history, gathered once and shared by planners, selection and guards.
 
-What depends on a turn alone is one pure function of its messages and is kept when the history grows; what other turns
-do to it (overtaken, said again, answered) is a second pass, linear in turns.
+The evidence of a turn alone is a pure function of its messages and is kept when the history grows. Its relations to
+other turns (superseded, repeated, answered) are a second pass, linear in turns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def gather_evidence(
     uses: Mapping[str, ToolUse] = MappingProxyType({}),
     field: Field | None = None,
 ) -> Evidence:
-    """Return the evidence of `history`, deterministic, without a model; `field` knows the tools of a kind of work.
+    """Return the evidence of `history`, deterministic and without a model; `field` knows the tools of one kind of work.
 
     `known` is an earlier `Evidence`, made with the same counter: its turns are not read again.
     """
@@ -59,7 +59,7 @@ def gather_evidence(
 
 
 def _with(turn: TurnEvidence, /, **fields: Any) -> TurnEvidence:
-    """Return `turn` with these fields; itself if it has them."""
+    """Return `turn` with these field values; the same object if it has them already."""
     return turn if all(getattr(turn, name) == value for name, value in fields.items()) else replace(turn, **fields)
 
 
@@ -98,7 +98,7 @@ def _numbers(*groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
-    """Yield results that an agent which acts in text received, as results of unknown calls."""
+    """Yield the results of an agent that writes its calls as text, as results of unknown calls."""
     answered = {call.result_block for call in calls}
     for text in lines.texts:
         if text.part == "result" and text.block not in answered:
@@ -137,8 +137,8 @@ def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
 
 
 def _beside_noise(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, tuple[tuple[int, ...], tuple[Outcome, ...]]]]:
-    """Yield the decisive lines and the outcomes of the turns in which such a line also occurs in a run that passed:
-    what a program always prints is no reason, so the next reason takes its place, if there is one."""
+    """Yield new decisive lines and outcomes for turns whose decisive line also occurs in a run that passed. A text that
+    a program always prints is no reason, so the next reason replaces it, if there is one."""
     decisive = {turn.lines.text(number).strip() for turn in turns for number in turn.decisive_lines}
     ended = (one for turn in turns if decisive for one in turn.ended_calls)
     passing = (call.text for call, outcome in ended if call.kind == "run" and outcome.has_passed)
@@ -152,7 +152,7 @@ def _beside_noise(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, tuple[tu
 
 
 def _without(outcome: Outcome, loud: set[int]) -> Outcome:
-    """Return the outcome with the next reason in place of those in `loud`; unchanged if there is no other."""
+    """Return the outcome with the next reason instead of those in `loud`; unchanged if there is no other."""
     reasons = tuple(number for number in outcome.reasons if number not in loud)
     if not reasons or loud.isdisjoint(outcome.decisive):
         return outcome
@@ -162,8 +162,8 @@ def _without(outcome: Outcome, loud: set[int]) -> Outcome:
 
 
 def _answers(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, str]]:
-    """Yield the turns in which the user asked for work, each with the turn that ended it: words of the agent that ask
-    nothing, behind calls, before the user goes on without having stopped it."""
+    """Yield the turns in which the user asked for work, each with the turn that ended it: an answer of the agent after
+    its calls that asks nothing, before the user's next words, unless they stopped it."""
     asked, worked = "", False
     for turn, behind in zip(turns, [*turns[1:], None], strict=False):
         if turn.turn.kind == "user":
@@ -177,7 +177,7 @@ def _answers(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, str]]:
 
 
 def _choice(before: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:
-    """Return the option or question of the turn before that a short reply answers."""
+    """Return the option or question in the previous turn that a short reply answers."""
     if before is None or turn.turn.kind != "user":
         return None
     spoken = tuple(statements(before.lines.of_part("assistant")))

@@ -1,8 +1,9 @@
-r"""Whether a text names only what its source names, in any script: what is invented has no place in a plan.
+r"""Grounding: whether a text contains only names and figures of its source, in any script. Invented ones are removed
+from plans.
 
-Figures are compared by value: ``1.36`` in ``日活1.36亿``, ``1,290`` and ``1 290``. Dates are compared by their
-numbers: ``14.03.2026`` and ``2026-03-14``. Names (paths, ids, identifiers, flags, URLs) must occur whole: ``/bin/sh``
-is not in ``/usr/bin/sh``. Words of a language are never questioned.
+Figures are compared by value: ``1.36`` in ``日活1.36亿``, ``1,290`` and ``1 290``. Dates are compared by their numbers:
+``14.03.2026`` and ``2026-03-14``. Names (paths, ids, identifiers, flags, URLs) must occur whole: ``/bin/sh`` is not in
+``/usr/bin/sh``. Ordinary words are not checked.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ __all__ = ["NameIndex", "invented"]
 TOKEN_CHARACTERS = 1_024
 """Length at which a run of name characters (base64, minified code) is cut into pieces."""
 QUICK_TEXTS, QUICK_CHARACTERS = 16, 20_000
-"""Number and length of the texts that are searched before an index is built: most names of a turn are there."""
+"""Number and length of the texts that are searched directly before an index is built: most names are in them."""
 COUNTABLE = 10
-"""Largest whole number that is not questioned alone: a reader may count items that the source does not number."""
+"""Largest whole number that is accepted without a source: a reader may count items that the source does not number."""
 SHORTEST_PART, LONGEST_PART = 8, 100
-"""Lengths of a part of an identifier that counts as a name: ``HashLength`` of ``Test_HashLengthMismatch``."""
+"""Bounds for the length of a part of an identifier that counts as a name: ``HashLength`` of
+``Test_HashLengthMismatch``."""
 SHORTEST_PIECE = 4
-"""Length of a piece of a shortened name that must occur."""
+"""Shortest piece of a shortened name that must occur."""
 SHORTEST_HUMPS = 5
 """Length from which a word with capitals inside is an identifier: ``toJson``; not ``GmbH``, ``kWh``."""
 SHORTEST_HASH = 7
@@ -66,7 +68,7 @@ _TWO_NUMBERS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})")
 """A time or a date without its year: ``14.30``, ``27.11``, ``3.4``."""
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
 _TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t?\d+)?(?![{_MARKS}]{{0,8}}[{WORD}])")
-"""``t9``, ``t9-t14``: ids of turns are the plan's own; not within a name, ``t9.test.ts``."""
+"""Id of a turn, ``t9``, ``t9-t14``, which belongs to the plan; not within a name, ``t9.test.ts``."""
 _TRAILING = ".,:;!?-*=&\\"
 _NO_PATH_BEFORE = lazy_pattern(r"(?:[^\s\"'`(\[{<>]|\w[\"'`])$")
 """Text before a slash that joins two words: ``€/night``, ``"a"/b``; not ``"/b``, ``(/b``."""
@@ -84,7 +86,7 @@ _END = lazy_pattern(r"[A-Za-z]?\d{1,9}")
 _BLANK = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
 """A gap in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
 _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)")
-"""Marks that join names to one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``, ``Nr.5``, ``left-pad@1``."""
+"""Marks that join names into one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``, ``Nr.5``, ``left-pad@1``."""
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
 """``token_test.go``: a file's name without a folder."""
 _FOREIGN_FILE = lazy_pattern(rf"[^\W\d{LETTERS}_]{{1,2}}\.[a-z][a-z0-9]{{1,4}}(?![{WORD}])")
@@ -92,14 +94,15 @@ _FOREIGN_FILE = lazy_pattern(rf"[^\W\d{LETTERS}_]{{1,2}}\.[a-z][a-z0-9]{{1,4}}(?
 _ABBREVIATION = lazy_pattern(rf"(?:[{LETTERS}]{{1,2}}\.)*[{LETTERS}]{{1,2}}")
 """``e.g``, ``z.B``: letters with dots."""
 _HASH = lazy_pattern(rf"[0-9a-f]{{{SHORTEST_HASH},40}}")
-"""A commit, short or long; the long one holds the short one that it begins with."""
+"""Commit hash, short or long; the long one contains the short one at its beginning."""
 _BOUND = lazy_pattern(
     r"(?:(?P<exit>\b(?:exit\w{0,5}|code|status|returned|returncode|rc))|(?P<port>\bports?|(?<=\w):)"
     r"|(?P<issue>\b(?:issues?|pull|prs?)\b|[#!])|(?P<pid>\bpid))"
     r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(\d{1,2})(?!\w)",
     re.I,
 )
-"""A small number that is a name, by the word before it: ``exit code 9``, ``"exitCode": 9``, ``PR #7``, ``host:80``."""
+"""Small number that is a name because of the word before it: ``exit code 9``, ``"exitCode": 9``, ``PR #7``,
+``host:80``."""
 _ASSIGNED = lazy_pattern(r"([A-Za-z_]\w*)=([\w.+-]+)")
 """``DEBUG=1``; not ``--level=1``, ``a==b``."""
 _INSTALLED = lazy_pattern(
@@ -107,9 +110,9 @@ _INSTALLED = lazy_pattern(
     r"(?:install|uninstall|i|add|get|remove)\s{1,4}(?:-\S{1,40}\s{1,4}){0,3}"
     r"(?!(?:the|an?|all|its?|them|these|this|that|and|or|with|from|for|in|to)\b)([a-z][\w.-]{1,80})"
 )
-"""A package by the command that installs it: ``pip install -U requests``; not ``pip install the tests``."""
+"""Package, recognised by its install command: ``pip install -U requests``; not ``pip install the tests``."""
 LOOK_UPS = ("restore_context", "search_context")
-"""Tools that a brief may mention, whatever the history names."""
+"""Tools that a brief may mention even if the history does not."""
 
 
 def _numbers_in(name: str) -> str:
@@ -119,16 +122,16 @@ def _numbers_in(name: str) -> str:
 
 
 class NameIndex:
-    """The names and figures of a source, read when they are first needed."""
+    """Names and figures of a source, read at first use."""
 
     def __init__(self, texts: Sequence[str], *, parts: bool = False) -> None:
-        """Index `texts`; with `parts` also what their identifiers consist of."""
+        """Index `texts`; with `parts` also the parts of their identifiers."""
         self._texts = texts
         self.parts = parts
 
     @lazy_property
     def _tokens(self) -> dict[str, list[str]]:
-        """The distinct tokens of the source by each component, in lower case."""
+        """Distinct tokens of the source by each component, in lower case."""
         tokens: dict[str, None] = {}
         for text in self._texts:
             for form in plain_forms(text):
@@ -141,13 +144,13 @@ class NameIndex:
 
     @lazy_property
     def _hashes(self) -> frozenset[str]:
-        """The beginnings of all hashes that are long enough to name one."""
+        """Beginnings of all hashes, in all lengths that identify one."""
         hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
         return frozenset(name[:length] for name in hashes for length in range(SHORTEST_HASH, len(name)))
 
     @lazy_property
     def _figures(self) -> frozenset[str]:
-        """The values of all numbers."""
+        """Values of all numbers."""
         figures: set[str] = set()
         for text in self._texts:
             for form in plain_forms(text):
@@ -156,16 +159,16 @@ class NameIndex:
 
     @lazy_property
     def _pairs(self) -> frozenset[str]:
-        """The numbers beside each other."""
+        """Pairs of neighbouring numbers."""
         return frozenset(pair for text in self._texts for form in plain_forms(text) for pair in pairs_in(form))
 
     @lazy_property
     def _bound(self) -> frozenset[tuple[str, int]]:
-        """The small numbers that are names, each with the kind of word before it."""
+        """Small numbers that are names, each with the kind of word before it."""
         return frozenset((kind, number) for text in self._texts for kind, number, _ in _bound_numbers(text))
 
     def holds(self, name: str) -> bool:
-        """Return True if the source has `name` whole, a figure with the same value, or the same date."""
+        """Return True if the source contains `name` whole, a figure with the same value, or the same date."""
         name = plain_text(name).removeprefix("./")
         if numbers := _numbers_in(name):
             return self._holds_whole(name) or self.holds_numbers(numbers)
@@ -184,7 +187,7 @@ class NameIndex:
         return any(_occurs(name, token) for token in tokens)
 
     def holds_figure(self, digits: str) -> bool:
-        """Return True if a number of the source has the same value, or the numbers listed in `digits` all occur."""
+        """Return True if a number of the source has the same value, or if all numbers listed in `digits` occur."""
         parts, pair = listed_in(digits), _TWO_NUMBERS.fullmatch(digits)
         return (
             not self._figures.isdisjoint(values_of(digits))
@@ -200,7 +203,7 @@ class NameIndex:
         )
 
     def holds_numbers(self, joined: str) -> bool:
-        """Return True if the source has the numbers of a date, time or version beside each other."""
+        """Return True if the source has the numbers of a date, time or version next to each other."""
         numbers = numbers_in(joined)
         year = next(filter(is_year, numbers), None)
         if year is not None and len(numbers) == 3:
@@ -211,7 +214,7 @@ class NameIndex:
         return all(f"{one}~{next_one}" in self._pairs for one, next_one in pairwise(numbers))
 
     def _holds_date(self, year: str, first: str, second: str) -> bool:
-        """Return True if the source has the date, in any order, its month in digits or in letters."""
+        """Return True if the source has the date, in any order, its month in digits or letters."""
         orders = [(year, *order) for order in permutations((first, second))]
         orders += [order[::-1] for order in orders] + [(first, second, year), (second, first, year)]
         if any(self._in_a_row(*order) for order in orders):
@@ -220,7 +223,7 @@ class NameIndex:
         return any(pair in self._pairs for day in days for pair in (f"{day}@{year}", f"{year}@{day}"))
 
     def unbound(self, text: str) -> list[str]:
-        """Return the small numbers in `text` that are names (``port 3``) and that the source has not as such."""
+        """Return the small numbers that are names in `text` (``port 3``) and not in the source."""
         kinds = {kind for kind, _ in self._bound}
         return [
             words
@@ -231,7 +234,7 @@ class NameIndex:
         ]
 
     def assigns(self, name: str, value: str) -> bool:
-        """Return True if the source has `value` behind `name`, whatever marks join them."""
+        """Return True if the source has `value` after `name`, whatever marks join them."""
         pair = re.compile(rf"(?<!\w){re.escape(name)}[\"'\\]{{0,2}}[\s:=]{{1,3}}[\"'\\]{{0,2}}{re.escape(value)}(?!\w)")
         return any(pair.search(text) for text in self._texts)
 
@@ -240,7 +243,7 @@ class NameIndex:
         return any(f"{name}/" in token for token in self._tokens.get(name.casefold(), ()))
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
-        """Return True if one name of the source has all `pieces` in their order."""
+        """Return True if one name of the source contains all `pieces` in their order."""
         texts = (text for text in self._texts if all(piece in text for piece in pieces))
         return any(_in_order(pieces, match[0]) for text in texts for match in _SOURCE_TOKEN.finditer(text))
 
@@ -259,7 +262,7 @@ class NameIndex:
 
 
 def _in_order(pieces: Sequence[str], token: str) -> bool:
-    """Return True if `token` has all `pieces`, one after the other."""
+    """Return True if `token` contains all `pieces`, one after the other."""
     at = 0
     for piece in pieces:
         found = token.find(piece, at)
@@ -294,7 +297,7 @@ def _whole(name: str) -> re.Pattern[str]:
 
 
 _JOINING = dict.fromkeys("/\\~", r"/\\~.-") | {".": "~.-", "-": "~.-"}
-"""Characters that do not precede a name that begins with a mark: ``/a`` is not whole in ``b/a``."""
+"""Characters after which a name that begins with a mark is incomplete: ``/a`` is not whole in ``b/a``."""
 
 
 def _is_word(character: str) -> bool:
@@ -305,9 +308,9 @@ _NOTHING = NameIndex(())
 
 
 def invented(text: str, source: NameIndex | None) -> list[str]:
-    r"""Return the names and figures in `text` that `source` does not have, in order, each once; without a source all.
+    r"""Return the names and figures in `text` that `source` lacks, in order, each once; without a source, all.
 
-    Ids of turns are skipped, and ``\\d`` counts as ``\d``, which JSON escapes.
+    Ids of turns are skipped, and ``\\d`` counts as ``\d``, as JSON escapes it.
     """
     source = source or _NOTHING
     text = plain_text(_TURN_ID.sub(" ", text))
@@ -331,7 +334,7 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
 
 
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
-    """Yield the names of one token that the source lacks; with `counts` small numbers may count something."""
+    """Yield the names of one token that the source lacks; `counts`: small numbers may count something."""
     token = token.lstrip("./") if token.startswith("...") else token
     token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``Hall -E- Attic``: marks, and no switch
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
@@ -356,7 +359,7 @@ def _is_range(joined: str, source: NameIndex) -> bool:
 
 
 def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
-    """Yield the parts of `name`, which the source lacks as a whole, that it lacks, too."""
+    """Yield the missing parts of `name`, which the source does not contain as a whole."""
     if (assigned := _ASSIGNED.fullmatch(name)) is not None:
         parts = [] if source.assigns(assigned[1], assigned[2]) else [name]
     elif source.parts and (source.holds_part(name) or _is_qualified(name, source)):
@@ -388,7 +391,7 @@ def _is_qualified(name: str, source: NameIndex) -> bool:
 
 
 def _is_open_name(token: str, source: NameIndex) -> bool:
-    """Return True for a shortened name whose pieces one name of the source has: ``getUserI…``, ``run/ID``."""
+    """Return True for a shortened name whose pieces are in one name of the source: ``getUserI…``, ``run/ID``."""
     token = token.rstrip(".,:;!?-")
     pieces = [piece for piece in _BLANK.split(token) if len(piece) >= SHORTEST_PIECE]
     return _BLANK.search(token) is not None and bool(pieces) and source.holds_pieces(pieces)
@@ -413,7 +416,7 @@ def _is_questioned(name: str, before: str) -> bool:
 def _is_choice(name: str, source: NameIndex) -> bool:
     """Return True for words, names and numbers of the source that a slash joins: ``list/delete``, ``+26/-7``.
 
-    ``a.py/b``, ``/etc`` and paths that begin with a folder of the source are none.
+    ``a.py/b``, ``/etc`` and paths that begin with a folder of the source are not such choices.
     """
     parts = name.split("/")
     if not all(parts) or any(part[0] in "~$." for part in parts) or source.is_folder(parts[0]):

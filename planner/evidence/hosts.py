@@ -1,8 +1,8 @@
-"""Exact forms of known hosts, a table each: tags, notes, refusals, answers, and sentences without news.
+"""Exact texts of known hosts, one table for each: tags, notes, refusals, answers, and fixed sentences.
 
-Decides whose words each line is where the place alone does not say, by exact forms at the place where a host writes
-them, and which lines are boilerplate. Nothing else is believed, and a form counts only up to a bound: no foreign text
-becomes the user's. Project rules, reminders with content and an earlier summary are no boilerplate.
+Decides the sender of each line if its place does not show it, by exact texts at the places where a host writes them,
+and which lines are boilerplate. Nothing else is believed, and lengths are limited, so that foreign text never counts as
+the user's. Project rules, reminders with content and an earlier summary are no boilerplate.
 """
 
 from __future__ import annotations
@@ -29,51 +29,53 @@ __all__ = [
 ]
 
 ANSWER_CHARACTERS = 4_000
-"""Most characters of a result that count as the user's words: more than anyone types into a dialog,
-little enough that a forged one cannot fill a view."""
+"""Largest number of characters of a result that count as the user's words: more than anyone types into a dialog, too
+few for a forged text to fill a view."""
 REFUSAL_CHARACTERS = 400
 """Length of the beginning of a result in which the mark of a refusal counts."""
 TEMPLATE_ARGUMENT_SHARE = 0.5
-"""A line of a template that the user's arguments make up so much of is theirs."""
+"""Share of a template's line that must consist of the user's arguments for the line to be theirs."""
 REMINDER_LINES = 12
-"""A reminder behind a result takes at most so many lines."""
+"""Largest number of lines in a reminder after a result."""
 LONGEST_SENTENCE = 400
-"""No line of a host's own is longer, with what is beside its sentences."""
+"""Longest line with a host's fixed sentences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Forms of one host. Where a field holds patterns, each begins a line or block, or is a whole sentence."""
+    """Texts of one host. Each pattern matches the beginning of a line or block, or a whole sentence."""
 
     name: str
     tags: tuple[str, ...] = ()
-    """Tags that it puts into the user's message: ``<system-reminder>`` at the start of a line."""
+    """Tags in the user's message: ``<system-reminder>`` at the start of a line."""
     summaries: tuple[str, ...] = ()
-    """How it opens what an earlier compaction wrote, in a planner's words."""
+    """Beginnings of the summary of an earlier compaction, written by a planner."""
     blocks: tuple[str, ...] = ()
-    """How a block begins that is its own to the end."""
+    """Beginnings of blocks that are the host's to their end."""
     results: tuple[str, ...] = ()
-    """How a block of the user's message begins that is what a tool gave back, to its end: agents without calls of the
-    API let their programs answer in the user's place."""
+    """Beginnings of blocks in the user's message that are a tool's output to their end: agents without API calls run
+    programs whose output is sent as the user's message."""
     idle: tuple[str, ...] = ()
-    """Beginnings of blocks of its own that say nothing of the work; all other blocks may."""
+    """Beginnings of the host's blocks without information about the work."""
     notes: tuple[str, ...] = ()
-    """Lines that it leaves in the user's message."""
+    """Lines added to the user's message."""
     refusals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """How the result of a call that the user refused begins, and behind which marks his words stand, if not at once."""
+    """Beginnings of the result of a call that the user refused, with the marks before the user's words; without marks
+    the words follow at once."""
     answers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By the exact name of a question tool how its result begins; with another text it says nothing of the user."""
+    """Beginnings of the result with the user's answer, by the exact name of the question tool; other results contain no
+    words of the user."""
     sentences: tuple[str, ...] = ()
-    """Patterns of whole sentences that it always writes; what stands beside them in a line stays. Each begins with a
-    letter or mark of its own: then all lines are searched in half the time."""
+    """Patterns of whole sentences that the host always writes; the rest of a line stays. Each begins with a literal
+    letter or mark, which halves the time of the search."""
     nagging: tuple[str, ...] = ()
-    """How a reminder begins that only tells the agent how to behave."""
+    """Beginnings of reminders that only tell the agent how to behave."""
     wrapping: tuple[str, ...] = ()
-    """How lines begin that it prints around the output of a command."""
+    """Beginnings of lines printed around the output of a command."""
     silent: tuple[str, ...] = ()
-    """Those of them, whole, that tell nothing: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
+    """Whole lines of this kind without information: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
     running: tuple[str, ...] = ()
-    """How it says that a command had not ended when its output was read; behind it what it names the command by."""
+    """Reports that a command had not ended when its output was read, each followed by the command's id."""
 
 
 HOSTS = (
@@ -204,8 +206,7 @@ HOSTS = (
     ),
     Host("this project", summaries=("<summary>", "<compacted ")),
 )
-"""A table each; who adds a host adds one. Patterns and texts are to the letter: hosts write these the same every time.
-"""
+"""Tables of all hosts. Patterns and texts are literal, as hosts write them the same every time."""
 
 
 def _any(values: Iterator[tuple[str, ...]]) -> str:
@@ -233,27 +234,27 @@ _NAGGING = lazy_pattern(_any(host.nagging for host in HOSTS))
 _REFUSALS = {opening: marks for host in HOSTS for opening, marks in host.refusals.items()}
 _ANSWERS = {tool: openings for host in HOSTS for tool, openings in host.answers.items()}
 _STRANGERS = lazy_pattern(r"^mcp_|__|[.:/]")
-"""Names of tools that a server brings, who may write what a host writes: ``mcp__x__ask``; not ``AskUserQuestion``."""
+"""Names of tools of servers, which could imitate a host's text: ``mcp__x__ask``; not ``AskUserQuestion``."""
 _AFTER_ANSWER = (
     "\n\nNote: The user's next message may contain",
     "You can now continue with the user's answers in mind",
 )
-"""Where Claude Code goes on after the user's words."""
+"""Text of Claude Code that follows the user's words."""
 
 _SKILL = lazy_pattern(r"\s*Base directory for this skill: ")
 """``Base directory for this skill: /skills/review``: a skill quoted in the user's message."""
 _COMMAND = lazy_pattern(r"\s*<command-(?:message|name)>")
-"""A slash command that the host notes: ``<command-name>/exit</command-name>``."""
+"""Slash command as the host notes it: ``<command-name>/exit</command-name>``."""
 _EXPANDED = lazy_pattern(r"\s*<command-message>")
-"""A slash command that is a prompt names its message first; the next block is its text. One that the host runs itself
-(``<command-name>/clear</command-name>`` first) has none."""
+"""Slash command that is a prompt, which begins with its message; the next block is its text. A command that the host
+runs itself (``<command-name>/clear</command-name>`` first) has no such text."""
 _ARGUMENTS = ("<command-args>", "</command-args>")
 _TEMPLATE_ARGUMENTS = lazy_pattern(r"^ARGUMENTS: ", re.M)
 """Arguments that a host appends to a skill or template: ``ARGUMENTS: src/a.py``."""
 _TEMPLATE_TOOLS = frozenset({"Skill", "SlashCommand"})
-"""Tools whose text the host puts into the block behind their result."""
+"""Tools whose text the host puts into the block after their result."""
 _HIDDEN = "\0"
-"""Stands for each character that a host wrote."""
+"""Replacement for each character that a host wrote."""
 _NOTHING = f"{_HIDDEN} \t\r\n"
 
 
@@ -264,7 +265,7 @@ def is_host_text(text: str) -> bool:
 
 
 def attributed(lines: Lines, calls: Sequence[Call]) -> Lines:
-    """Return the `lines` of one turn, each with its source; a tool's answer in the user's place is a result."""
+    """Return the `lines` of one turn, each with its source; a tool's output in the user's message is a result."""
     texts = tuple(
         text._replace(part="result", source="tool") if text.source == "user" and _RESULT.match(text.text) else text
         for text in lines.texts
@@ -273,7 +274,7 @@ def attributed(lines: Lines, calls: Sequence[Call]) -> Lines:
 
 
 def _attributed(lines: Lines, calls: Sequence[Call]) -> Iterator[tuple[int, Source]]:
-    """Yield number and source of the lines with a source that their place does not show."""
+    """Yield number and source of the lines whose source their place does not show."""
     by_result = {call.result_block: call for call in calls if call.result_block is not None}
     before = ""
     for one in lines.texts:
@@ -292,8 +293,8 @@ def _attributed(lines: Lines, calls: Sequence[Call]) -> Iterator[tuple[int, Sour
 
 
 def _own_text(text: str, expanded: bool = False, before: str = "") -> str:
-    """A text block of the user's message with all hidden that the host wrote; `before` is the block before it, and it
-    is an `expanded` template if a call or command brought it."""
+    """Return a text block of the user's message with everything by the host hidden; `before`: the block before it;
+    `expanded`: a call or command produced the block from a template."""
     if _WHOLE.match(text) or _SUMMARY.match(text):
         return _HIDDEN * len(text)
     if _COMMAND.match(text):
@@ -313,7 +314,7 @@ def _own_text(text: str, expanded: bool = False, before: str = "") -> str:
 
 
 def _arguments(text: str) -> tuple[int, int]:
-    """Return where the arguments of a slash command begin and end, their tags included; twice 0 if it has none."""
+    """Return start and end of the arguments of a slash command, including their tags; 0, 0 without arguments."""
     start, stop = text.find(_ARGUMENTS[0]), text.rfind(_ARGUMENTS[1])
     if start < 0 or not text[start + len(_ARGUMENTS[0]) : max(0, stop)].strip():
         return 0, 0
@@ -321,7 +322,7 @@ def _arguments(text: str) -> tuple[int, int]:
 
 
 def _own_arguments(template: str, arguments: str) -> str:
-    """An expanded template with all hidden but the lines that the user's `arguments` make up, or most of them."""
+    """Return an expanded template with everything hidden except lines that consist mostly of the user's `arguments`."""
     end = max((match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)), default=len(template))
     given = {line.strip() for line in arguments.split("\n")} if arguments else set()
     lines = []
@@ -333,7 +334,7 @@ def _own_arguments(template: str, arguments: str) -> str:
 
 
 def _answer(call: Call, text: str) -> tuple[int, int]:
-    """Return start and stop of the user's words in the result of `call`: one place, at most `ANSWER_CHARACTERS`."""
+    """Return start and end of the user's words in the result of `call`: one place, at most `ANSWER_CHARACTERS`."""
     forms = _REFUSALS if call.is_error else dict.fromkeys(_ANSWERS.get(call.name, ()), ())
     opening = next((form for form in forms if text.startswith(form)), None)
     if opening is None or _STRANGERS.search(call.name):
@@ -349,8 +350,7 @@ def _answer(call: Call, text: str) -> tuple[int, int]:
 
 
 def without_boilerplate(text: str) -> str:
-    """One line or statement without colours and the sentences that a host always writes; empty if nothing else is in
-    it."""
+    """Return one line or statement without colours and a host's fixed sentences; empty if nothing else is in it."""
     text = without_escapes(text)
     if _SILENT.match(text):
         return ""
@@ -363,18 +363,18 @@ def is_wrapping(text: str) -> bool:
 
 
 def is_running(text: str) -> bool:
-    """Return True for a line in which a host reports that the command runs on."""
+    """Return True for a line in which a host reports that the command still runs."""
     return bool(_RUNNING.match(text))
 
 
 def running_id(text: str) -> str:
-    """Return the id of a command that runs on, in its output `text`; empty for none."""
+    """Return the id of a command that still runs, from its output `text`; empty without one."""
     found = _RUNNING_ID.search(text)
     return found[1] if found else ""
 
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
-    """Return the numbers of the lines of one turn that are boilerplate of a host."""
+    """Return the numbers of the lines of one turn that are a host's boilerplate."""
     blocks = [list(group) for _, group in groupby(lines, key=attrgetter("block"))]
     return frozenset(chain.from_iterable(map(_boilerplate_of_block, blocks)))
 

@@ -1,5 +1,5 @@
-"""Names in texts: specifics, which an agent cannot guess again once they are gone; and texts without
-the beginning that most names share.
+"""Names in texts: specifics, which an agent cannot guess when they are removed; and texts without the folder that most
+names share.
 
 Specifics are paths, URLs, identifiers, ids and numbers of three digits or more. Decides nothing about their worth.
 """
@@ -20,28 +20,29 @@ __all__ = [
 ]
 
 NAME_CHARACTERS = 256
-"""No name is longer, but for URLs: a longer run of its characters (base64, a rule of dashes) is read in pieces, so that
-the time it takes grows with its length and no faster."""
+"""Largest length of a name, except URLs: a longer run of its characters (base64, a rule of dashes) is read in pieces,
+so that the time grows in proportion to its length."""
 
 URL_CHARACTERS = 2_048
 """Nor is any URL longer."""
 
 _URL = rf"https?://[^\s\"'<>`|\\^{{}}\[\]()]{{1,{URL_CHARACTERS}}}"
 _PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]{1,99}+[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
-"""``src/app/main.py``, ``~/.ssh``, ``C:\\a``; not ``/`` alone. A part ends at its slash: nothing is tried twice."""
+"""Path: ``src/app/main.py``, ``~/.ssh``, ``C:\\a``; not ``/`` alone. Parts end at slashes, so that no part is tried
+twice."""
 _FILE = r"\b\w[\w-]{0,99}+(?:\.[\w-]{1,99}){0,7}\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """``package.json``, ``a.test.ts``; not ``3.14``."""
 _WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"
 """``user_id``, ``pkg::mod``, ``10.0.0.1``, ``a1b2c3d``."""
 _OF_NAMES = r"\w.@+%$#/\\:~*-"
-"""Characters that names are made of."""
+"""Characters of names."""
 _PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++|[0-9]{{1,2}}+)[.:-]*+|[.:*%+-]++)(?![{_OF_NAMES}])"
-"""A word of a language, a small number or a mark by itself, none of which is a name: ``Hello:``, ``12``, ``PASSED``."""
+"""Word of a language, small number or mark by itself, which is no name: ``Hello:``, ``12``, ``PASSED``."""
 _RUN = lazy_pattern(
     rf"(?>[^{_OF_NAMES}]++|{_PLAIN})*+"
     rf"(?:(?P<url>{_URL})|(?P<run>[{_OF_NAMES}]{{1,{NAME_CHARACTERS}}})|\Z)"
 )
-"""Characters that names are made of, as far as they go, behind what holds no name."""
+"""Longest run of name characters, after text without names."""
 _TOKEN = lazy_pattern(rf"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
 _JOINED_OR_TELLING = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
@@ -49,9 +50,9 @@ _JOINED_OR_TELLING = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
 _LETTER = lazy_pattern(r"[A-Za-z]")
 _SEPARATORS = lazy_pattern(r"[/\\.:-]+")
 MOST_COMPONENTS = 24
-"""A name with more components is no name; what is behind them is read as one."""
+"""Largest number of components in a name; the rest is read as one."""
 PART_CHARACTERS = 4
-"""A shorter part of a name is none by itself."""
+"""Shortest part of a name that counts by itself."""
 _TRAILING = ".,:;!?-"
 
 PATH_MARKS = r"[\w.:/~)\]}*>$%-]"
@@ -77,7 +78,7 @@ def specifics_of(text: str) -> list[str]:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Return `name`, and runs of its components that are words of their own."""
+    """Return `name`, and runs of its components that are words themselves."""
     breaks = [match.span() for match in islice(_SEPARATORS.finditer(name), MOST_COMPONENTS)]
     if not breaks:
         return (name,)
@@ -95,7 +96,8 @@ def _is_specific(group: str | None, text: str) -> bool:
 
 
 def _is_identifier(text: str) -> bool:
-    """Words a dictionary does not hold: with an underscore, humps, digits, or joined by ``.``, ``:``, ``-``."""
+    """Return True for a word that no dictionary contains: with an underscore, humps, digits, or joined by ``.``, ``:``,
+    ``-``."""
     if len(text) < 4:
         return False
     inner = text.strip("_$@#")

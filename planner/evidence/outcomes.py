@@ -1,6 +1,6 @@
-"""How calls ended, by signs that every agent has: the error flag, an exit code, a status in JSON, a refusal.
+"""Outcomes of calls, by signs of every agent: the error flag, an exit code, a status in JSON, a refusal.
 
-A field may read the results of its own tools further. Decides which lines show why a call failed.
+A field may read more from the results of its own tools. Decides which lines show why a call failed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = [
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
 
 OUTCOME_LINES = 3
-"""A result of at most so many lines is its own outcome; of a longer one at most so many are shown."""
+"""Largest number of lines of a result that is shown whole as its outcome, and of lines shown of a longer one."""
 REPORT_LINES = 4
-"""Most statements that show why one call failed; the first is decisive."""
+"""Largest number of statements that show why one call failed; the first is decisive."""
 HEAD_LINES, TAIL_LINES = 6, 4
-"""Hosts print an exit code within so many lines of the start or of the end of a result."""
+"""Number of lines at the start and at the end of a result in which hosts print an exit code."""
 
 _EXIT_CODE = lazy_pattern(
     r"^\s*+(?:[\[<]?(?:Process|Error:|(?:The )?Command|shellId:) .{0,160}?)?\[?exit(?:ed)?(?: with)?(?: code| status)"
@@ -65,7 +65,7 @@ _TELLING = lazy_pattern(
     r"|assert|incorrect|missing|issues? found",
     re.I,
 )
-"""Words of failure in English. They choose among the lines of a call that failed by another sign."""
+"""English words of failure. They only select lines of a call that failed by another sign."""
 _STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "code"})
 _ERROR_KEYS = frozenset({"error", "errors", "errormessage"})
 _SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
@@ -74,45 +74,46 @@ _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
 """``4. Errors and fixes:``, ``## Failed approaches`` in an earlier summary; not ``5. Problem Solving:``."""
 _NO_ERROR = lazy_pattern(r"\W*(?:no\b|(?:user )?feedback\b|(?:\w[\w-]* ){0,3}fixes\b)", re.I)
-"""Other entries of that list: ``- No errors``, ``- **User feedback**: …``, ``- **Previous session fixes:**``."""
+"""Entries of such a list that are no errors: ``- No errors``, ``- **User feedback**: …``, ``- **Previous session
+fixes:**``."""
 _MENDED = lazy_pattern(r"\W*(?:fix(?:ed)?|solution|solved|resolved?|resolution)\b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one call ended. Lines are named by their numbers."""
+    """Outcome of one call. Lines are referred to by number."""
 
     status: Status
-    """``done``: no sign of success or failure; ``running``: it had not ended when its output was read."""
+    """Status. ``done``: no sign of success or failure; ``running``: the call had not ended when its output was read."""
     lines: tuple[int, ...]
-    """Those that show how it ended, ascending; empty where none does."""
+    """Lines that show how the call ended, ascending; empty if none does."""
     refused: bool = False
-    """True if the user did not let the call happen."""
+    """True if the user did not allow the call."""
     exit_code: int | None = None
-    """As the host prints it at the start or end of the result."""
+    """Exit code printed by the host at the start or end of the result."""
     is_doubtful: bool = False
-    """True if it failed by words of its result alone, or by an exit code of which no line gives the reason: what was
-    asked for may have been that. Its call and the line are shown, without a word of failure."""
+    """True if only words of the result, or an exit code without a reason, show the failure, which may be what the agent
+    wanted. The call and the line are shown without a word of failure."""
     reasons: tuple[int, ...] = ()
-    """Lines that show why it failed, the most telling first."""
+    """Lines that show why the call failed, the most informative first."""
     decisive: tuple[int, ...] = ()
-    """Those of them that stay in every view."""
+    """Reasons that stay in every view."""
     idle: frozenset[int] = frozenset()
-    """Lines of the result without news beside the outcome."""
+    """Lines of the result that add nothing to the outcome."""
 
     @property
     def has_failed(self) -> bool:
-        """True if the host, the tool or the run itself reports that it failed."""
+        """True if the host, the tool or the run itself reports a failure."""
         return self.status == "failed" and not self.is_doubtful
 
     @property
     def has_passed(self) -> bool:
-        """True if a run reports that it passed, or the host that it exited with 0."""
+        """True if a run reports success, or the host an exit with 0."""
         return self.status == "passed" or (self.status == "done" and self.exit_code == 0)
 
 
 def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
-    """Return how a call with this result ended, as far as signs of any field show."""
+    """Return how a call with this result ended, by signs of every field of work."""
     if call.result is None:
         return Outcome("unanswered", ())
     filled = [one for one in result if one.text.strip()]
@@ -141,7 +142,8 @@ def failed_outcome(
     refused: bool = False,
     is_doubtful: bool = False,
 ) -> Outcome:
-    """Return the outcome of a call that failed for `reasons`, the most telling first; `counts` are lines of a run."""
+    """Return the outcome of a call that failed for `reasons`, the most informative first; `counts`: the lines with a
+    run's counts."""
     order = tuple(dict.fromkeys(number for one in reasons for number in one.numbers))
     return Outcome(
         "failed",
@@ -173,13 +175,13 @@ def exit_code(result: Sequence[Statement]) -> int | None:
 
 
 def printed_lines(result: Sequence[Statement]) -> list[Statement]:
-    """Return the filled lines of a result without those that a host prints around it."""
+    """Return the filled lines of a result, without those that a host prints around it."""
     filled = (one for one in result if one.text.strip())
     return [one for one in filled if not (is_wrapping(one.text) or _EXIT_CODE.match(one.text))]
 
 
 def _telling_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the lines that show how a call ended which did not fail: all of a short result, else the first line of a
+    """Return the lines that show how a call ended without failure: all of a short result, else the first line of a
     change or search."""
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:

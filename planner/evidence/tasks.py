@@ -27,12 +27,13 @@ _MAKES_TASK = lazy_pattern(r"task_?create|create_?task", re.I)
 """``TaskCreate``, ``create_task``; not ``create_task_force``, ``mcp__tracker__create_task``."""
 _UPDATES_TASK = lazy_pattern(r"task_?update|update_?task", re.I)
 _CHECKLIST_KEY = "task_progress"
-"""Where Cline and its kin write the list beside the arguments of any call."""
+"""Argument of any call in which Cline and similar agents write the list."""
 _CHECKBOX = lazy_pattern(r"^[ \t]{0,80}(?:[-*] |\d{1,4}\. )?\[([ xX~/-]?)\] +(\S.*)$", re.M)
 """An item of a list in Markdown: ``- [x] Read it``, ``[-] Fix it``; not ``[1] a reference``."""
 _MARKS = {"x": "completed", "-": "in_progress", "~": "in_progress", "/": "in_progress"}
 _NUMBER = lazy_pattern(r"(?:#|\b)(\d{1,9})\b")
-"""How tools name a task that they made: ``Task #5 created``, ``{"id": "5"}``; looked for in so much of the answer."""
+"""Number of a created task in a tool's answer: ``Task #5 created``, ``{"id": "5"}``; and the searched length of the
+answer."""
 NUMBER_CHARACTERS = 300
 _TEXT_KEYS = ("content", "step", "title", "text", "subject", "task", "description")
 _ID_KEYS = ("taskId", "task_id", "id")
@@ -45,20 +46,20 @@ class Task:
 
     text: str
     status: str
-    """As the host writes it; ``pending`` by default."""
+    """Status in the host's words; ``pending`` by default."""
     turn_id: str = ""
-    """The turn whose call gave it this state."""
+    """Turn whose call set this status."""
     number: str = ""
-    """By which its tool names it; empty for an item of a list that is written whole."""
+    """Number that its tool uses; empty for an item of a list that is written whole."""
 
     @property
     def is_open(self) -> bool:
-        """True if something is left to do; what was cancelled or deleted is not."""
+        """True unless the task is completed, cancelled or deleted."""
         return self.status.casefold() not in _CLOSED
 
 
 def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
-    """Return the present lists: the one that was written whole last, and the tasks that were made one by one."""
+    """Return the present lists: the last one that was written whole, and the tasks that were created one by one."""
     written: tuple[Task, ...] = ()
     made: dict[str, Task] = {}
     for turn, call, outcome in evidence.ended_calls():
@@ -79,7 +80,8 @@ def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
 
 
 def written_tasks(call: Call) -> tuple[Task, ...] | None:
-    """Return the items of the whole list that `call` writes, empty if it clears it; None if it writes none."""
+    """Return the items of the whole list that `call` writes, an empty tuple if it clears the list; None if it writes
+    none."""
     if (checklist := call.input.get(_CHECKLIST_KEY)) is not None:
         return tuple(_items(checklist)) or None
     if not _WRITES_LIST.match(call.name):
@@ -112,7 +114,7 @@ def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
 
 NoteKind = Literal["decision", "fact", "open"]
 MOST_NOTES, MOST_CHARACTERS = 40, 600
-"""The newest notes that a view shows, and the beginning of each."""
+"""Largest number of notes in a view, the newest, and of characters of each."""
 _OWN_TOOL = lazy_pattern(r"(?:mcp__compactor__|compactor[-_])?note")
 """Our tool as clients call it; not ``mcp__tracker__note``."""
 
@@ -127,12 +129,12 @@ class Note:
 
 
 def note_id(kind: str, text: str) -> str:
-    """Return the id by which the agent removes the note; the same note has the same id."""
+    """Return the id by which the agent removes the note; equal notes have equal ids."""
     return f"n{sha256(f'{kind} {_folded(text)}'.encode('utf-8', 'replace')).hexdigest()[:6]}"
 
 
 def written_notes(evidence: Evidence) -> list[Note]:
-    """Return the notes that were not removed, oldest first, each once; at most `MOST_NOTES`, the newest."""
+    """Return the newest `MOST_NOTES` notes that were not removed, oldest first, each once."""
     notes: dict[str, Note] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "failed" or not _OWN_TOOL.fullmatch(call.name):

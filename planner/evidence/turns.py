@@ -1,4 +1,4 @@
-"""Evidence of one turn and of a whole history: values that planners, fit, guards and sessions share."""
+"""Evidence of one turn and of a whole history, shared by planners, selection, guards and sessions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Evidence", "RecordLine", "TurnEvidence", "call_head", "call_sides", 
 HEAD_CHARACTERS = 60
 """Length of a call's subject in its one-line head."""
 FAILED_HEAD_CHARACTERS = 110
-"""Length of the subject of a failed call, so that the attempt differs from the next one."""
+"""Length of the subject of a failed call in its head; longer, so that attempts differ."""
 LINE_CHARACTERS = 300
 """Length of one line of the record."""
 QUOTED_LINES = 48
-"""Most lines in quotation marks of an earlier summary that count as the user's words."""
+"""Largest number of quoted lines in an earlier summary that count as the user's words."""
 _QUOTED = lazy_pattern(r"\A\s*+(?:[-*]|\d{1,3}\.)?\s*[\"“„«「][^\"”“»」]{4,}[\"”“»」]\W*$")
-"""A whole line in quotation marks: ``- "never touch main"``; not ``the word "main" is``."""
+"""Line wholly in quotation marks: ``- "never touch main"``; not ``the word "main" is``."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -41,11 +41,11 @@ class RecordLine:
     text: str
     turn_ids: tuple[str, ...]
     heading: Literal["STATE", "FACTS"] = "STATE"
-    """Where it belongs on the page: how the work is now, or what was learned."""
+    """Section of the page: the present state of the work, or what was learned."""
 
 
 def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
-    """Return `text` in one line of so many characters, with a mark where it is cut, between words if there are any."""
+    """Return `text` in one line of at most `most` characters; a cut is marked, and made between words if possible."""
     text = " ".join(text.split())
     return text if len(text) <= most else (text[:most].rpartition(" ")[0] or text[: most - 1]) + "…"
 
@@ -63,17 +63,17 @@ class TurnEvidence:
     tokens: int
     """Tokens of the whole turn in the history."""
     line_tokens: list[int]
-    """Raw tokens of each line with its line break, in their order; 0 for those that are not read."""
+    """Raw tokens of each line with its line break, in order; 0 for lines that are not read."""
     failure_lines: tuple[int, ...]
-    """Numbers of the lines that show that something failed here; empty when nothing did."""
+    """Numbers of the lines that show that something failed here; empty without a failure."""
     decisive_lines: tuple[int, ...]
-    """Those of them that say most of each failure."""
+    """Most informative line of each failure, by number."""
     boilerplate_lines: frozenset[int]
     """Numbers of the lines that a host always writes the same way."""
     superseded_by: str = ""
-    """The later turn that read or wrote again all that this one did, or empty."""
+    """Later turn that repeats or replaces all content of this one; empty without one."""
     answered_at: str = ""
-    """Where the agent's words ended its work on what the user asks here, asking nothing; empty where no end shows."""
+    """Turn in which the agent finished the work that the user asks for here; empty if no end is visible."""
     choice: Choice | None = None
     """Option or question that a short reply of the user answers."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -84,9 +84,8 @@ class TurnEvidence:
         return sum(self.line_tokens[number - 1] for number in numbers)
 
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
-        """Return what `make` reads of the lines and calls of this turn; it is made once for it and for its copies in
-        longer histories. It never depends on other turns; `beside` helps to make it and changes nothing.
-        """
+        """Return what `make` computes from the lines and calls of this turn, once for the turn and its copies in longer
+        histories. The result must not depend on other turns; `beside` may only speed it up."""
         if make not in self._made:
             self._made[make] = make(self, *beside, **named)
         own: T = self._made[make]
@@ -99,7 +98,7 @@ class TurnEvidence:
 
     @property
     def failed(self) -> bool:
-        """True if this turn is a failed approach."""
+        """True if the turn is a failed approach."""
         return bool(self.failure_lines)
 
     @property
@@ -118,16 +117,16 @@ class TurnEvidence:
 
     @property
     def user_lines(self) -> tuple[Line, ...]:
-        """The lines that are the user's own words."""
+        """Lines that are the user's own words."""
         return self.once(_user_lines)
 
     @property
     def typed_lines(self) -> tuple[Line, ...]:
-        """The lines that the user typed, and those that an earlier summary quotes whole."""
+        """Lines that the user typed, and lines that an earlier summary quotes whole."""
         return self.once(_typed_lines)
 
     def lines_of(self, block: int | None) -> Sequence[Line]:
-        """Return the lines of one block of the turn, by its index; none for None."""
+        """Return the lines of one block of the turn, by its index; an empty list for None."""
         return self.lines.of_block(block)
 
     def outcome_of(self, call: Call) -> str:
@@ -141,27 +140,29 @@ class TurnEvidence:
 
     @property
     def failed_calls(self) -> list[Call]:
-        """Those that the user refused did not fail: another one later is no success of theirs."""
+        """Failed calls, without those that the user refused: a later call is no success of these."""
         return [call for call, outcome in self.ended_calls if outcome.status == "failed" and not outcome.refused]
 
     @property
     def idle_lines(self) -> frozenset[int]:
-        """Numbers of the lines of results without news, as of runs that passed."""
+        """Numbers of result lines without news, such as those of runs that passed."""
         idle = frozenset[int]().union(*(outcome.idle for outcome in self.outcomes))
         return idle - self.obligations if idle else idle
 
     @property
     def unchanged_lines(self) -> frozenset[int]:
-        """Numbers of the lines that edits took over from the old text: they only show the place."""
+        """Numbers of lines that an edit repeats from the old text only to show the place."""
         return self.once(_unchanged_lines)
 
     def sides(self, call: Call) -> Mapping[int, str]:
-        """Return by line number ``-`` for text that `call` takes away, ``+`` for text it puts there, ``=`` for both."""
+        """Return the side of lines in `call` by number: ``-`` for removed text, ``+`` for added text, ``=`` for
+        both."""
         return call_sides(call, self.lines_of(call.block)) if call.reading.adds or call.reading.removes else {}
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of the lines that no run hides: what decided failures, and the user's words."""
+        """Numbers of lines that may not be hidden as part of a run: decisive lines of failures, and the user's
+        words."""
         return frozenset((*self.decisive_lines, *(line.number for line in self.typed_lines)))
 
 
@@ -184,7 +185,7 @@ def _typed_lines(turn: TurnEvidence) -> tuple[Line, ...]:
 
 
 def call_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
-    """Return the side of each line with text that a call takes away or puts there; `lines` are all of its block."""
+    """Return the side of each line with text that a call removes or adds; `lines`: all lines of its block."""
     parts = [key for key, count in call_parts(call.name, call.input) for key in ("", *[key] * (count - 1))]
     sides: dict[str, dict[int, str]] = {"-": {}, "+": {}}
     for line, key in zip(lines, parts, strict=False):
@@ -200,18 +201,19 @@ class Evidence:
 
     turns: dict[str, TurnEvidence]
     root: str = ""
-    """The folder that most absolute paths of the history are in, without a slash at its end; may be empty."""
+    """Folder that contains most absolute paths of the history, without a slash at its end; may be empty."""
     by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
-    """Evidence of each turn alone, by the turn's digest, so that a longer history need not read it again."""
+    """Evidence of each turn alone, by the turn's digest, so that a longer history does not read it again."""
     record_of: Callable[[Evidence], Iterable[RecordLine]] = field(default=lambda _: (), repr=False, compare=False)
     entries: dict[str, tuple[object, str]] = field(default_factory=dict, repr=False, compare=False)
-    """Entry of each turn, by turn id, with all that it was last written for; one for all lengths."""
+    """Entry of each turn, by turn id, with the inputs from which it was written last; shared by all lengths of the
+    history."""
 
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     """Cached values, by the function that made them."""
 
     def once(self, make: Callable[[Evidence], T]) -> T:
-        """Return what `make` reads of all turns; it is made once."""
+        """Return what `make` computes from all turns; it is computed once."""
         if make not in self._made:
             self._made[make] = make(self)
         own: T = self._made[make]
@@ -224,7 +226,7 @@ class Evidence:
 
     @lazy_property
     def names(self) -> NameIndex:
-        """Index of the names in the whole history, parts of identifiers included."""
+        """Index of the names in the whole history, including parts of identifiers."""
         return NameIndex([text.text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
 
     def ended_calls(self) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
@@ -232,7 +234,7 @@ class Evidence:
         return ((turn, call, outcome) for turn in self.turns.values() for call, outcome in turn.ended_calls)
 
     def shown(self, text: str) -> str:
-        """Return `text` with the paths below the root relative to it."""
+        """Return `text` with paths below the root made relative to it."""
         return without_root(text, self.root)
 
     @property
@@ -251,7 +253,7 @@ def _record(evidence: Evidence) -> tuple[RecordLine, ...]:
 
 
 def call_head(call: Call, root: str = "", failed: bool = False) -> str:
-    """Return a call in a few words, without `root`: the tool and its subject or query; of a failed one the attempt."""
+    """Return a call in a few words, without `root`: the tool and its subject or query; for a failed one the attempt."""
     subject = call.attempt.removeprefix(call.reading.lead) if failed else call.sought or call.head_subject
     subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:

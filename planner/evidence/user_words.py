@@ -1,7 +1,7 @@
-"""The user's own words: which lines of a message the user typed, and which offer a short reply answers.
+"""User's own words: the lines of a message that they typed, and the offer that a short reply answers.
 
-Whose words a line is was decided before, in `evidence.hosts`. Typing and pasting are told apart by size and shape
-alone, so that the rule holds in any language.
+`evidence.hosts` has decided the sender of each line before. Typed and pasted text are distinguished by size and shape
+alone, so that the rule works in any language.
 """
 
 from __future__ import annotations
@@ -30,34 +30,33 @@ __all__ = [
 ]
 
 LONG_MESSAGE = 2_000
-"""Width of a message from which on its pasted parts are looked for; a shorter one counts as typed, whatever its shape.
-"""
+"""Width from which a message is searched for pasted parts; a shorter one counts as typed, whatever its shape."""
 LONG_PASTE = 800
-"""Width of a run of lines that look like data from which on it counts as pasted."""
+"""Width from which a run of lines that look like data counts as pasted."""
 PASTED_TIMES = 3
-"""Times that a line of a long message occurs before it looks like data."""
+"""Number of repetitions from which a line of a long message looks like data."""
 WORDS_SHARE = 0.7
-"""Least share of letters, marks and blanks in a line of prose, in any script; rows, logs and JSON have less."""
+"""Smallest share of letters, marks and blanks in a line of prose, in any script; rows, logs and JSON have less."""
 _FENCE = lazy_pattern(r"\s*(```|~~~)")
 
 SHORT_REPLY = 120
-"""Width of a reply that is not understood without what it answers."""
+"""Largest width of a reply that is not understandable without its question."""
 OFFER_CHARACTERS = 400
-"""Length of an offer or question shown beside the reply."""
+"""Length of the offer or question shown with the reply."""
 _OPTION = lazy_pattern(
     r"\s{0,6}(?:[-*] +)?(?:#{1,4} +)?(?:\*\*)?(?:\w{1,12} +)?\(?(?P<key>\d{1,2}|[A-Ha-h])[.):]\)?(?:\*\*)? +\S"
 )
 """An option in a list: ``1. Use a queue``, ``**B)** Both``, ``### Option 2: Poll``; not ``1.5 s``."""
 _KEY = lazy_pattern(r"(?<![\w.,:/-])(\d{1,2}|[A-H]|[a-h](?=\W*$|\)))(?![\w%€$£]|[.,:/-]\w)")
-"""A number or letter that stands alone in a reply: ``2``, ``option B``, ``(b)``; not ``10:30``, ``3.5``."""
+"""Number or letter that is alone in a reply: ``2``, ``option B``, ``(b)``; not ``10:30``, ``3.5``."""
 _QUESTION = lazy_pattern(r".*[?？؟;՞]\W*$")
-"""A line that asks, in any script."""
+"""Line that asks, in any script."""
 _BINDING = lazy_pattern(
     r"\b(?:must|never|always|don'?t|do not|only|without|should(?:n'?t)?|make sure|ensure|avoid|instead|cannot|can'?t"
     r"|unless|important|exactly|at (?:least|most)|forbidden|mandatory)\b",
     0,
 )
-"""English words that oblige. They choose among the lines of a message that is too long to stay whole, nothing else."""
+"""English words that oblige. They only select among the lines of a message that is too long to stay whole."""
 
 
 _LABEL = lazy_pattern(r"[ \t]{0,8}[A-Z][A-Z _-]{2,30}:\s")
@@ -67,7 +66,7 @@ _LABEL = lazy_pattern(r"[ \t]{0,8}[A-Z][A-Z _-]{2,30}:\s")
 def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
     """Return the lines of one message that the user typed; all of them in a message that is not long.
 
-    In a long message, closed code fences and runs of data of `LONG_PASTE` and more are left out.
+    In a long message, closed code fences and runs of data from `LONG_PASTE` on are left out.
     """
     if sum(text_width(line.text) for line in lines) < LONG_MESSAGE:
         return tuple(line for line in lines if line.text.strip())
@@ -87,7 +86,7 @@ def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 
 def _fenced(lines: Sequence[Line]) -> set[int]:
-    """Return the numbers of lines between a code fence and the fence that closes it."""
+    """Return the numbers of the lines between a code fence and its closing fence."""
     fences = [at for at, line in enumerate(lines) if _FENCE.match(line.text)]
     pairs = zip(fences[::2], fences[1::2], strict=False)
     return {line.number for first, last in pairs for line in lines[first : last + 1]}
@@ -105,12 +104,12 @@ def binding_lines(lines: Iterable[Line]) -> list[Line]:
 
 
 def is_question(text: str) -> bool:
-    """Return True for a line that ends as questions do, in any script."""
+    """Return True for a line that ends like a question, in any script."""
     return _QUESTION.match(text) is not None
 
 
 def introduces(text: str) -> bool:
-    """Return True for a line that only announces what follows it, in any script: ``For this page I want:``."""
+    """Return True for a line that only announces the next one, in any script: ``For this page I want:``."""
     return text.rstrip().endswith((":", "："))
 
 
@@ -120,8 +119,8 @@ def own_words(lines: Lines, calls: Sequence[Call] = ()) -> tuple[Line, ...]:
 
 
 def first_words(history: History, most: int) -> str:
-    """Return the user's own words of their first and last message, at most `most` characters: the task of a
-    conversation that has none."""
+    """Return the user's own words of their first and last message, at most `most` characters, as the task of a
+    conversation without one."""
     turns = [turn for turn in history.turns if turn.kind == "user"]
     ends = (next(filter(None, (_own_text(history, turn) for turn in way)), "") for way in (turns, reversed(turns)))
     return "\n".join(dict.fromkeys(filter(None, ends)))[:most]
@@ -144,9 +143,9 @@ class Choice:
 
 
 def answered_offer(reply: str, offer: Sequence[Statement], turn_id: str = "") -> Choice | None:
-    """Return what `reply` chose of the options, or answered of the questions, in the agent's text `offer`.
+    """Return the option that `reply` chose, or the question that it answered, in the agent's text `offer`.
 
-    None if the reply is long enough to be understood alone, or nothing was offered or asked.
+    None if the reply is understandable alone, or nothing was offered or asked.
     """
     reply = reply.strip()
     if not reply or text_width(reply) > SHORT_REPLY or is_question(reply):

@@ -35,12 +35,13 @@ __all__ = [
 
 LETTERS = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ"
 WORD = f"{LETTERS}0-9_"
-"""Characters of names. Letters of other scripts are none: they separate a name or figure from the words around it."""
+"""Characters of names. Letters of other scripts are not included, as they separate a name or figure from the words
+around it."""
 BLANKS = " \u00a0\u2009\u202f"
 """Blanks that group digits: ``12 500``."""
 
 DATE_GAP = 4
-"""Length of what parts the numbers of a date or time: ``14時30``, ``14. 3. 2026``."""
+"""Largest gap between the numbers of a date or time: ``14時30``, ``14. 3. 2026``."""
 _NOT_PLAIN = lazy_pattern(r"[！-～٪٫٬]|(?![0-9])\d")
 """Full-width forms, the marks of Arabic figures, and digits of other scripts."""
 _ARABIC_MARKS = {"٪": "%", "٫": ".", "٬": ","}
@@ -49,10 +50,10 @@ _ESCAPE = lazy_pattern(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")
 
 DIGITS = rf"\d++(?:(?:[.,'’]|[{BLANKS}](?=\d{{3}}(?![{WORD}])))\d++)*+"
 _NUMBER = lazy_pattern(rf"(?:(?<![{WORD}])|(?<=\d[hT]))(?<!\d\.)({DIGITS})(?=[{LETTERS}]{{0,4}}(?![{LETTERS}_]))")
-"""A number of the source, with a unit or not: ``42ms``, the ``30`` of ``14h30``; not in ``v3``, ``a1b2c3d``."""
+"""Number in the source, with or without a unit: ``42ms``, the ``30`` of ``14h30``; not in ``v3``, ``a1b2c3d``."""
 _DIGIT_RUN = lazy_pattern(r"\d+")
 _BESIDE = lazy_pattern(r"(?<!\d)(\d{1,4})(?=(\D{1,20})(\d{1,4})(?!\d))")
-"""Two numbers, and what is between them."""
+"""Two numbers, and the text between them."""
 _MONTH = lazy_pattern(r"[^\W\d_]{2}|[^\W\d_]\W?[^\W\d_]")
 """Letters that may name a month: ``März``, ``มี.ค.``; not ``年``."""
 _DAY_AND_MONTH = lazy_pattern(r"(\d{1,2})\.(0?[1-9]|1[0-2])\.(?!\d)")
@@ -95,7 +96,7 @@ def numbers_in(digits: str) -> list[str]:
 
 
 def pairs_in(text: str) -> Iterator[str]:
-    """Yield each two numbers beside each other: ``14~3``; also ``14:30``, and ``14@2026`` with a word between."""
+    """Yield each pair of neighbouring numbers: ``14~3``; also ``14:30``, and ``14@2026`` with a word between."""
     for first, between, second in _BESIDE.findall(text):
         one, other = short_number(first), short_number(second)
         if len(between) <= DATE_GAP:
@@ -107,7 +108,7 @@ def pairs_in(text: str) -> Iterator[str]:
 
 
 def values_of(digits: str) -> set[str]:
-    """Return the values that a number may have: of ``1,290`` those of 1290 and 1.29; of ``3.11.2`` none."""
+    """Return the possible values of a number: for ``1,290`` those of 1290 and 1.29; for ``3.11.2`` none."""
     groups, marks = re.split(r"\D", digits), re.findall(r"\D", digits)
     if not marks:
         return {short_number(digits)}
@@ -125,7 +126,8 @@ def _is_grouped(groups: Sequence[str]) -> bool:
 
 
 def listed_in(digits: str) -> list[str]:
-    """Return the numbers that `digits` may list: those of ``12,15,18``, ``14.03.2026``; none of ``1.36``, ``1,290``."""
+    """Return the numbers that `digits` may list: for ``12,15,18`` and ``14.03.2026`` all; for ``1.36`` and ``1,290``
+    none."""
     values = values_of(digits)
     lists = not values or " " in digits or ("," in digits and not any(value.isdigit() for value in values))
     return numbers_in(digits) if lists else []
@@ -144,7 +146,7 @@ def values_in(form: str) -> set[str]:
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 _WORD = lazy_pattern(rf"[{_UNSPACED}]+|\d+|[^\W\d_{_UNSPACED}]+")
-"""A run of characters without blanks, a number, or a run of letters: ``日活``, ``1``, ``refund``."""
+"""Run of characters without blanks, a number, or a run of letters: ``日活``, ``1``, ``refund``."""
 _FIGURE = lazy_pattern(r"(?<![\d.,])\d{2,}(?:[.,:/-]\d+)*|\d(?:[.,:/-]\d+)+")
 """A number of two digits and more, an amount, a date or a time: ``42``, ``1.240,50``, ``2026-03-14``, ``9:30``."""
 _ASCII_WORD = lazy_pattern(r"[a-z]{2,}|\d{2,}")
@@ -152,14 +154,14 @@ _IS_UNSPACED = lazy_pattern(rf"[{_UNSPACED}]")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of two characters and more in lower case, in order; in scripts without blanks, pairs."""
+    """Return the words of at least two characters in lower case, in order; in scripts without blanks, pairs."""
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     return list(chain.from_iterable(map(_pieces, _WORD.findall(text.casefold()))))
 
 
 def without_figures(text: str) -> str:
-    """Return `text` with each figure replaced by 0: equal for lines that differ by their figures alone."""
+    """Return `text` with each figure replaced by 0, so that lines that differ only in figures become equal."""
     return _FIGURE.sub("0", text)
 
 

@@ -1,6 +1,6 @@
-"""The model planner: shows a model turn cards, reads its short answer, and returns a `Proposal`.
+"""Model planner: shows turn cards to a model, reads its short answer, and returns a `Proposal`.
 
-The only importer of anthropic and instructor, and only once a model is really asked.
+The only importer of anthropic and instructor, and only when a model is asked.
 """
 
 from planner.model.client import DEFAULT_MODEL, has_credentials

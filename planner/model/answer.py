@@ -1,8 +1,8 @@
-"""The planner model's answer: its forms, and what of it can be used against the turns it speaks of.
+"""Planner model's answer: its forms, and the parts that are valid for the turns in question.
 
-``t9 summarize 6 failed 212-219,230 | Tried a mutex; deadlocked.``, ``decision t12 4-5 | Keep the old API.``
-An answer is untrusted text and may be wrong anywhere: what can be used is used, what cannot is named, one problem a
-line, and a mistake in one entry never costs another. Every pass over the text is linear.
+``t9 summarize 6 failed 212-219,230 | Tried a mutex; deadlocked.``, ``decision t12 4-5 | Keep the old API.`` An answer
+is untrusted text and may be wrong anywhere: valid parts are used, invalid ones are reported, one problem a line, and a
+mistake in one entry does not affect others. Every pass over the text is linear.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = [
 ]
 
 MOST_ANSWER_CHARACTERS = 400_000
-"""Length up to which an answer is read: twelve times the longest one allowed."""
+"""Length up to which an answer is read: twelve times the longest allowed one."""
 MOST_PROBLEMS = 12
 """Most problems reported at once; a model corrects the kind, not each one."""
 REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
 BEST_SCORE: Final = 9
 DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2, "drop": 0}
-"""The score of an entry that names none."""
+"""Score of an entry without one, by its strategy."""
 
 ENTRY_FORM = "t<turn>[-t<turn>][,…] keep|summarize|reference|drop <0-9> [failed] [<line>[-<line>],…] [| gist]"
 FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<line>],…] | text"
@@ -55,7 +55,7 @@ Range = tuple[int, int]
 
 
 class PlanAnswer(BaseModel):
-    """The plan for the turns shown."""
+    """Plan for the turns on the cards."""
 
     model_config = ConfigDict(title="Answer", extra="ignore")
 
@@ -78,7 +78,7 @@ _OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"")
 
 
 def answer_in(text: str) -> PlanAnswer:
-    """Return the last answer in `text`, among words or cut off; an empty one if there is none."""
+    """Return the last answer in `text`, among other words or cut off; an empty one if there is none."""
     text = text[:MOST_ANSWER_CHARACTERS]
     start = max((match.start() for match in _OPENS.finditer(text)), default=text.find("{"))
     fields = json_in(text[start:]) if start >= 0 else None
@@ -113,19 +113,19 @@ class TurnEntry:
     failed: bool = False
     lines: tuple[Range, ...] = ()
     text: str = ""
-    """The gist if the turn is summarized, else the reason."""
+    """Summary if the turn is summarized, else the reason."""
     unread: str = ""
     """Words that belong to no form."""
 
     @property
     def alone(self) -> bool:
-        """True if it is about a single turn."""
+        """True if the entry is about a single turn."""
         return len(self.runs) == 1 and self.runs[0][0] == self.runs[0][1]
 
 
 @dataclass(frozen=True)
 class FactEntry:
-    """A fact an answer extracts."""
+    """Fact extracted by an answer."""
 
     type: FactType
     turn: int
@@ -142,7 +142,8 @@ _LINES = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
 
 
 def read_entry(form: str) -> TurnEntry | None:
-    """Return the entry in `form`, its parts after the strategy in any order but the score; None for another form."""
+    """Return the entry in `form`, whose parts after the strategy may be in any order except the score; None for another
+    form."""
     words, text = _words(form)
     strategy = next((word for word in words if word in DEFAULT_SCORES), None)
     if strategy is None:
@@ -190,20 +191,20 @@ class Scope:
     turns: Sequence[TurnEvidence]
     """Turns of the question."""
     earlier: Sequence[TurnEvidence] = ()
-    """Turns that an earlier plan decided; the answer may name them, too."""
+    """Turns decided by an earlier plan, which the answer may name, too."""
 
     @lazy_property
     def by_number(self) -> dict[int, TurnEvidence]:
-        """All turns that may be named, by number."""
+        """All turns that the answer may name, by number."""
         return {turn.turn.number: turn for turn in (*self.earlier, *self.turns)}
 
     @property
     def name(self) -> str:
-        """The turns asked about, as ``t1-t50``."""
+        """Turns in question, as ``t1-t50``."""
         return spans(turn.turn.number for turn in self.turns)
 
     def covered(self, run: Range) -> Iterator[int]:
-        """Yield the turns of `run`, in either direction, that may be decided: the live tail always stays."""
+        """Yield the turns of `run`, in either direction, that may be decided; the live tail always stays."""
         low, high = min(run), max(run)
         return (number for number, turn in self.by_number.items() if low <= number <= high and not turn.turn.live)
 
@@ -238,7 +239,7 @@ class Reading:
 
     @property
     def is_usable(self) -> bool:
-        """True if it has a brief, or if half of its entries are valid."""
+        """True if the answer has a brief, or if half of its entries are valid."""
         return bool(self.brief) or (bool(self.turns) and 2 * self.wrong_entries <= self.entries)
 
     def notes(self, scope: Scope, *, cut_off: bool = False) -> tuple[str, ...]:
@@ -284,7 +285,8 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
 
 
 def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
-    """Return the usable part of `entry` for a turn: existing lines, and a gist with known names; for a run neither."""
+    """Return the usable part of `entry` for a turn: existing lines, and a summary with known names; for a run
+    neither."""
     strategy: Strategy | None = entry.strategy
     text = entry.text
     lines: tuple[Range, ...] = ()

@@ -1,7 +1,7 @@
-"""Asks the planner model, again when its answer cannot be used, within one deadline for everything.
+"""Asks the planner model, again if its answer is unusable, within one deadline for everything.
 
-Whatever goes wrong ends as an `AskedOutcome` with what it cost, so that one question never takes the others down. All
-work is done in daemon threads: a server that never answers keeps neither the caller nor the interpreter.
+Every failure becomes an `AskedOutcome` with its cost, so that other questions continue. All work is done in daemon
+threads: a server that never answers delays neither the caller nor the end of the process.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 __all__ = ["AskedOutcome", "Asking", "PlannerConversation", "ask_all", "left_seconds"]
 
 MOST_PARALLEL = 4
-"""Questions asked at once: more would rather run into rate limits than be faster."""
+"""Largest number of questions asked at once: more would meet rate limits."""
 MEND_OUTPUT_TOKENS = 2_048
 MEND_LEAST_SECONDS = 5.0
-"""With less time left statements are not asked about again; the guards strike what does not hold."""
+"""Remaining time below which the model is not asked to correct statements; the guards remove wrong ones."""
 
 THREAD_NAME = "planner model"
-"""Name of the asking threads; instructor's log of a failed call there is an outcome here, and no error."""
+"""Name of the asking threads; a failed call that instructor logs is an outcome here, and no error."""
 _SENT_AGAIN = frozenset({408, 409, 429})
-"""Statuses that pass, as those from 500 on: the ones that the SDKs of Anthropic and OpenAI send again after."""
+"""HTTP statuses after which the SDKs of Anthropic and OpenAI repeat a request, besides those from 500 on."""
 LONGEST_PAUSE_SECONDS = 8.0
-"""The SDKs' own."""
+"""Longest pause between attempts, as in the SDKs."""
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -62,7 +62,7 @@ def left_seconds(deadline: float) -> float:
 
 @dataclass(frozen=True)
 class AskedOutcome:
-    """Result of one question: a reading, or the error in its place."""
+    """Result of one question: a reading, or the error instead of it."""
 
     reading: Reading | None
     usage: Usage
@@ -74,7 +74,7 @@ class AskedOutcome:
 
 
 class Asking(ABC):
-    """One question that can be asked once, with what it costs."""
+    """One question that can be asked once, with its cost."""
 
     def __init__(self, request: PlanRequest, scope: Scope, model: str, secrets: Sequence[str], meter: Meter) -> None:
         """Prepare without asking."""
@@ -82,7 +82,7 @@ class Asking(ABC):
         self.label = scope.name
         """Name of the question in notes."""
         self.last: Any = None
-        """The newest response."""
+        """Newest response."""
 
     @abstractmethod
     def ask(self) -> AskedOutcome:
@@ -96,7 +96,7 @@ class Asking(ABC):
             return self.failed(self.unavailable(failure))
 
     def record(self, response: Any) -> None:
-        """Note a response: it is called by instructor, too, before that adds the usages up in place."""
+        """Record a response; instructor calls this, too, before it adds up usages in place."""
         self.last = response
         self.meter.answered(response_usage(response))
 
@@ -123,7 +123,8 @@ class Asking(ABC):
 
 
 def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
-    """Return each outcome, asked side by side, `MOST_PARALLEL` at once; unfinished ones are given up."""
+    """Return the outcomes of all questions, asked in parallel, `MOST_PARALLEL` at once; unfinished ones are given
+    up."""
     outcomes: dict[int, AskedOutcome] = {}
     waiting, lock = count(), Lock()
 
@@ -150,7 +151,7 @@ def _is_of_others(record: logging.LogRecord) -> bool:
 
 
 class Mended(BaseModel):
-    """The statements, written again."""
+    """Corrected statements."""
 
     statements: list[str] = Field(description="One for each that was asked about, in the same order; '' to leave out")
 
@@ -174,10 +175,10 @@ class PlannerConversation(Asking):
         most = question.tokens(prompts, request.counter, notes) + spare_tokens
         super().__init__(request, question.scope, endpoint.model, endpoint.secrets, Meter(self._cost, most))
         self.left: dict[bool, int] = {}
-        """Number of further requests: True for repeated ones, False for those about an answer."""
+        """Number of further requests: True for repetitions, False for those about an answer."""
 
     def ask(self) -> AskedOutcome:
-        """Ask until the answer can be used, at least in part."""
+        """Ask until the answer is usable, at least in part."""
         error = None
         try:
             answer = self.create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)
@@ -216,8 +217,7 @@ class PlannerConversation(Asking):
         return tuple(brief_text(statements).splitlines())
 
     def create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
-        """Return the answer as a `shape`, with further requests while they fail in passing or answers have another
-        shape."""
+        """Return the answer as a `shape`; repeat requests after temporary failures or answers of another shape."""
         import tenacity
         from instructor.core import Hooks
 
@@ -262,9 +262,9 @@ class PlannerConversation(Asking):
 
 
 def _usable_answer(scope: Scope) -> type[PlanAnswer]:
-    """Return a `PlanAnswer` that is valid only if it can be used for `scope`, at least in part.
+    """Return a `PlanAnswer` class that accepts only answers usable for `scope`, at least in part.
 
-    The class holds the scope; instructor's ``context`` would also render the messages as Jinja templates: a history
+    The class contains the scope; instructor's ``context`` would also render the messages as Jinja templates: a history
     with ``{{`` in it must reach the model unchanged.
     """
 
@@ -287,7 +287,7 @@ def _doubt(line: str, evidence: Evidence) -> str:
 
 
 def _is_passing(failure: BaseException) -> bool:
-    """Return True for a failure that may pass: overload, a rate limit, a broken connection."""
+    """Return True for a temporary failure: overload, a rate limit, a broken connection."""
     status = getattr(failure, "status_code", None)
     if isinstance(status, int):
         return status in _SENT_AGAIN or status >= 500
@@ -295,7 +295,7 @@ def _is_passing(failure: BaseException) -> bool:
 
 
 def _pause_before(attempts: tenacity.RetryCallState) -> float:
-    """Return the seconds before the next attempt: those the provider asks for, else longer each time."""
+    """Return the seconds before the next attempt: as the provider asks, else longer each time."""
     failure = attempts.outcome.exception() if attempts.outcome is not None else None
     if failure is None or not _is_passing(failure):
         return 0.0

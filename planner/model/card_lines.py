@@ -1,8 +1,8 @@
-"""Chooses the lines on the cards: one order of all lines of the turns, cut off where the budget ends.
+"""Chooses the lines on the cards: one order of all lines of the turns, cut off at the end of the budget.
 
-The order depends on the turns alone, so a larger budget shows all that a smaller one shows. Three queues share the
-budget: short texts, the ends of long ones and all that people typed; what the agent wrote; and all lines by their
-relevance for their tokens, as the rules planner ranks them.
+The order depends on the turns alone, so a larger budget shows everything that a smaller one shows. Three queues share
+the budget: short texts, the ends of long ones and everything that people typed; the agent's own texts; and all lines by
+relevance per token, as the rules planner ranks them.
 """
 
 from __future__ import annotations
@@ -24,29 +24,30 @@ from planner.relevance.ranking import rank_lines
 __all__ = ["card_text", "is_in_header", "is_sentence", "lines_of_cards"]
 
 SHORT_TOKENS = 100
-"""Raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, what people type. With 30
-the cards of a game held 12 of 16 answers, with 60 13, with 100 all."""
+"""Size in raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, people's
+messages. With 30 the cards of a game contained 12 of 16 answers, with 60 13, with 100 all."""
 RECENT_TURNS = 4
-"""A call or result of the newest turn may be this many times longer, and of earlier ones less and less, since the work
-goes on there; of so many turns the ends of longer results are shown."""
+"""Factor by which a call or result of the newest turn may be longer, as the work continues there, less for each earlier
+turn; also the number of turns for which the ends of longer results are shown."""
 SHARES = (0.7, 0.1, 0.2)
-"""Shares of the budget while lines are left: short texts, ends and typed words; what the agent wrote; the most needed
-lines of all. With half for the first the cards of a group chat held 9 of 16 answers, with .7 and .9 15."""
+"""Shares of the budget for three queues while they have lines: short texts, ends and typed words; the agent's texts;
+the most relevant lines. With half for the first the cards of a group chat contained 9 of 16 answers, with .7 and .9
+15."""
 NUMBER_TOKENS = 2.5
 """Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
 FOLD_TOKENS = 14
-"""Raw tokens of the header of a run of turns without cards of their own."""
+"""Raw tokens of the header of a run of turns without their own cards."""
 GAP_LINES = 2
-"""Most lines between two shown ones that are shown, too: scattered lines of code cannot be read."""
+"""Largest gap between two shown lines that is shown, too, as scattered lines of code are unreadable."""
 SENTENCE_WIDTH = 48
-"""Width of a line, without marks of code, from which it counts as prose."""
+"""Width from which a line without marks of code counts as prose."""
 REPEAT_CHARACTERS = 24
 """Length from which a text that another card shows is not repeated."""
 
 _NUMBERED = re.compile(r"\A\s*(\d{1,9})([→:\t]| \|)")
 _NUMBERED_ANYWHERE = re.compile(r"\A\s*(\d{1,9})([→:])")
-"""Number of a viewer in front of a line: ``  12→``, ``12: ``, and of a file ``12<tab>``, ``12 | ``, which elsewhere are
-a column of data: ``4711<tab>user_0``."""
+"""Viewer's number before a line: `` 12→``, ``12: ``, and of a file ``12<tab>``, ``12 | ``, which elsewhere are a column
+of data: ``4711<tab>user_0``."""
 _CODE_MARKS = frozenset("{};=|<>")
 LEAST_NUMBERED = 3
 """Fewest lines with consecutive numbers that count as numbered."""
@@ -55,7 +56,7 @@ _BETWEEN = re.compile(r"[;,]|\b\w+=")
 """Separator of a call's words in a header: ``TaskUpdate taskId=5, status=done; Read a.py``."""
 
 Piece = tuple[TurnEvidence, Sequence[int]]
-"""Lines of a turn that are taken together, by number."""
+"""Lines of a turn, by number, that are shown or left out together."""
 
 
 def card_text(request: PlanRequest, turn: TurnEvidence, line: Line) -> str:
@@ -88,9 +89,10 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
 def lines_of_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str], most_raw_tokens: float
 ) -> Mapping[str, frozenset[int]]:
-    """Return the numbers of the lines to show, by the ids of the turns that get a card of their own.
+    """Return the numbers of the lines to show, by the ids of the turns with their own cards.
 
-    Lines, the `header` of each such turn, and one for each run of others together take at most `most_raw_tokens`.
+    Together with the `header` of each such turn, and one header for each run of other turns, they take at most
+    `most_raw_tokens`.
     """
     cards = _Cards(request, turns, header)
     for turn, numbers in _in_order(request, turns):
@@ -110,7 +112,8 @@ def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[P
 
 
 def _by_share(queues: Iterable[tuple[Iterator[Piece], float]]) -> Iterator[Piece]:
-    """Yield the new lines of all queues, each in its order; each gets its share of the tokens while it has lines."""
+    """Yield the new lines of all queues, each in its order; each queue gets its share of the tokens while it has
+    lines."""
     shares = dict(queues)
     spent = dict.fromkeys(shares, 0.0)
     seen: dict[str, set[int]] = defaultdict(set)
@@ -129,8 +132,8 @@ def _by_share(queues: Iterable[tuple[Iterator[Piece], float]]) -> Iterator[Piece
 
 
 def _written(turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
-    """Yield an earlier compaction's text; then the agent's answers, its questions with their options, and the sentences
-    of letters and documents that it wrote by calls: the newest first, each from its end."""
+    """Yield an earlier compaction's text; then the agent's answers, its questions with their options, and sentences
+    that it wrote in calls (letters, documents): the newest first, each from its end."""
     for turn in reversed(turns):
         yield from ((turn, [line.number]) for line in reversed([*turn.lines.of_sources("planner")]))
     texts = [(turn, text) for turn in reversed(turns) for text in reversed(turn.lines.texts)]
@@ -148,8 +151,8 @@ def is_sentence(text: str) -> bool:
 
 
 def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
-    """Yield short texts and the ends of long ones, the newest first behind the first message; then all that people
-    typed, the shortest message first; then what the agent says beside its calls, if it is short."""
+    """Yield short texts and the ends of long ones, the first message first and then the newest; then everything that
+    people typed, the shortest message first; then short texts of the agent with its calls."""
     newest = [*turns[:1], *reversed(turns[1:])]
     for turn in newest:
         age = turns[-1].turn.number - turn.turn.number
@@ -164,10 +167,10 @@ def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
 
 
 def _short_or_ends(turn: TurnEvidence, text: BlockText, age: int) -> Sequence[int]:
-    """Return the lines of a short text; of a longer one the ends of what was typed, and what shows how a call ended,
-    with the ends of a result if it is new. `age` is the number of turns since.
+    """Return the lines of a short text; of a longer one, the ends of typed text, and the lines that show how a call
+    ended, with the ends of a new result. `age`: the number of turns since.
 
-    What the agent says beside its calls is no part of it: mostly it only announces them.
+    The agent's text with calls is left out, as it mostly only announces them.
     """
     numbers = _filled(turn, text)
     tokens, most = turn.tokens_of(numbers), SHORT_TOKENS * (1 + RECENT_TURNS / (1 + age))
@@ -190,7 +193,7 @@ def _filled(turn: TurnEvidence, text: BlockText) -> list[int]:
 
 
 def _ends(turn: TurnEvidence, numbers: Sequence[int], most_tokens: float) -> Sequence[int]:
-    """Return the first and the last of some lines, at either end within `most_tokens`, at least one."""
+    """Return the first and the last of some lines, within `most_tokens` at either end, at least one."""
     ends: set[int] = set()
     for some in (numbers, numbers[::-1]):
         spent = 0
@@ -203,8 +206,8 @@ def _ends(turn: TurnEvidence, numbers: Sequence[int], most_tokens: float) -> Seq
 
 
 def _is_hidden(turn: TurnEvidence, number: int) -> bool:
-    """Return True for a line that no card shows: one without a word (``)``), encoded data, what a host always writes
-    the same way, and all but the end of a run that passed."""
+    """Return True for a line that no card shows: one without a word (``)``), encoded data, a host's boilerplate, and
+    all but the end of a run that passed."""
     text = turn.lines.text(number)
     if number in turn.boilerplate_lines or number in turn.idle_lines or is_encoded(text):
         return True
@@ -212,17 +215,17 @@ def _is_hidden(turn: TurnEvidence, number: int) -> bool:
 
 
 class _Cards:
-    """Lines taken so far, and what they cost in raw tokens."""
+    """Lines chosen so far, and their raw tokens."""
 
     def __init__(
         self, request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str]
     ) -> None:
         self.shown: dict[str, set[int]] = {}
-        """Numbers of the shown lines by the ids of the turns that have a card."""
+        """Numbers of the shown lines by the ids of the turns with a card."""
         self._request, self._header = request, header
         self._places = {turn.turn.id: place for place, turn in enumerate(turns)}
         self._folded = [False, *[True] * len(turns), False]
-        """True for each turn without a card, with an end on either side."""
+        """True for each turn without a card, with one more entry on either side."""
         self._spent: float = FOLD_TOKENS
         self._most_a_turn = request.settings.piece_tokens / request.counter.scale / 2  # of one piece
         self._spent_by_turn: dict[str, float] = defaultdict(float)
@@ -230,7 +233,7 @@ class _Cards:
         """Texts of shown lines with their part, results under any; and the user's with their turn."""
 
     def take(self, turn: TurnEvidence, numbers: Iterable[int], limit: float) -> bool:
-        """Show those of the lines that are new, with the few between them; return False if they do not fit."""
+        """Show the new ones among the lines, with short gaps between them; return False if they do not fit."""
         turn_id = turn.turn.id
         shown = self.shown.get(turn_id, set())
         lines = {}
@@ -255,15 +258,15 @@ class _Cards:
         return True
 
     def _opening(self, turn: TurnEvidence) -> float:
-        """Return the raw tokens of a card without lines, less what the runs around it become shorter."""
+        """Return the raw tokens of a card without lines, minus what the neighbouring runs become shorter."""
         place = self._places[turn.turn.id] + 1
         runs = self._folded[place - 1] + self._folded[place + 1] - 1
         return self._request.counter.raw(self._header(turn)) + 1 + runs * FOLD_TOKENS
 
     def _repeats(self, turn: TurnEvidence, line: Line, text: str) -> bool:
-        """Return True for a line that repeats its header or another card. A result's line may repeat any; another line
-        only one of its own part, since a plan does not show that something was done; the user's line only one of the
-        same message."""
+        """Return True for a line that repeats its header or another card. A result's line may repeat any of these;
+        another line only one of its own part, since a plan does not show that something was done; the user's line only
+        one of the same message."""
         plain = _unmarked(text)
         if line.source == "user":
             return (turn.turn.id, plain) in self._texts

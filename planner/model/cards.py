@@ -1,7 +1,7 @@
-"""Turn cards: what the planner model sees of each turn, within a token budget for all of them.
+"""Turn cards: the planner model's view of each turn, within a token budget for all of them.
 
-A card is a header line (id, size, what was called, hints) and lines of the turn under their own numbers, so that
-the model can answer by pointing. Turns that get no card are a line of an index. Decides nothing about what survives.
+A card is a header line (id, size, what was called, hints) and lines of the turn under their own numbers, so that the
+model can answer by pointing. Turns without a card are a line of an index. Decides nothing about what survives.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["Card", "history_index", "turn_cards", "turn_heads", "turn_index"]
 HEAD_CHARACTERS = 160
 """Length of the calls in a header."""
 TURN_HEAD_CHARACTERS = 100
-"""And of a turn that is named for orientation."""
+"""Length of the head of a turn that is listed only for orientation."""
 INDEX_CHARACTERS, CHOSEN_CHARACTERS = (100, 60, 30, 12), (80, 40, 0)
-"""And in an index, the longest first: of all turns, and of those that were chosen before."""
+"""Lengths of the head of a turn in an index, the longest first: of all turns, and of those chosen before."""
 INDEX_SHARE, INDEX_FLOOR_TOKENS, EARLIER_TOKENS = 0.03, 2_000, 1_000
-"""Share of the history's tokens for an index of all turns after a prefix, where it is the uncached part of the
-question; its least size; and its part for choices after the last compaction."""
+"""Size of an index of all turns after a prefix, the uncached part of the question: its share of the history's tokens,
+its smallest size, and its part for choices after the last compaction."""
 
 MOST_FLAGS = 16
 """Number of a call's arguments that are searched for switches."""
@@ -51,14 +51,14 @@ class Card:
     header: str
     lines: tuple[Line, ...]
     text: str
-    """The header, and the lines below it."""
+    """Header, and the lines below it."""
     tokens: int
 
 
 def turn_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], budget_tokens: int, *, mark_kept: bool = True
 ) -> tuple[Card, ...]:
-    """Return the cards of `turns`, in order, together within `budget_tokens`; always the same. With `mark_kept`, lines
+    """Return the cards of `turns`, in order, together within `budget_tokens`; deterministic. With `mark_kept`, lines
     that stay anyway are marked."""
     settings = request.settings
     shown = lines_of_cards(
@@ -75,7 +75,7 @@ def turn_cards(
 
 
 def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
-    """Return the first of `choices` that fits, each smaller than the one before, else the last."""
+    """Return the first of `choices` that fits, each smaller than the one before; else the last."""
     for choice in choices:
         if fits(choice):
             break
@@ -99,7 +99,7 @@ def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence,
 
 
 def _fold(request: PlanRequest, run: Sequence[TurnEvidence]) -> Card:
-    """Return one card for neighbours without a card of their own."""
+    """Return one card for neighbours without their own cards."""
     ids = spans(turn.turn.number for turn in run)
     header = f"## {ids} · {sum(turn.tokens for turn in run)} · {len(run)} turns"
     return Card(run, header, (), header, request.counter.text(header))
@@ -137,7 +137,7 @@ def _head(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
 
 
 def _flags(call: Call) -> Iterator[str]:
-    """Yield the switches that a call turns on, which change what it does: ``replace_all``."""
+    """Yield the switches of a call that change its effect: ``replace_all``."""
     return (name for name, value in islice(call.input.items(), MOST_FLAGS) if value is True)
 
 
@@ -161,7 +161,7 @@ def _hints(turn: TurnEvidence) -> list[str]:
 
 
 def _empty_results(turn: TurnEvidence) -> list[int]:
-    """Return which of its calls, counted from 1, returned nothing."""
+    """Return which of the turn's calls, counted from 1, returned nothing."""
     return [
         place
         for place, call in enumerate(turn.calls, 1)
@@ -173,7 +173,7 @@ def _empty_results(turn: TurnEvidence) -> list[int]:
 
 
 def _index_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return a turn's size and calls, or its first words, by which the model recognises it."""
+    """Return a turn's size and calls, or its first words, so that the model recognises it."""
     head = _head(request, turn, characters)
     if not turn.calls and turn.lines:
         head = one_line(f"{head}: {(turn.user_lines or turn.lines)[0].text}", characters)
@@ -186,9 +186,9 @@ def turn_heads(request: PlanRequest, turns: Iterable[TurnEvidence]) -> str:
 
 
 def turn_index(request: PlanRequest, earlier: CompactionPlan, most_tokens: int) -> str:
-    """Return the choices of planners in turns they have read: a line for each with text, else one for a run.
+    """Return the choices of planners for turns that they have read: a line for each with text, else one for a run.
 
-    Turns that no planner named are left out. Heads get shorter until all lines fit `most_tokens`.
+    Turns without a choice are left out. Heads get shorter until all lines fit `most_tokens`.
     """
     read, _ = read_and_new(request, earlier)
     named = frozenset(earlier.provenance.named) & earlier.decisions.keys()
@@ -214,7 +214,7 @@ def _chosen_lines(
 
 
 def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
-    """Return a line for each turn, and the decisions after the last compaction, while there is room."""
+    """Return a line for each turn, and the decisions after the last compaction, if there is room."""
     read, new = read_and_new(request, earlier)
     before = []
     if earlier is not None:
@@ -226,6 +226,6 @@ def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
 
 
 def _staying(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return the turn's line, and whether it stays anyway, whole or in part."""
+    """Return the turn's line, and whether the turn stays anyway, whole or in part."""
     stays = " · LIVE" if turn.turn.live else " · kept" if turn.obligations else ""
     return _index_line(request, turn, characters) + stays

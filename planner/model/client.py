@@ -1,9 +1,9 @@
 """Opens the connection to the planner model, and reads responses and errors of any provider.
 
-A client, a provider string or nothing ends as one instructor ``create``; for Claude one that forces no tool and
-prefills nothing. Requests are metered: by the provider's usage, or without an answer by the size that was sent, for a
-provider may bill input that it has read. Sends nothing itself, and never repeats a key. anthropic and instructor are
-loaded only when a client is opened.
+A client, a provider string or None becomes one instructor ``create``; for Claude one without forced tools and prefill.
+Requests are metered: by the provider's usage, or without an answer by the size that was sent, as a provider may bill
+input that it has read. Sends nothing itself, and keeps keys out of texts. anthropic and instructor are loaded only when
+a client is opened.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 DEFAULT_MODEL = "claude-haiku-5-5"
-"""The current model of Claude's smallest and cheapest line (anthropic 2.11's list of models): ranking turns
-and pointing at lines needs reading more than reasoning."""
+"""Default model: the current one of Claude's smallest and cheapest line (anthropic 2.11's list of models), as ranking
+turns and pointing at lines needs reading more than reasoning."""
 
 CONNECT_SECONDS, CONNECT_SHARE = 5.0, 0.25
 """Time for a connection: anthropic's own limit, and for short deadlines a share that leaves room for another try."""
@@ -60,32 +60,32 @@ _KEY_VARIABLES = (
 
 
 _OF_A_REQUEST = ("accept", "anthropic-version", "connection", "content-", "host", "user-agent", "x-stainless-")
-"""Prefixes of headers that describe a request, and not its sender."""
+"""Prefixes of headers that describe a request, not its sender."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A planner model that can be asked."""
+    """Planner model that can be asked."""
 
     create: Callable[..., Any]
     """instructor's ``create``."""
     model: str
-    """Empty: the one the caller's instructor client was made for."""
+    """Model name; empty: the model of the caller's instructor client."""
     speaks_anthropic: bool
     request: Mapping[str, Any]
     """Further fields of every request."""
     takes_timeout: bool
     retries: int = 0
-    """Number of repetitions of a request that failed in passing; those by the caller's own instructor client are
-    counted after it failed."""
+    """Number of repetitions after temporary failures; those by the caller's own instructor client are counted after it
+    failed."""
     secrets: tuple[str, ...] = ()
     """Secrets that no error text may contain."""
 
     def body(
         self, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, seconds: float
     ) -> Mapping[str, Any]:
-        """Return the body of a request; for Claude with the system prompt where a cache can hold it, and with the
-        schema."""
+        """Return the body of a request with the schema; for Claude with the system prompt at a place where it can be
+        cached."""
         asked = {"role": "user", "content": prompt}
         if not self.speaks_anthropic:
             within = {"timeout": max(0.001, seconds)} if self.takes_timeout else {}
@@ -132,8 +132,7 @@ def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
 
 @contextmanager
 def open_client(client: Any) -> Iterator[Any]:
-    """Yield `client`; for an account, an asynchronous or closed client, and for None one that is made here, and
-    closed."""
+    """Yield `client`; for None, an account, or an asynchronous or closed client, yield a new one and close it."""
     account = client if isinstance(client, Account) else _account_of(client)
     if client is not None and account is None:
         yield client
@@ -143,7 +142,7 @@ def open_client(client: Any) -> Iterator[Any]:
 
 
 def _account_of(client: Any) -> Account | None:
-    """Return the account of a client that our thread cannot use: it is asynchronous, or closed."""
+    """Return the account of a client that this thread cannot use because it is asynchronous or closed."""
     import anthropic
 
     if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
@@ -229,7 +228,7 @@ def _client_endpoint(client: Any, model: str | None) -> Endpoint:
 
 
 def _instructor_endpoint(client: Any, model: str) -> Endpoint:
-    """Return the endpoint of the caller's instructor client; without `model` it asks the one it was made for."""
+    """Return the endpoint of the caller's instructor client; without `model`, with the client's own model."""
     import instructor
 
     speaks_anthropic = client.provider is instructor.Provider.ANTHROPIC
@@ -239,9 +238,11 @@ def _instructor_endpoint(client: Any, model: str) -> Endpoint:
 
 
 def for_planning(client: Any) -> Any:
-    """Return `client` without retries and without middleware for agents: a session's would wait for itself.
+    """Return `client` without retries and without middleware for agents, as a session's middleware would wait for
+    itself.
 
-    A client whose calls somebody replaced (a tracer, say) stays, for a copy would not call the replacement.
+    A client with replaced methods (by a tracer, for example) is returned itself, as a copy would not call the
+    replacement.
     """
     every = getattr(client, "middleware", None)
     if every is None:
@@ -253,7 +254,7 @@ def for_planning(client: Any) -> Any:
 
 
 def _check_key(client: Any) -> None:
-    """Refuse a key that cannot be in a header, before libraries put it into an error text."""
+    """Refuse a key that cannot be in a header, before a library puts it into an error text."""
     if any(re.search(r"[^\x21-\x7e]", key) for key in keys_of(client)):
         raise PlannerUnavailable(
             "planner model: the API key holds a space, a line break or a letter that no key has: copy it again"
@@ -261,7 +262,7 @@ def _check_key(client: Any) -> None:
 
 
 def is_same_account(client: Any, other: Any) -> bool:
-    """Return True if both send to the same place with the same key."""
+    """Return True if both clients send to the same address with the same key."""
     ours, theirs = (getattr(one, "client", one) for one in (client, other))  # instructor's hold one
     names = ("base_url", "headers", "api_key", "auth_token", "credentials")
     return all(getattr(ours, name, None) == getattr(theirs, name, None) for name in names)
@@ -297,7 +298,7 @@ def response_text(response: Any) -> str:
 
 
 def is_refusal(response: Any) -> bool:
-    """Return True if the model declined; it would decline again."""
+    """Return True if the model refused to answer; it would refuse again."""
     choice = (getattr(response, "choices", None) or [None])[0]
     return (
         getattr(response, "stop_reason", None) == "refusal"
@@ -307,7 +308,7 @@ def is_refusal(response: Any) -> bool:
 
 
 def response_usage(response: Any) -> Usage:
-    """Return the tokens of one request as the provider counted them."""
+    """Return the tokens of one request by the provider's count."""
     used = getattr(response, "usage", None)
 
     def count(*names: str) -> int:
@@ -323,14 +324,15 @@ def response_usage(response: Any) -> Usage:
 
 
 def retries_of(error: BaseException) -> int:
-    """Return how often the SDKs of Anthropic and OpenAI had already repeated a request that failed with `error`."""
+    """Return the number of times that the SDKs of Anthropic and OpenAI had already repeated a request that failed with
+    `error`."""
     headers = getattr(vars(_root(error)).get("request"), "headers", {})  # httpx's own `request` may raise
     count = str(headers.get("x-stainless-retry-count", 0))
     return int(count) if count.isdecimal() else 0
 
 
 def sdk_timeout(seconds: float) -> Any:
-    """Return a timeout for anthropic's SDK that ends early without a connection: then nothing was sent."""
+    """Return a timeout for anthropic's SDK that is shorter for the connection, before which nothing is sent."""
     import anthropic
 
     seconds = max(0.001, seconds)
@@ -340,7 +342,7 @@ def sdk_timeout(seconds: float) -> Any:
 def unavailable(
     error: BaseException, model: str, secrets: Iterable[str], usage: Usage, *, declined: bool = False
 ) -> PlannerUnavailable:
-    """Return `error`, from instructor or a provider's SDK, as ours, with the `usage` so far."""
+    """Return `error`, from instructor or a provider's SDK, as an error of ours, with the `usage` so far."""
     what = "declined to answer (refusal): try another model" if declined else _what(_root(error))
     for secret in secrets:
         what = what.replace(secret, "(key)")
@@ -375,7 +377,7 @@ def _what(cause: BaseException) -> str:
 
 
 def _problem(error: BaseException) -> str:
-    """Return the problem of the last answer, the first one of a list."""
+    """Return the first problem of the last answer."""
     listed = error.errors(include_url=False) if isinstance(error, ValidationError) else ()
     text = listed[0]["msg"].removeprefix("Value error, - ") if listed else str(error)
     return one_line(text.split("\n")[0], 160)
@@ -392,19 +394,19 @@ def _message(error: BaseException) -> str:
 # What requests cost.
 
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
-"""Statuses of a gateway between. Any other error status is the provider's word that it did not answer."""
+"""HTTP statuses of a gateway in between. Any other error status shows that the provider did not answer."""
 _NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "TypeError")
-"""Errors before a request goes out, of httpx and below; TypeError: an SDK takes no such argument, or finds no key."""
+"""Errors before a request is sent, of httpx and below; TypeError: an SDK does not accept an argument, or has no key."""
 
 
 class Meter:
-    """Cost of the requests of one question, one after the other; another thread may read it."""
+    """Cost of the successive requests of one question; another thread may read it."""
 
     def __init__(self, cost: Callable[[Mapping[str, Any]], Usage], most_tokens: float) -> None:
-        """Begin with nothing sent; `cost` estimates a request by its body, and all may read `most_tokens`."""
+        """Begin with no requests; `cost` estimates a request by its body; all together may read `most_tokens`."""
         self._cost, self._most_tokens = cost, most_tokens
         self._known: tuple[Usage, Mapping[str, Any] | None] = Usage(), None
-        """Usage so far, and the body of the running request: set together, so that nothing counts twice."""
+        """Usage so far, and the body of the running request; set together, so that nothing counts twice."""
         self._last: Mapping[str, Any] = {}
 
     @property
@@ -427,7 +429,7 @@ class Meter:
         self._known = self._known[0], body
 
     def answered(self, usage: Usage) -> None:
-        """Note its answer; not every provider reports the tokens it read."""
+        """Record the usage of the answer; not every provider reports the tokens it read."""
         if not usage.read_tokens:
             usage = self._cost(self._last).model_copy(update={"output_tokens": usage.output_tokens})
         self._known = self._known[0] + usage, None

@@ -1,6 +1,6 @@
 """Asks the planner model for lessons: of one finished conversation, and of all candidates of a project.
 
-Asked like a plan and through the same client. The caller checks the answers.
+The model is asked as for a plan, through the same client. The caller checks the answers.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ __all__ = [
 ]
 
 CARDS_TOKENS = 24_000
-"""Most tokens of a conversation in its one question."""
+"""Largest number of tokens of a conversation in its only question."""
 ANSWER_TOKENS = 3_000
 REVIEW_TOKENS, CANDIDATE_TOKENS, LINE_TOKENS = 12_000, 150, 100
-"""Most tokens of an answer about candidates; of one candidate in the question; of one line of the answer."""
+"""Largest number of tokens of an answer about candidates, of one candidate in the question, and of one line of the
+answer."""
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -59,7 +60,7 @@ class _Answer(BaseModel):
 
 
 class ReviewedLine(BaseModel):
-    """A line that stays, made of one candidate or several."""
+    """Line that stays, made from one or more candidates."""
 
     of: list[str] = Field(description="Ids of the candidates, the best one first")
     text: str = Field(default="", description="New words; empty: those of the first candidate")
@@ -74,7 +75,7 @@ class _Review(BaseModel):
 
 @dataclass(frozen=True)
 class LessonsModel:
-    """A model that can be asked, one conversation a call."""
+    """Model that can be asked, with one conversation per call."""
 
     endpoint: Endpoint
     prompts: Prompts
@@ -82,19 +83,19 @@ class LessonsModel:
 
     @property
     def name(self) -> str:
-        """Model and its prompts; another one reads again."""
+        """Name of the model with its prompts; conversations are read again if it changes."""
         return f"{self.endpoint.model} {self.prompts.hash[7:15]}"
 
     def price(self, usage: Usage) -> float:
-        """Return the dollars that `usage` costs, at the highest known price if the model's own is unknown."""
+        """Return the price of `usage` in dollars, at the highest known price if the model's own is unknown."""
         return dollars_at_most(self.endpoint.model, usage)
 
     def estimated_cost(self, tokens: int) -> float:
-        """Return the most dollars for asking about a conversation of this size."""
+        """Return the highest cost in dollars of a question about a conversation of this size."""
         return self.price(self._usage("learn_system", min(tokens, CARDS_TOKENS), ANSWER_TOKENS))
 
     def estimated_review_cost(self, candidates: int) -> float:
-        """Return the most dollars for asking about this number of candidates at once."""
+        """Return the highest cost in dollars of one question about this number of candidates."""
         answer = min(REVIEW_TOKENS, candidates * LINE_TOKENS)
         return self.price(self._usage("review_system", candidates * CANDIDATE_TOKENS, answer))
 
@@ -106,7 +107,7 @@ class LessonsModel:
         """Return the lessons of the model's one answer about a conversation, and the usage.
 
         Raises:
-            PlannerUnavailable: it gave no readable answer; it carries the usage.
+            PlannerUnavailable: the model gave no readable answer; the error has the usage.
         """
         answer, usage = self._answer(_Answer, lessons_question(analysis, self.settings), analysis, ANSWER_TOKENS)
         return answer.lessons, usage
@@ -115,7 +116,7 @@ class LessonsModel:
         """Return the candidates that the model keeps in its one answer, and the usage.
 
         Raises:
-            PlannerUnavailable: it gave no readable answer; it carries the usage.
+            PlannerUnavailable: the model gave no readable answer; the error has the usage.
         """
         answer, usage = self._answer(_Review, review_question(candidates), analyze([]), REVIEW_TOKENS)
         return answer.lines, usage

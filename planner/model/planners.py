@@ -1,6 +1,6 @@
-"""The planners that a model answers: asked directly, relayed by somebody else, or only rendered as prompts.
+"""Planners by a model: asked directly, relayed by another program, or only rendered as prompts.
 
-Cards in, a short answer out, one `Proposal` for selection and guards.
+The model reads cards and returns a short answer, which becomes one `Proposal` for selection and guards.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 PREFIX_SHARE = 0.6
-"""Share of the time for the question behind the agent's prefix; the rest is for cards if it fails."""
+"""Share of the time for the question after the agent's prefix; the rest is for cards if that fails."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class ModelPlanner:
     """Plans by asking a model."""
 
     client: Any = None
-    """``anthropic.Anthropic``, ``AsyncAnthropic`` (asked by its address and key alone), an instructor client, an
-    `Account`, or None: the agent's own where it is known and the model names no provider, else the SDK's own settings
-    from the environment."""
+    """Client: ``anthropic.Anthropic``, ``AsyncAnthropic`` (only its address and key are used), an instructor client, an
+    `Account`, or None: the agent's client if it is known and the model names no provider, else the SDK's settings from
+    the environment."""
     model: str | None = None
-    """A Claude model, ``provider/model`` for others by instructor's strings, or None: `DEFAULT_MODEL`."""
+    """Claude model, ``provider/model`` for others by instructor's strings, or None: `DEFAULT_MODEL`."""
     prompts_dir: str | Path | None = None
     """Folder of prompts that replace the packaged ones."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Plan ``request.history``; what the model leaves out or gets wrong the rules rank.
+        """Plan ``request.history``; the rules rank turns that the model leaves out or gets wrong.
 
         Raises:
-            PlannerUnavailable: no question got an answer that can be used; it carries what was spent.
+            PlannerUnavailable: no question got a usable answer; the error has the cost.
             SettingsError: the prompts or the client cannot be used.
         """
         deadline = time.monotonic() + request.settings.timeout_seconds
@@ -68,7 +68,7 @@ class ModelPlanner:
     def _behind_prefix(
         self, deadline: float, basis: QuestionBasis, prompts: Prompts
     ) -> tuple[list[AskedOutcome], tuple[str, ...]]:
-        """Return the outcome of asking the agent's own model behind its cached prefix, or the reason for not asking."""
+        """Return the outcome of asking the agent's own model after its cached prefix, or the reason for not asking."""
         request, agent = basis.request, basis.request.agent_request
         if agent is None:
             return [], ()
@@ -112,10 +112,11 @@ def _asked_proposal(
     behind_prefix: Callable[[QuestionBasis, Prompts], tuple[list[AskedOutcome], tuple[str, ...]]],
     by_cards: Callable[[Sequence[Question], Prompts, QuestionBasis], tuple[list[AskedOutcome], str]],
 ) -> Proposal:
-    """Return the proposal of a model asked `behind_prefix`, or else `by_cards`; the rules rank turns it leaves out.
+    """Return the proposal of a model asked `behind_prefix`, or else `by_cards`; the rules rank turns that it leaves
+    out.
 
     Raises:
-        PlannerUnavailable: no answer can be used.
+        PlannerUnavailable: no answer is usable.
     """
     basis = QuestionBasis.of(request)
     behind, notes = behind_prefix(basis, prompts)
@@ -133,9 +134,9 @@ def _asked_proposal(
 def _outcomes_in_order(
     questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[AskedOutcome]], basis: QuestionBasis
 ) -> list[AskedOutcome]:
-    """Return the outcomes of `questions`: all but the last side by side, then the last with the briefs of the others.
+    """Return the outcomes of `questions`: all but the last in parallel, then the last with the briefs of the others.
 
-    The model that sees the newest turns writes the one brief; a separate merging call would write the newest part
+    The model that reads the newest turns writes the final brief; a separate merging call would write the newest part
     twice.
     """
     if len(questions) == 1:
@@ -168,7 +169,7 @@ def _merged(
 ) -> Proposal:
     """Return the proposal of `outcomes`, in the order of the history, over earlier decisions.
 
-    Without outcomes it is the rules' plan. `before` are paid questions without an answer; `notes` explain questions
+    Without outcomes it is the rules' plan. `before`: paid questions without an answer; `notes`: reasons for questions
     that were not asked.
     """
     every = (*before, *outcomes)
@@ -200,7 +201,7 @@ def _merged(
 
 
 def _read(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
-    """Return how far planners have read the history after `outcomes`, and the unread turns before that."""
+    """Return how far planners have read the history after `outcomes`, and the unread turns before that point."""
     read, _ = read_and_new(request, earlier_plan(request))
     known = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
     last = min(max(known), len(request.evidence.turns) - 1)
@@ -217,7 +218,7 @@ class RelayedQuestion:
     """Question for somebody with a login to ask."""
 
     via: Literal["fork", "complete"]
-    """Way to ask: behind the agent's own transcript, by its own model, or on its own."""
+    """Way to ask: after the agent's own transcript, by its own model, or alone."""
     prompt: str
     system: str = ""
     model: str = ""
@@ -227,7 +228,7 @@ class RelayedQuestion:
 
     @property
     def id(self) -> str:
-        """The same for the same question."""
+        """Id, equal for equal questions."""
         said = "\0".join((self.via, self.model, self.system, self.prompt))
         return f"{self.via}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
@@ -239,11 +240,11 @@ class RelayedAnswer:
     text: str = ""
     usage: Usage = field(default_factory=Usage)
     failure: str = ""
-    """Why there is no text; empty if there is."""
+    """Reason why there is no text; empty if there is."""
 
 
 class Unanswered(BaseException):
-    """Questions that must be asked first. No failure: whoever plans by rules when a planner fails lets it pass."""
+    """Signal that questions must be asked first. It is no failure: code that falls back to rules must let it pass."""
 
     def __init__(self, questions: Sequence[RelayedQuestion]) -> None:
         """Ask these questions first, then plan again."""
@@ -253,28 +254,29 @@ class Unanswered(BaseException):
 
 @dataclass(frozen=True)
 class RelayedPlanner:
-    """Plans from `answers` that somebody else got; questions without one it raises as `Unanswered`."""
+    """Planner from `answers` that another program got; questions without an answer are raised as `Unanswered`."""
 
     answers: Mapping[str, RelayedAnswer] | Sequence[str]
     """Answers by the id of their question; or recorded texts, one for each of `rendered_prompts`, in order."""
     model: str = ""
-    """The model that cards are for; empty: the default one."""
+    """Model that reads cards; empty: the default one."""
     agent_model: str = ""
-    """The model that answers behind the agent's prefix."""
+    """Model that answers after the agent's prefix."""
     prefix_tokens: int = 0
-    """Size of the agent's transcript as it was sent last: asked behind it first. 0: there is none, cards are asked."""
+    """Size of the agent's last transcript, after which the first question is asked. 0: there is none, and cards are
+    used."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Plan ``request.history``; what the answers leave out the rules rank.
+        """Plan ``request.history``; the rules rank turns that the answers leave out.
 
         Raises:
             Unanswered: questions have no answer yet.
-            PlannerUnavailable: no answer can be used, or there is not one recorded for each question.
+            PlannerUnavailable: no answer is usable, or a question has no recorded one.
         """
         return _asked_proposal(request, load_prompts(), self._behind_prefix, self._by_cards)
 
     def _behind_prefix(self, basis: QuestionBasis, prompts: Prompts) -> tuple[list[AskedOutcome], tuple[str, ...]]:
-        """Return the outcome of asking behind the agent's prefix, or the reason for not asking."""
+        """Return the outcome of asking after the agent's prefix, or the reason for not asking."""
         request = basis.request
         if not self.prefix_tokens:
             return [], ()
@@ -334,7 +336,7 @@ def _answer_to(question: RelayedQuestion, text: str, request: PlanRequest) -> Re
 
 
 def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> AskedOutcome:
-    """Return the outcome of `answer` about `scope`, counted as a last answer; `problem` if it cannot be used."""
+    """Return the outcome of `answer` about `scope`, counted as a last answer; with `problem` if it is unusable."""
     reading = None if answer.failure else read_answer(answer_in(answer.text), scope, request.now)
     if reading is not None and reading.is_usable:
         return AskedOutcome(reading, answer.usage, model, reading.notes(scope))
@@ -367,7 +369,7 @@ def rendered_prompts(
 
 @dataclass
 class PromptReader:
-    """Plans by rules, and keeps what the model would have read."""
+    """Planner by rules that keeps the prompts for a model."""
 
     prompts_dir: str | Path | None = None
     texts: tuple[str, ...] = ()

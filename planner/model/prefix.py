@@ -1,6 +1,7 @@
-"""Asks the agent's own model behind the prefix that the provider has cached: all of the history, for a cache read.
+"""Asks the agent's own model after the prefix that the provider has cached: the whole history, for the price of a cache
+read.
 
-Sends what the agent sent, unchanged, and one question more; the answer never becomes part of the conversation. A
+Sends the agent's request unchanged, with one question added; the answer never becomes part of the conversation. A
 different model, tool choice, thinking mode or output format would lose the cache, so the answer is plain text.
 """
 
@@ -36,9 +37,9 @@ LONG_TTL_SECONDS = 3_600
 
 
 def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
-    """Return the reason why the planner cannot be asked behind the agent's prefix; empty if it can.
+    """Return the reason why the planner cannot be asked after the agent's prefix; empty if it can.
 
-    `model` is the planner's own, if the caller named one.
+    `model`: the planner's model, if the caller chose one.
     """
     body = agent.body
     if model is not None and model.removeprefix("anthropic/") != body.get("model"):
@@ -57,7 +58,7 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
 
 
 def _drops_thinking(body: Mapping[str, Any]) -> bool:
-    """Return True for a model with manual thinking that has thought: the user's words among results remove all of it.
+    """Return True if the request has manual thinking, which the API removes as soon as the user's words follow results.
 
     Source: Anthropic, "Prompt caching", what invalidates the cache. The same table names tool choice, thinking
     parameters and effort, "Structured outputs" the output format; none of them is changed here.
@@ -68,8 +69,8 @@ def _drops_thinking(body: Mapping[str, Any]) -> bool:
 
 
 def _ttl_seconds(body: Mapping[str, Any]) -> int:
-    """Return the lifetime of the newest mark, the shortest of all (the API refuses a longer one after it); 0 without
-    one."""
+    """Return the lifetime of the newest cache mark, the shortest of all (the API refuses a longer one after it); 0
+    without one."""
     marked = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
     if not marked:
         return 0
@@ -77,11 +78,10 @@ def _ttl_seconds(body: Mapping[str, Any]) -> int:
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:
-    """Return the body to send: the agent's, with `question` at its end; the agent's own lists and blocks stay
-    unchanged.
+    """Return the agent's body with `question` at its end; the agent's own lists and blocks stay unchanged.
 
-    A last user message (results, say) gets the question as one more block, so that the cached part before it stays the
-    same. Only a low output limit is raised: it is no part of the cache.
+    A last user message (such as results) gets the question as one more block, so that the cached part before it stays
+    the same. A low output limit is raised, as it is not part of the cache.
     """
     messages = list(agent.body["messages"])
     block = {"type": "text", "text": question}
@@ -108,7 +108,7 @@ def prefix_question(basis: QuestionBasis, prompts: Prompts) -> str:
 
 
 def prefix_cost(request: PlanRequest, agent: AgentRequest, question: str) -> Usage:
-    """Return the usage of asking `question` behind the prefix: its own tokens, and the agent's last request from the
+    """Return the usage of asking `question` after the prefix: its own tokens, and the agent's last request from the
     cache."""
     body, counter = agent.body, request.counter
     cached = counter.request(body["messages"], body.get("system"), body.get("tools"))
@@ -116,7 +116,7 @@ def prefix_cost(request: PlanRequest, agent: AgentRequest, question: str) -> Usa
 
 
 class PrefixQuestion(Asking):
-    """Question about the whole history behind the agent's prefix, asked with the agent's client or account."""
+    """Question about the whole history after the agent's prefix, asked with the agent's client or account."""
 
     def __init__(self, request: PlanRequest, agent: AgentRequest, text: str, deadline: float) -> None:
         """Prepare without asking."""
@@ -127,7 +127,7 @@ class PrefixQuestion(Asking):
         self.label = "not answered behind the agent's prefix"
 
     def ask(self) -> AskedOutcome:
-        """Ask once: an answer that cannot be used leaves the question to the cards."""
+        """Ask once; after an unusable answer, cards are used."""
         try:
             self.record(self._send())
         except Exception as failure:

@@ -1,7 +1,7 @@
-"""The prompts of a model: Markdown files that a person edits, one for each name, with ``{{variable}}`` places.
+"""Prompts of a model: Markdown files that a person edits, one for each name, with ``{{variable}}`` places.
 
-Decides which file is used (the user's folder before the packaged one), that it can be filled in, and how text from a
-history is escaped as data; never what to do with the answer.
+Chooses the file (the user's folder before the packaged one), checks its variables, and escapes text from a history as
+data.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ PROMPTS: Mapping[str, frozenset[str]] = {
 TAGS: tuple[str, ...] = tuple(
     sorted((PROMPTS["plan"] - {"sizes", "cards"}) | {"history", "index", "statements", "candidates"})
 )
-"""The boundary tags of the prompts; none of them can come out of a history."""
+"""Boundary tags of the prompts, which no text of a history can contain."""
 
 _TAG = re.compile(rf"<(?=\s{{0,9}}/?\s{{0,9}}(?:{'|'.join(TAGS)})\b)", re.IGNORECASE)
-"""Opens what looks like a boundary tag: ``</history>``, ``< Task``; not ``<tasks>`` or ``a < b``."""
+"""Beginning of a possible boundary tag: ``</history>``, ``< Task``; not ``<tasks>`` or ``a < b``."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _PART = re.compile(r"^<!-- (with entries|brief alone) -->\n(.*?)^<!-- end -->(?:\n|$)", re.MULTILINE | re.DOTALL)
@@ -55,7 +55,7 @@ _PART = re.compile(r"^<!-- (with entries|brief alone) -->\n(.*?)^<!-- end -->(?:
 
 @dataclass(frozen=True)
 class Prompts:
-    """The prompts in use."""
+    """Prompts in use."""
 
     texts: Mapping[str, str]
     files: Mapping[str, Path]
@@ -68,8 +68,8 @@ class Prompts:
         return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
 
     def render(self, name: str, entries: bool = True, /, **variables: str) -> str:
-        """Return prompt `name` filled in, with the rules of the brief and only the parts for a question with `entries`
-        or without; values are not searched for places."""
+        """Return prompt `name` with its places filled in, with the rules of the brief and only the parts for a question
+        with `entries` or without; values are not searched for places."""
         variables = {"brief_rules": self.texts["brief"], **variables}
         part = "with entries" if entries else "brief alone"
         text = _PART.sub(lambda found: found[2] * (found[1] == part), self.texts[name])
@@ -79,7 +79,7 @@ class Prompts:
 def safe_text(text: str) -> str:
     """Return `text` with boundary tags escaped, control characters and line breaks other than ``\\n`` blanked.
 
-    Lone surrogates become question marks: no request can carry them.
+    Lone surrogates become question marks, as no request can contain them.
     """
     text = text.encode("utf-8", "replace").decode()
     return _TAG.sub("&lt;", _CONTROL.sub(" ", text))

@@ -1,8 +1,8 @@
-"""The questions to the planner model by cards: one, or for a large history several side by side.
+"""Questions to the planner model with cards: one, or for a large history several in parallel.
 
-Every question contains the latest request, the task, the user's words of the whole history, and the known facts about
-the turns around its own. A later plan asks to update the last brief: it shows the new turns as cards and choices from
-others, within a session's reading limit; otherwise nothing is asked.
+Every question contains the latest request, the task, the user's words of the whole history, and known facts about the
+neighbouring turns. A later plan asks for an update of the last brief: it shows the new turns as cards and the earlier
+choices. A question over the session's reading limit is not asked.
 """
 
 from __future__ import annotations
@@ -37,53 +37,54 @@ __all__ = ["Question", "QuestionBasis", "brief_tokens", "choice_tokens", "notes_
 REQUEST_CHARACTERS = 600
 """Length of the quoted latest request and task; the rest is on cards."""
 NEIGHBOURS = 12
-"""Turns on either side of a piece that are named to it."""
+"""Number of turns on either side of a piece that are listed in its question."""
 WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
 WORDS_NEED, SENTENCES_NEED, LINES_NEED = 0.16, 0.1, 0.035
 """Shares of the brief for speech, for documents that were read, and for other lines: together 4 to 6 % of agent
-sessions. With three quarters of that, views of a tenth answered no more questions than those of half that size: their
-pages were no longer."""
+sessions. With three quarters of that, pages were no longer, and views of a tenth answered no more questions than views
+of half that size."""
 ENTRIES_RATIO = 0.004
-"""The share of its turns' tokens that the rest of an answer may take: with the brief, a few words too many in it, and
-the marks of JSON 3 %."""
+"""Share of its turns' tokens for the rest of an answer; including the brief, some extra words and the marks of JSON it
+is 3 %."""
 BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 1_500, 300
-"""Least tokens of an answer for a small history, as far as the target leaves room."""
+"""Smallest sizes of an answer for a small history in tokens, if the target leaves room."""
 BRIEF_OUTPUT_SHARE = 0.6
 """Share of the output limit."""
 LINE_TOKENS = 105
-"""Tokens of a line of the page: 160 characters in English, 70 in Chinese. A model can count lines, and keep to a length
-that it sees; it cannot count words."""
+"""Tokens of one line of the page: 160 characters in English, 70 in Chinese. A model can count lines and imitate a
+length that it sees, but cannot count words."""
 NOTE_TOKENS, DENSE_PROSE = 0.66, 1.25
-"""Tokens of a character of dense notes with paths and names (recorded answers have 4.2 to 4.4 a word); and of a
-character of such notes for each token of one of the conversation's prose, where that is more."""
+"""Tokens of a character of dense notes with paths and names (recorded answers have 4.2 to 4.4 a word); and the same
+relative to a token of the conversation's prose, if that is more."""
 SAMPLE_LINES = 400
 """Lines of prose that are measured."""
 TOKENS_AN_ENTRY = 22
-"""Tokens of an entry or a fact in those answers."""
+"""Tokens of one entry or fact in those answers."""
 CHOICE_SHARE = 0.5
-"""Share of the space beside the brief for the planner's choice: on eleven answers at a tenth of the history the rules'
+"""Share of the space after the brief for the planner's choice: in eleven answers at a tenth of the history the rules'
 lines answered as many questions as all choices of real models."""
 OUTCOMES_CHARACTERS = 6_000
 """Length of the report on calls, the newest first: 400 to 1,000 tokens on six sessions; a third of it in a later plan's
-question, where the brief has the rest."""
+question, as the brief has the rest."""
 FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 300
-"""Tokens of the brief's frame in the view; and the least space for choices, since explaining the choice takes 900."""
+"""Tokens of the brief's frame in the view; and the smallest space for choices, as explaining them takes 900."""
 CHOSEN_ENTRY_TOKENS = 40
-"""An entry chooses as much at least: a reference takes 30."""
+"""Smallest number of tokens that one entry of an answer selects; a reference alone takes 30."""
 CHOSEN_TOKENS = 400
 """Tokens for lines of turns that earlier answers chose."""
 LATER_CARDS_TOKENS = 2_000
 """Least tokens for cards of a later plan."""
 LEAST_CARDS_SHARE = 0.08
-"""A later question that could show less of the new turns waits: a third of what a first plan's cards show."""
+"""Smallest share of a first plan's cards that a later question must be able to show of the new turns; otherwise it
+waits."""
 LEAST_NEW_RATIO = 3.0
-"""Least ratio of new content to the rest of a question, which each question costs again. With the share above a
-question is due after three or four times."""
+"""Smallest ratio of new content to the rest of a question, which every question costs again. Together with the share
+above, a question is due after the content of three or four calls."""
 CARD_TRIES = 3
-"""Cards that come out over their budget, for what they must show, are made again within a smaller one."""
+"""Number of attempts with a smaller budget for cards that exceed theirs because of required lines."""
 
 _TELLS_OF_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re.IGNORECASE)
-"""``Committed and pushed``, ``commit `a1b2c3d` ``; not ``commit this when it passes``."""
+"""Report of a commit: ``Committed and pushed``, ``commit `a1b2c3d` ``; not ``commit this when it passes``."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,9 @@ class QuestionBasis:
 
     request: PlanRequest
     earlier: CompactionPlan | None
-    """The plan that is brought up to date."""
+    """Plan to update."""
     read: Sequence[TurnEvidence]
-    """The turns that a planner has read for it."""
+    """Turns that a planner has read for the earlier plan."""
     new: Sequence[TurnEvidence]
     """Turns to read."""
     least_tokens: int
@@ -113,7 +114,7 @@ class QuestionBasis:
 
     @property
     def focus(self) -> str:
-        """The caller's focus in the form for prompts."""
+        """Caller's focus in the form for prompts."""
         return safe_text(self.request.focus).strip() or "(nothing in particular)"
 
     @lazy_property
@@ -128,9 +129,9 @@ class QuestionBasis:
 
     @lazy_property
     def record(self) -> Sequence[PageStatement]:
-        """The outcomes and effects of calls, as rules read them, and what waits or runs.
+        """Outcomes and effects of calls, as rules read them, and waiting or running calls.
 
-        Where files were changed and nothing mentions a commit, a statement with the last turn says so.
+        If files were changed and nothing mentions a commit, a statement with the last turn reports that.
         """
         evidence = self.request.evidence
         done = [one for one in read_brief(rules_brief(evidence)) if one.heading not in ("REQUEST", "NOTES")]
@@ -143,15 +144,15 @@ class Question:
     """One request to the planner model."""
 
     scope: Scope
-    """The turns it may rank."""
+    """Turns that the answer may rank."""
     values: Mapping[str, str]
     """Values for the places of its prompt."""
     name: Literal["plan", "update", "learn", "review"] = "plan"
     """Name of that prompt."""
     entries: bool = True
-    """True if it asks for more than the brief."""
+    """True if the question asks for more than the brief."""
     secrets: Secrets = NO_SECRETS
-    """Secrets of the history: cards show parts of it, and pieces of a secret go, too."""
+    """Secrets of the history: pieces of them are removed from the cards, too."""
 
     def system(self, prompts: Prompts) -> str:
         """Return the system prompt."""
@@ -159,13 +160,13 @@ class Question:
         return prompts.render(name, self.entries)
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
-        """The user message; `notes` are the briefs of the turns before, where others were asked for them."""
+        """Return the user message; `notes`: the briefs of earlier turns, if other questions asked for them."""
         brief = "\n".join(part for part in (self.shown["brief"], redact(safe_text(notes), self.secrets)) if part)
         return prompts.render(self.name, self.entries, **{**self.shown, "brief": brief or "(none yet)"})
 
     @lazy_property
     def shown(self) -> Mapping[str, str]:
-        """The values without secrets: the planner's provider may be another than the agent's."""
+        """Return the values without secrets, as the planner's provider may differ from the agent's."""
         shown: Mapping[str, str] = redact(self.values, self.secrets)
         return shown
 
@@ -177,8 +178,7 @@ class Question:
 def plan_questions(basis: QuestionBasis, prompts: Prompts) -> tuple[tuple[Question, ...], str]:
     """Return the questions about a history, in its order, each with cards of at most ``settings.piece_tokens``.
 
-    Without questions the text has the reason: little is new, or the session's planners have reached their reading
-    limit.
+    Without questions the text is the reason: little is new, or the session's planners have reached their reading limit.
     """
     request, turns = basis.request, basis.new
     if all(turn.turn.live for turn in turns):
@@ -199,12 +199,12 @@ def plan_questions(basis: QuestionBasis, prompts: Prompts) -> tuple[tuple[Questi
 
 
 def notes_tokens(basis: QuestionBasis, questions: int) -> int:
-    """Return the size of the briefs of all pieces but the last in its question."""
+    """Return the tokens that the last question needs for the briefs of all other pieces."""
     return (questions - 1) * brief_tokens(basis, basis.turns) if questions > 1 else 0
 
 
 def _cards_budget(basis: QuestionBasis, around_tokens: int) -> tuple[int, str]:
-    """Return the tokens for cards of new turns beside the other text of each piece, or the reason for none."""
+    """Return the tokens for cards of new turns, after the other text of each piece, or the reason for none."""
     settings, left = basis.request.settings, basis.request.input_left_tokens
     new = _tokens(basis.new)
     most = int(new * settings.planner_input_ratio)
@@ -248,8 +248,8 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
 
 
 def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequence[Card] | None = None) -> Question:
-    """Return the question about `turns`; after an earlier plan it is short, since the brief has the rest. Without
-    `cards` it is the text around them."""
+    """Return the question about `turns`; after an earlier plan it is short, as the brief has the rest. Without `cards`
+    it is only the text around them."""
     request, earlier, everyone = basis.request, basis.earlier, basis.turns
     scope = Scope(turns, basis.read)
     start, stop = turns[0].turn.number - 1, turns[-1].turn.number
@@ -278,7 +278,7 @@ def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequen
 
 
 def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, last: bool) -> str:
-    """Return the sizes, and the part of the whole that the cards cover."""
+    """Return the sizes for the question, and which part of the whole the cards cover."""
     evidence, here = basis.request.evidence, _tokens(scope.turns)
     text = sizes_text(basis, basis.turns if last else scope.turns)
     if here < evidence.tokens:
@@ -291,8 +291,8 @@ def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, last: bool) 
 
 
 def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
-    """Return how large the conversation is, what of it may stay, and how long an answer about `turns` may be, in a unit
-    that a model can count."""
+    """Return the size of the conversation, of what may stay, and of an answer about `turns`, in a unit that a model can
+    count."""
     request, least, brief = basis.request, basis.least_tokens, brief_tokens(basis, turns)
     whole = request.evidence.tokens
     stay, lines = min(whole, request.target_tokens), max(1, brief // LINE_TOKENS)
@@ -314,7 +314,7 @@ def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
 
 
 def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
-    """Return the tokens of the history that an answer about `turns` may choose beside its brief; 0 for the brief
+    """Return the tokens of the history that an answer about `turns` may choose, without its brief; 0 for the brief
     alone."""
     request = basis.request
     stay = min(request.evidence.tokens, request.target_tokens)
@@ -324,8 +324,7 @@ def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
 
 
 def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
-    """Return the length of the brief in an answer about `turns`: its need, as far as target and output limit have
-    room."""
+    """Return the length of the brief in an answer about `turns`: its need, limited by target and output limit."""
     request, here = basis.request, _tokens(turns)
     whole = max(1, request.evidence.tokens)
     room = brief_limit(request, basis.least_tokens) * here / whole
@@ -386,7 +385,7 @@ def _task(request: PlanRequest) -> str:
 
 
 def _words(turns: Sequence[TurnEvidence]) -> str:
-    """Return the user's typed words in `turns` as far as they fit, the newest first, in the order of the turns; one
+    """Return the user's typed words in `turns` that fit, the newest first, printed in the order of the turns; one
     message takes at most a quarter."""
     lines: list[str] = []
     room = WORDS_CHARACTERS
@@ -403,7 +402,7 @@ def _words(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _outcomes(record: Sequence[PageStatement], scope: Scope, characters: int) -> str:
-    """Return the effects of the calls in `scope`, a line each, as far as they fit, the latest ones."""
+    """Return the latest effects of the calls in `scope` that fit, one per line."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
     newest = [max((number.get(turn_id, 0) for turn_id in one.turns), default=0) for one in record]
     lines: dict[int, str] = {}

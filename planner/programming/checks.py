@@ -1,6 +1,5 @@
-"""Checks of a project: which command runs a test, linter, type checker or build, how its last run ended, and which
-failed commands passed later.
-"""
+"""Checks of a project: the commands that run a test, linter, type checker or build, the end of their last run, and
+failed commands that passed later."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120
 _LAUNCHER = lazy_pattern(
     r"time|nice|sudo|env|exec|timeout|npx|bunx|bundle|python[\d.]*|run|uv|poetry|pipenv|pdm|hatch|rye"
 )
-"""Words before the program that is run: ``timeout 60 npx``, ``uv run``, ``.venv/bin/python -m``."""
+"""Words before the program that runs: ``timeout 60 npx``, ``uv run``, ``.venv/bin/python -m``."""
 _RUNNER = lazy_pattern(
     r"npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|rails|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo|composer|bazel|ruff"
 )
-"""Programs that run what is named behind them: ``bun --filter @a/core build``, ``make -C app test``."""
+"""Programs that run the target after them: ``bun --filter @a/core build``, ``make -C app test``."""
 _VALUED = frozenset({"-C", "--filter", "--cwd", "--prefix", "-w"})
 """Options of theirs that take a word."""
 _PROGRAMS: Mapping[str, CheckKind] = {
@@ -41,7 +40,7 @@ _PROGRAMS: Mapping[str, CheckKind] = {
     **dict.fromkeys(("pytest", "jest", "vitest", "rspec", "mocha", "tox", "nextest", "ctest", "unittest"), "test"),
     **dict.fromkeys(("tsup", "webpack", "cargo check"), "build"),
 }
-"""Programs that are checks by themselves, where a program stands: ``npx tsc -p .``; not ``npm install jest``."""
+"""Programs that are checks themselves, in the position of a program: ``npx tsc -p .``; not ``npm install jest``."""
 _TASKS: Mapping[str, CheckKind] = {
     **dict.fromkeys(("typecheck", "type-check", "vet"), "typecheck"),
     **dict.fromkeys(("lint", "clippy"), "lint"),
@@ -52,15 +51,14 @@ _RUNS_NOTHING = frozenset({"--help", "--version", "-h", "-V"})
 
 
 def check_kinds(call: Call) -> list[CheckKind]:
-    """Return the checks that a call ran, in order: ``make lint && make test`` ran two; ``git add a.test.ts`` none."""
+    """Return the checks that a call ran, in order: ``make lint && make test`` gives two; ``git add a.test.ts`` none."""
     kinds = map(check_kind, commands_in(call)) if call.kind == "run" else ()
     return list(dict.fromkeys(kind for kind in kinds if kind))
 
 
 def check_kind(command: Command) -> CheckKind | None:
-    """Return the check that a command runs, by its first word that is no launcher, option or number; ``go test -c``
-    builds and runs none.
-    """
+    """Return the check that a command runs, by its first word that is no launcher, option or number; None for ``go test
+    -c``, which only builds."""
     if command.starts("go", "test") and "-c" in command.words:
         return "build"
     runs = False
@@ -94,8 +92,8 @@ def check_outcomes(evidence: Evidence) -> list[RecordLine]:
 
 
 def _end_of(ended: Sequence[_Ended], at: int) -> _Ended:
-    """Return the call that shows how the one `at` a place ended: for a command that ran on, the last that asks for its
-    output."""
+    """Return the call that shows how the one `at` a place ended: for a command that continued to run, the last call
+    that reads its output."""
     name = running_id(ended[at][1].text) if ended[at][2].status == "running" else ""
     asking = (one for one in reversed(ended[at + 1 :]) if name in map(str, one[1].input.values()))
     return next(asking, ended[at]) if name else ended[at]

@@ -21,23 +21,24 @@ _OLD, _NEW = ("old_string", "old_str"), ("new_string", "new_str")
 _WHOLE = ("content", "file_text")
 _SHELL = lazy_pattern(r"bash|shell|exec|run|terminal|command|python", re.I)
 _PROCESS = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command|Task)_?Output", re.I)
-"""Tools that go on with a command that runs: ``write_stdin``, ``BashOutput``."""
+"""Tools that continue a running command: ``write_stdin``, ``BashOutput``."""
 _CLUSTER = "kubectl"
 """Tools that change a cluster, not the files that they read."""
 _LOOKS = frozenset({"view", "read", "open", "show", "list"})
 """Commands of editors that change nothing."""
 PATCHED = lazy_pattern(r"^\*\*\* (Add|Update|Delete) File: (\S.*)(?:\n\*\*\* Move to: (\S.*))?$", re.M)
-"""The files of a patch in Codex's form: ``*** Update File: src/a.ts``, and where it moves one."""
+"""File of a patch in Codex's form: ``*** Update File: src/a.ts``, with its new place if it is moved."""
 _PATCHING = {"Add": "written", "Update": "edited", "Delete": "removed"}
 _LEAD = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
-"""``cd /srv/app && npm test``: where a command runs says less than the command; not ``cd /srv``."""
+"""Change of folder before a command, which is less informative than the command: ``cd /srv/app && npm test``; not ``cd
+/srv``."""
 LEAD_CHARACTERS = 400
 _REMARK = lazy_pattern(r"//|/?\*|#(?!include)|--|<!--|\W*$")
-"""A comment, or a line of marks alone: ``// Load it``, ``})``."""
+"""Comment, or a line of marks alone: ``// Load it``, ``})``."""
 
 
 def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
-    """Return the reading of a call by an agent that programs; of other tools the one that general code made."""
+    """Return the reading of a call by an agent that programs; for other tools the general reading unchanged."""
     command = argument(arguments, _COMMANDS)
     commands = _commands(name, arguments, command)
     kind = _kind(name, command, commands, reading.kind)
@@ -72,7 +73,7 @@ def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) 
 
 
 def commands_in(call: Call) -> tuple[Command, ...]:
-    """Return the commands that a call runs in a shell; none for the ``code`` of another language."""
+    """Return the commands that a call runs in a shell; none for ``code`` in another language."""
     return _commands(call.name, call.input, call.command)
 
 
@@ -82,7 +83,7 @@ def _commands(name: str, arguments: Mapping[str, Any], command: str) -> tuple[Co
 
 
 def is_script(call: Call) -> bool:
-    """Return True for a script of Codex, which calls tools that its text does not name."""
+    """Return True for a script of Codex, which calls tools not visible in its text."""
     return _is_script(call.name, call.input, call.command)
 
 
@@ -91,13 +92,13 @@ def _is_script(name: str, arguments: Mapping[str, Any], command: str) -> bool:
 
 
 def folder_of(call: Call) -> str:
-    """Return the absolute folder that a call runs in; empty where its arguments name none."""
+    """Return the absolute folder in which a call runs; empty if its arguments name none."""
     folder = argument(call.input, _FOLDERS)
     return folder.rstrip("/") if folder.startswith("/") else ""
 
 
 def writes_of(call: Call) -> Mapping[str, str]:
-    """Return the files that a tool which edits changes, each with how; none for an address such as ``conflict://7``."""
+    """Return how an editing tool changes each file, by path; empty for an address such as ``conflict://7``."""
     if call.kind != "write":
         return {}
     if call.path and "\n" not in call.path:
@@ -107,12 +108,12 @@ def writes_of(call: Call) -> Mapping[str, str]:
 
 
 def edit_of(call: Call) -> tuple[str, str]:
-    """Return the text that an edit replaces, and the new text; empty where it has neither."""
+    """Return the text that an edit replaces, and the new text; empty for missing ones."""
     return argument(call.input, _OLD), argument(call.input, _NEW)
 
 
 def _tried(arguments: Mapping[str, Any], command: str) -> str:
-    """Return the first line with content that a change would have put in, or taken out if that is all it does."""
+    """Return the first line with content that a change would have added, or removed if that is all it does."""
     old, new = argument(arguments, _OLD), argument(arguments, (*_NEW, "patch", "content"))
     new = new or "\n".join(line[1:] for line in command.splitlines() if line[:1] == "+")
     before = {"", *map(str.strip, old.splitlines())}

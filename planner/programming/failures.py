@@ -1,7 +1,7 @@
-"""How commands, edits and patches ended, and which lines show why one failed.
+"""Outcomes of commands, edits and patches, and the lines that show why one failed.
 
 The flag and the exit code decide first, then the last counts or verdict of a run. A search that exits with 1 because
-nothing matched did not fail; words of failure in text that a call merely read are no failure.
+nothing matched did not fail; words of failure in text that a call only read are no failure.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["RAN_NOTHING", "read_run"]
 Verdict = Literal["passed", "failed"]
 
 LINE_CHARACTERS = 400
-"""Length of the beginning of a line that is read for signs of success or failure."""
+"""Number of characters at the beginning of a line that are searched for signs of success or failure."""
 HEAD_CHARACTERS = 40
 """Length of the words before the counts of a run."""
 HEADING_WORDS = 6
-"""A line of fewer words that ends in ":" gives no reason by itself."""
+"""Number of words below which a line that ends in ":" is no reason by itself."""
 _INTERRUPT = "\x03"
-"""Input that stops a program; its end is no failure then."""
+"""Input that stops a program, whose end is then no failure."""
 NO_OF_SOME = 123
 """Exit code of ``xargs`` if a command that it ran exited with 1 to 125 (GNU)."""
 
@@ -56,7 +56,7 @@ _CHAINED = frozenset({"|", "|&", "||", ";", "\n", "&"})
 """Operators before which the failure of a command does not show in the exit code of the line."""
 
 _PREFIX = lazy_pattern(r"\s{0,8}(?:@?\w[\w./-]{0,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
-"""Prefix that runners of several scripts print before each line: ``@app/core test:``, ``[lint:go]``."""
+"""Prefix of each line in the output of runners of several scripts: ``@app/core test:``, ``[lint:go]``."""
 _COUNT = lazy_pattern(
     r"\b(\d{1,9}) (?:(?!checks)[a-z]{1,20} )?(pass|fail|error|problem|issue)(?:ed|ing|e?s|ures?)?\b"
     r"(?! fixed|:? \(0 err)",
@@ -78,7 +78,7 @@ _FAILED_TEST = lazy_pattern(
 )
 """One test that failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``; not ``× 2/13 checks failing``."""
 RAN_NOTHING = lazy_pattern(r"no tests? (?:to run|files|found|ran)|\b0 (?:tests?|runs|pass|passed|files)\b", re.I)
-"""``ok app/a 0.3s [no tests to run]``: that is no success."""
+"""Run without tests, which is no success: ``ok app/a 0.3s [no tests to run]``."""
 _EXIT = lazy_pattern(r"\bexit(?:ed|s)?(?: with)?(?: code| status)?\W{1,4}-?[1-9]", re.I)
 """An exit code other than 0: ``make: exit 2``, ``script "lint" exited with code 1``."""
 _NAMES_ERROR = lazy_pattern(
@@ -91,18 +91,18 @@ _LOCATED = lazy_pattern(
     r"\s{0,80}(?:\[[\w:.-]{1,40}\] |vet: )?[\w./\\@-]{1,200}[:(]\d{1,9}(?P<column>[:,]\d{1,9})?\)?:? {1,8}"
     r"(?!in \S{1,80}$|\+0x|\w{0,80}(?:Error|Exception)$|(?:\w{0,80}[Ww]arning|note|info)\b)[^\s:#]"
 )
-"""``file.go:12:3: reason``: what compilers, linters and test runners print; a search prints no column. Not
-``file.go:1: : # package``, nor a frame of a stack, ``file.go:12 +0x1a0``."""
+"""Message at a place, as compilers, linters and test runners print it: ``file.go:12:3: reason``. Searches print no
+column. Not ``file.go:1: : # package``, nor a frame of a stack, ``file.go:12 +0x1a0``."""
 _COMPLAINS = lazy_pattern(r"\s{0,80}(?!Expected)[\w./()-]{1,80}(?: \w{1,20} \d{1,9})?: (?!expect\()\S")
-"""``rg: a: No such file``, ``bash: line 1: tsc: command not found``."""
+"""Complaint of a program: ``rg: a: No such file``, ``bash: line 1: tsc: command not found``."""
 _DENIES = lazy_pattern(
     r"\s{0,80}(?:\(pass\)|[✓✔√⚠]|(?:--- )?PASS\b|ok\b|(?:warning|hint|info|debug|note)\d?\b|finished in \d)"
     r"|.{0,200}\b(?:0 (?:fail|error)|no (?:new )?(?:errors?|failures?|issues)|without errors?|as expected\b)"
     r"|\W*(?:(?:errors?|fatal|failed|failures?):?)?\W*$",
     re.I,
 )
-"""Words of failure that deny one, or only warn: ``found no new issues``, ``warning: a.rs is never read``; and a line
-with no other word."""
+"""Words of failure that are denied, or only a warning: ``found no new issues``, ``warning: a.rs is never read``; and a
+line with no other word."""
 _HEADS = lazy_pattern(r"\W*(?:error|fatal|failure|panic)s?(?: output)?:\s*$", re.I)
 """``Error:`` or ``Error output:`` alone: the reason is the line below."""
 _FRAME = lazy_pattern(
@@ -110,7 +110,7 @@ _FRAME = lazy_pattern(
 )
 """A frame of a stack."""
 _ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?[$>] \S")
-"""A command that a runner prints before it runs it: ``[lint:go] $ golangci-lint run``, ``> vitest run``."""
+"""Command that a runner prints before it runs it: ``[lint:go] $ golangci-lint run``, ``> vitest run``."""
 _ABSENT = lazy_pattern(r"no such file or directory|no matches found|HTTP 404", re.I)
 _WORD = lazy_pattern(r"[^\W\d_]{2}")
 _MARKS = frozenset("#{}+-*|")
@@ -119,12 +119,12 @@ _DONE = lazy_pattern(
     r"\[[\w./-]{1,120} (?:\(root-commit\) )?[0-9a-f]{7,40}\] |\s{0,8}(?:\d+ files? changed|[✓✔√] |[A-Z][a-z]{2,20}ed\b"
     r"|HEAD is now|To )|.{0,300}https?://\S"
 )
-"""Report of a command that did something: ``[main a1b2c3d] Fix``, ``2 files changed``, ``Created issue 7``, or a line
-with a URL."""
+"""Report of a completed action: ``[main a1b2c3d] Fix``, ``2 files changed``, ``Created issue 7``, or a line with a
+URL."""
 
 
 def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
-    """Return how a call of a programming tool ended; of other calls the `outcome` that general signs show."""
+    """Return how a call of a programming tool ended; for other calls the `outcome` by general signs."""
     is_ours = call.kind in ("run", "write") or call.command or call.path or not call.name
     if not is_ours or outcome.status == "unanswered" or any(is_refusal(one.text) for one in result[:2]):
         return outcome
@@ -150,7 +150,7 @@ def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outco
 def _idle_lines(
     call: Call, result: Sequence[Statement], verdict: Verdict | None, counts: Sequence[Statement]
 ) -> frozenset[int]:
-    """Return the numbers of the lines that a run which passed printed before its verdict, and of tests that passed."""
+    """Return the numbers of the lines that a passed run printed before its verdict, and of lines about passed tests."""
     if call.kind != "run":
         return frozenset()
     idle = result if verdict == "passed" else [one for one in result if _PASSED_TEST.match(one.text)]
@@ -158,7 +158,7 @@ def _idle_lines(
 
 
 def _has_failed(call: Call, result: Sequence[Statement], outcome: Outcome, verdict: Verdict | None) -> bool:
-    """Return True if a call whose run has this last `verdict` failed: by the flag, the exit code, or its words."""
+    """Return True if a call with this last `verdict` failed: by the flag, the exit code, or its words."""
     code = outcome.exit_code
     if any(one.starts("git", "merge-tree") for one in commands_in(call)) or _is_no(call, result, code):
         return False
@@ -190,7 +190,7 @@ def _is_report(text: str) -> bool:
 
 
 def _is_sign(text: str) -> bool:
-    """Return True for a line that no command prints which succeeds: an error by name or place, or a failed test."""
+    """Return True for a line that no successful command prints: an error by name or place, or a failed test."""
     located = _LOCATED.match(text)
     begins = (located and located["column"]) or _NAMES_ERROR.match(text) or _FAILED_TEST.match(text)
     return bool(begins) and not _DENIES.match(text)
@@ -199,7 +199,7 @@ def _is_sign(text: str) -> bool:
 def _is_certain(
     call: Call, result: Sequence[Statement], outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]
 ) -> bool:
-    """Return True if more than words of its result show that a call failed: counts of a run, the flag, or an exit code
+    """Return True if more than words of its result shows that a call failed: counts of a run, the flag, or an exit code
     with a reason."""
     code = outcome.exit_code
     if counts and not (code == 0 and _shows_all(call)):
@@ -216,13 +216,13 @@ def _asks_for_help(call: Call) -> bool:
 
 
 def _shows_all(call: Call) -> bool:
-    """Return True if a failure of any of its commands shows in the exit code."""
+    """Return True if the exit code shows a failure of any of the call's commands."""
     return _CHAINED.isdisjoint(one.before for one in commands_in(call)[1:])
 
 
 def _is_no(call: Call, result: Sequence[Statement], code: int | None) -> bool:
-    """Return True if an exit code is an answer: of a program that was stopped, of a look without a complaint, or the
-    "no" of a search that may have run last, if nothing else was printed that may have failed."""
+    """Return True if an exit code is no failure but an answer: of a stopped program, of a read without a complaint, or
+    the "no" of a search that may have run last, if no other output may be a failure."""
     commands, printed = commands_in(call), printed_lines(result)
     last = last_run(commands)
     signs = [*_complaints(call, printed), *(one for one in printed if _is_sign(one.text))]
@@ -236,13 +236,14 @@ def _is_no(call: Call, result: Sequence[Statement], code: int | None) -> bool:
 
 
 def _asks(command: Command) -> bool:
-    """Return True for a search or comparison, also behind another: ``xargs -0 grep x``, ``find -exec grep x``."""
+    """Return True for a search or comparison, also as an argument of another command: ``xargs -0 grep x``, ``find -exec
+    grep x``."""
     words = command.words[:2] if command.words[0] == "git" else command.words
     return not _ASKING.isdisjoint(words if words[0] in ("xargs", "find") else [" ".join(words[:2]), words[0]])
 
 
 def _is_absence(text: str) -> bool:
-    """Return True if a program that looks reports that its object is missing: ``ls: a: No such file or directory``."""
+    """Return True if a program that reads reports that its object is missing: ``ls: a: No such file or directory``."""
     program = text.strip().partition(":")[0].rpartition("/")[2]
     looks = program in ("zsh", "(eval)", "gh") or is_looking(Command((program,), "", ()))
     return looks and _ABSENT.search(text) is not None
@@ -274,10 +275,10 @@ def _verdict(text: str) -> Verdict | None:
 
 
 def _verdict_of_run(call: Call, result: Sequence[Statement]) -> tuple[Verdict | None, tuple[Statement, ...]]:
-    """Return the verdict of a run and its last lines; of other tools counts are data.
+    """Return the verdict of a run and its last lines; in the output of other tools counts are data.
 
-    A failure that was counted before the last verdict holds, unless the exit code is known to be 0: of two commands in
-    one line the first may have failed.
+    A failure counted before the last verdict remains a failure, unless the exit code is known to be 0, as the first of
+    two commands in one line may have failed.
     """
     runs = call.kind == "run" and not call.is_report
     judged = [(one, verdict) for one in printed_lines(result if runs else ()) if (verdict := _verdict(one.text))]
@@ -290,8 +291,8 @@ def _verdict_of_run(call: Call, result: Sequence[Statement]) -> tuple[Verdict | 
 
 
 def _last_lines(call: Call, result: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the lines that show how a call ended which has no verdict: all of a short result, else the first line of
-    a change or search, and the last ones of a run."""
+    """Return the lines that show how a call without a verdict ended: all of a short result, else the first line of a
+    change or search, and the last ones of a run."""
     printed = printed_lines(result) or [one for one in result if one.text.strip()]
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -304,7 +305,7 @@ def _last_lines(call: Call, result: Sequence[Statement]) -> Sequence[Statement]:
 
 
 def _rank(text: str) -> int | None:
-    """Return how much a line shows of a failure: 0 a reason, 1 a failed test, 2 words alone, 3 an exit code."""
+    """Return how much a line shows about a failure: 0 a reason, 1 a failed test, 2 words alone, 3 an exit code."""
     text = text[:LINE_CHARACTERS]
     if _DENIES.match(text) or _FRAME.match(text):
         return None
@@ -320,9 +321,10 @@ def _rank(text: str) -> int | None:
 
 
 def _report(call: Call, result: Sequence[Statement], counts: Sequence[Statement]) -> list[Statement]:
-    """Return the statements that show how a call failed, the most telling first: a reason, a failed test, then others.
+    """Return the statements that show how a call failed, the most informative first: a reason, a failed test, then
+    others.
 
-    Where no line gives a reason, those are the lines that a program printed nearest to its verdict, or at its ends.
+    Without a reason, these are the lines printed nearest to the verdict, or the first and last ones.
     """
     complaints = _complaints(call, result) if call.kind in ("read", "search") else []
     filled = [one for one in result if one.text.strip()]
@@ -349,13 +351,14 @@ def _report(call: Call, result: Sequence[Statement], counts: Sequence[Statement]
 
 
 def _gives_reason(line: Statement) -> bool:
-    """Return True for more than a heading: ``Errors found:``, but ``error: These files would be overwritten:``."""
+    """Return True for more than a heading: ``error: These files would be overwritten:``, not ``Errors found:``."""
     heads = line.text.rstrip().endswith(":") and len(line.text.split()) < HEADING_WORDS
     return says_failed(line.text) and not heads
 
 
 def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
-    """Return how near a line is to the name of a test: places in a file nearest before it, others in their order."""
+    """Return a sort key for the distance from the name of a test: places in a file nearest before it first, other lines
+    in their order."""
     below = line.numbers[0] - test.numbers[-1]
     located = below < 0 and _LOCATED.match(line.text) is not None
     return (not (located or below == 1), -below if located else line.numbers[0])
@@ -380,6 +383,6 @@ def _has_words(one: Statement) -> bool:
 
 
 def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the first line of a report; with the verdict behind it if it has no word of failure."""
+    """Return the first line of a report; with the verdict after it if it has no word of failure."""
     alone = len(report) < 2 or says_failed(report[0].text) or _verdict(report[1].text) != "failed"
     return report[: 1 if alone else 2]

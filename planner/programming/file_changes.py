@@ -33,28 +33,28 @@ __all__ = [
 ]
 
 LEAST_USES = 4
-"""Least uses of a folder that is left out of paths."""
+"""Smallest number of uses of a folder that is left out of paths."""
 PARENT_SHARE = 1.25
-"""A folder above that is in so many times more paths is the better root, though it saves less in each."""
+"""Factor by which a parent folder must be in more paths to be the better root, though it shortens each less."""
 
 DEEPEST_FOLDER = 16
-"""Folders further down than this are not looked at: a path of a thousand components is no path."""
+"""Depth below which folders are ignored: a path of a thousand components is no path."""
 
 _ABSOLUTE = lazy_pattern(rf"/(?<!{PATH_MARKS}/)[\w.@+-]+(?:/[\w.@+-]+)+")
-"""``/srv/app/src/a.py``; not the path in ``https://a/b/c``, ``src/(app)/a/b.py`` or ``${ROOT}/a/b.py``. Each part is
-told from the next by its slash, so nothing is tried twice; a pattern that begins with a letter is searched for as fast
-as that letter."""
+"""Absolute path: ``/srv/app/src/a.py``; not the path in ``https://a/b/c``, ``src/(app)/a/b.py`` or ``${ROOT}/a/b.py``.
+Slashes separate the parts, so no part is tried twice; a pattern that begins with a letter is searched as fast as that
+letter."""
 _ON_DRIVE = lazy_pattern(r":(?<=(?<!\w)([A-Za-z]):)((?:\\+[\w.@+-]+){2,}|(?:/[\w.@+-]+){2,})")
-"""``C:\\app\\src\\a.py``, ``C:/app/src/a.py``, and as JSON in text has it with each ``\\`` twice."""
+"""Path on a drive: ``C:\\app\\src\\a.py``, ``C:/app/src/a.py``, and with each ``\\`` twice as in JSON."""
 _DRIVE = lazy_pattern(r"([A-Za-z]):(?=[\\/])|/([A-Za-z])(?=/)")
 """Beginning of a path of Windows; in Git's shell ``/c``."""
 _BACKSLASHES = lazy_pattern(r"\\+")
 _BESIDE = lazy_pattern(
     r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/|.*/\.claude/(?:projects|plans|jobs)/"
 )
-"""Where files lie that nobody means to keep, or that the agent keeps for itself."""
+"""Places of temporary files, and of files that the agent keeps for itself."""
 _FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
-"""The ending of a file's name: what has none may be the path of a page, ``/api/orders/7``."""
+"""Ending of a file's name; a path without one may be that of a page, ``/api/orders/7``."""
 
 
 def is_absolute(path: str) -> bool:
@@ -68,8 +68,8 @@ def is_beside(path: str) -> bool:
 
 
 def plain_path(path: str, beside: Iterable[str] = ()) -> str:
-    """Return one spelling of a path of Windows: ``C:\\a`` and ``c:/a`` are ``C:/a``, and `beside` such
-    paths Git's ``/c/a`` is."""
+    """Return one spelling of a Windows path: ``C:\\a`` and ``c:/a`` become ``C:/a``; if such paths are `beside` it,
+    Git's ``/c/a``, too."""
     drive = _DRIVE.match(path)
     if drive is None or (drive[2] and not any(one[1:2] == ":" for one in beside)):
         return path
@@ -77,14 +77,15 @@ def plain_path(path: str, beside: Iterable[str] = ()) -> str:
 
 
 def file_paths(text: str) -> tuple[str, ...]:
-    """Return the absolute paths of files in `text`, as often as they occur; those of Windows with slashes."""
+    """Return the absolute paths of files in `text`, with repetitions; Windows paths with slashes."""
     paths = _ABSOLUTE.findall(text) if "/" in text else []
     paths += [plain_path(f"{drive}:{path}") for drive, path in _ON_DRIVE.findall(text)] if ":" in text else []
     return tuple(filter(_FILE_ENDING.search, paths))
 
 
 def common_root(paths: Iterable[str]) -> str:
-    """Return the folder without which `paths` are shortest, or empty; a temporary one only if there is no other."""
+    """Return the folder whose removal shortens `paths` most, or an empty text; a temporary one only if there is no
+    other."""
     counted = Counter(paths)
     lasting = {path: times for path, times in counted.items() if not is_beside(path)}
     root = _common_root(lasting) or _common_root(counted)
@@ -104,9 +105,8 @@ def _common_root(paths: Mapping[str, int]) -> str:
 
 
 def repository_root(root: str, texts: Iterable[str]) -> str:
-    """`root`, or the folder above that relative paths of `texts` begin in: the one over ``cmd/cli`` in
-    ``/srv/app/cmd/cli``, where ``git diff cmd/cli/main.go`` names files so.
-    """
+    """Return `root`, or the folder above it in which relative paths of `texts` begin: the one above ``cmd/cli`` in
+    ``/srv/app/cmd/cli``, if ``git diff cmd/cli/main.go`` names files so."""
     uses: Counter[str] = Counter()
     folders = list(takewhile(bool, accumulate(repeat(root), lambda folder, _: _parent(folder))))[1:]
     forms = [(folder, root[len(folder) + 1 :] + "/") for folder in folders]
@@ -118,12 +118,12 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
 
 
 def _parent(folder: str) -> str:
-    """Return the folder above, empty for one of the file system's root."""
+    """Return the parent folder; empty for a folder in the file system's root."""
     return folder.rpartition("/")[0]
 
 
 def work_folder(turns: Sequence[TurnEvidence]) -> str:
-    """Return the folder that paths are shown relative to: the one most calls run in, or the one that saves most."""
+    """Return the folder to which shown paths are relative: the folder of most calls, or the one that shortens most."""
     folders = Counter(folder for turn in turns for call in turn.calls if (folder := folder_of(call)))
     folder, times = max(folders.items(), key=itemgetter(1), default=("", 0))
     if times >= LEAST_USES:
@@ -137,7 +137,7 @@ def work_folder(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the absolute paths that the agent wrote in `turn`, and those that others wrote."""
+    """Return the absolute paths in the agent's texts of `turn`, and those in other texts."""
     written = [call.path for call in turn.calls if is_absolute(call.path) and " " in call.path]
     others: list[str] = []
     for text in turn.lines.texts:
@@ -146,7 +146,7 @@ def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 _INTERPRETER = lazy_pattern(r"(?:^|[\s;&|(/])(?:python[\d.]{0,9}|node|ruby)(?: -)?\s{0,9}$")
-"""Words before a document that is a script: ``python3 - <<'EOF'``."""
+"""Words before a here-document that is a script: ``python3 - <<'EOF'``."""
 INTERPRETER_CHARACTERS = 40
 _WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
 _NAMED_FILE = lazy_pattern(r"['\"]((?:~?/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7})['\"]")
@@ -159,15 +159,15 @@ class FileChange:
 
     path: str
     turns: list[str] = field(default_factory=list)
-    """Those that changed it."""
+    """Turns that changed the file."""
     edits: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The turn of each edit that was not taken back, by its old text and its new."""
+    """Turn of each edit that was not undone, by its old and its new text."""
     how: str = ""
-    """How it was changed last, in words: ``edited``, ``written``, ``removed``, ``edited by a command``."""
+    """Last kind of change, in words: ``edited``, ``written``, ``removed``, ``edited by a command``."""
     undone: str = ""
-    """The command that took back all changes of the repository since."""
+    """Command that undid all changes of the repository since."""
     committed: bool = False
-    """True if git made a commit since: what is committed nothing takes back."""
+    """True if git made a commit since; committed changes cannot be undone."""
 
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
@@ -187,7 +187,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
 
 
 def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], list[tuple[str, str]]]]:
-    """Return the commands of each call that were done, and the files that they have changed, each with how."""
+    """Return the completed commands of each call, and the files that they have changed, each with how."""
     done = ((call, outcome, commands_done(call, outcome)) for call, outcome in turn.ended_calls)
     return [(commands, list(_changes_by_commands(call, outcome, commands))) for call, outcome, commands in done]
 
@@ -197,12 +197,12 @@ class _Changes:
     """Changes of all files so far."""
 
     by_path: dict[str, FileChange] = field(default_factory=dict)
-    """By `plain_path`."""
+    """Changes by `plain_path`."""
     by_name: dict[str, list[str]] = field(default_factory=dict)
     """Paths by the file's name."""
 
     def known_path(self, path: str) -> str:
-        """Return the path, of those known, that `path` is, or of which the one ends the other; else it, plain."""
+        """Return the known path equal to `path`, or of which one ends with the other; else `path` in plain form."""
         path = plain_path(path, self.by_path).replace("\\", "/")
         ending, known = f"/{path.removeprefix('./')}", self.by_name.get(path.rpartition("/")[2], ())
         if is_absolute(path):
@@ -212,7 +212,7 @@ class _Changes:
         return next(same, path)
 
     def change_of(self, plain: str, path: str) -> FileChange:
-        """Return the change of a file, a new one under the name `path`."""
+        """Return the change of a file; a new one under the name `path` if it has none."""
         if plain not in self.by_path:
             self.by_path[plain] = FileChange(path)
             self.by_name.setdefault(plain.rpartition("/")[2], []).append(plain)
@@ -220,7 +220,7 @@ class _Changes:
 
 
 def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
-    """Return True if `call` restores the text that an earlier edit replaced: then neither has changed the file."""
+    """Return True if `call` restores the text that an earlier edit replaced, so that neither has changed the file."""
     old, new = edit_of(call)
     if not (old and new):
         return False
@@ -233,17 +233,17 @@ def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
 
 
 def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[str]:
-    """Yield the files that a call of `turn`, which ended so, has changed."""
+    """Yield the files changed by a call of `turn` with this outcome."""
     yield from writes_of(call) if outcome.status in ("passed", "done") else ()
     named = (path for path, _ in turn.once(_done_by_commands)[call.number][1])
     yield from (path for path in named if path[-1] != "/" and not is_beside(path))
 
 
 def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
-    """Return the commands of a call that ran to their end: of a failed one those before the first that may have failed.
+    """Return the commands of a call that completed: for a failed call those before the first that may have failed.
 
-    ``cat > a.py <<EOF … EOF`` on lines before ``python a.py`` has written the file, however that ended. Of one that a
-    host flags without an exit code none ran: a hook blocked it.
+    ``cat > a.py <<EOF … EOF`` on lines before ``python a.py`` has written the file, however that ended. In a call that
+    a host flags without an exit code no command ran, because a hook blocked it.
     """
     blocked = call.is_error and outcome.exit_code is None
     if blocked or outcome.refused or outcome.status in ("running", "unanswered"):
@@ -253,15 +253,15 @@ def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
 
 
 def _taking_back(command: Command) -> str:
-    """Return the command that takes back all changes of the repository, ``git reset --hard``; empty for others."""
+    """Return the command that undoes all changes of the repository, ``git reset --hard``; empty for others."""
     words = [word for word in command.words[:4] if word != "--"][:3]
     takes = words[:2] in (["git", "checkout"], ["git", "restore"]) and words[2:] == ["."]
     return " ".join(words) if takes or words == ["git", "reset", "--hard"] else ""
 
 
 def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[tuple[str, str]]:
-    """Yield the files that the finished `commands` of `call` changed, each with how; of a script that writes the only
-    one that it names."""
+    """Yield the files that the completed `commands` of `call` changed, each with how; for a script that writes, the
+    only file that it names."""
     for path, how in shell_changes(commands):
         yield path if is_absolute(path) else join(folder_of(call), path), how
     for one in documents(call.command) if outcome.status in ("passed", "done") else ():
@@ -278,7 +278,8 @@ def _note_commands(
     turn_id: str,
     root: str,
 ) -> None:
-    """Note what `commands` do to all files of the repository, and the files that they have `changed`, each with how."""
+    """Record the effect of `commands` on all files of the repository, and the files that they have `changed`, each with
+    how."""
     taken_back = next(filter(None, map(_taking_back, commands)), "")
     commits = any(one.starts("git", "commit") for one in commands)
     for plain, change in changes.by_path.items() if commits or taken_back else ():
@@ -299,7 +300,7 @@ def _note_commands(
 
 
 def changed_files(evidence: Evidence) -> list[RecordLine]:
-    """Return the files that were written, and how they were changed last."""
+    """Return the files that were written, and the last kind of change of each."""
     return [_change(evidence, change) for change in file_changes(evidence)]
 
 

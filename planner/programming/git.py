@@ -1,4 +1,4 @@
-"""The state of a git repository as the outputs of commands show it: commits, branches, files in conflict."""
+"""State of a git repository from the outputs of commands: commits, branches, files in conflict."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SUBJECT_CHARACTERS = 120
 """Length of the subject of a commit."""
 
 _COMMIT = lazy_pattern(r"^\[(?:[^\s\[\]]{1,120}|detached HEAD) (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
-"""Report of git on a commit: ``[main a1b2c3d] Fix the race``, ``[detached HEAD a1b2c3d] Try``; not ``[main] Fix``."""
+"""Git's report of a commit: ``[main a1b2c3d] Fix the race``, ``[detached HEAD a1b2c3d] Try``; not ``[main] Fix``."""
 _LOGGED = lazy_pattern(r"^[*|\\/ ]{0,9}([0-9a-f]{7,40}) (?:\([^()\n]{1,200}\) )?(.+)$", re.M)
 """A commit in ``git log --oneline``: ``a1b2c3d (HEAD -> main) Fix the race``."""
 SHORT_HASH = 7
-"""Git abbreviates a hash to as many digits as it needs, and to no fewer."""
+"""Smallest number of digits to which git abbreviates a hash."""
 _CONFLICT = lazy_pattern(
     r"^CONFLICT \([^)\n]{1,60}\): Merge conflict in (\S.{0,250})$|^\s{0,8}both (?:modified|added): +(\S.{0,250})$"
     r"|^(?:UU|AA) (\S.{0,250})$",
     re.M,
 )
-"""How git names a file in conflict: when it merges, in its status, and in its short status, ``UU src/a.py``."""
+"""Git's forms for a file in conflict: in a merge, in its status, and in its short status, ``UU src/a.py``."""
 _BACK = lazy_pattern(r"HEAD(?:~(\d{1,2})?|\^)")
 """``HEAD~2``, ``HEAD^``; not ``HEAD``."""
 _GIVING_UP = frozenset({"--abort", "--quit"})
@@ -38,30 +38,32 @@ _ON_BRANCH = lazy_pattern(
     r"(?:\(root-commit\) )?[0-9a-f]{7,40}\] |^## ([\w/-][\w./-]{0,119}?)\.\.\.",
     re.M,
 )
-"""The branch as git names it: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
+"""Git's forms for the current branch: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch
+'fix'``."""
 _ASKING_BRANCH = (("branch", "--show-current"), ("rev-parse", "--abbrev-ref", "HEAD"))
 _BRANCH_ALONE = lazy_pattern(r"^(?!refs/|origin/|HEAD$|[0-9a-f]{7,40}$)(\w[\w./-]{0,119})$", re.M)
 """Output of such a command: the name of the branch, alone in its line; not ``--- branch ---``, a hash or ``HEAD``.
 """
 _REBASING = frozenset({"rebase", "--rebase"})
 _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
-"""How Claude Code marks what the user ran beside the agent, ``! git commit``, and what that printed."""
+"""Claude Code's marks of a command that the user ran themselves, ``! git commit``, and of its output."""
 
 
 def _git_commands(call: Call) -> list[Command]:
-    """Return the commands of `call` that print commits, branches and conflicts, not those that only predict them."""
+    """Return the commands of `call` that print commits, branches and conflicts, without those that only predict
+    them."""
     asked = [one for one in commands_in(call) if one.words[0] in ("git", "gh", "glab")]
     return [] if any(one.starts("git", "merge-tree") for one in asked) else asked
 
 
 def _users_commands(turn: TurnEvidence) -> Sequence[Command]:
-    """Return the commands that the user ran beside the agent, as Claude Code reports them."""
+    """Return the commands that the user ran themselves, as Claude Code reports them."""
     ran = turn.text.partition("<bash-input>")[2] if turn.turn.kind == "user" else ""
     return commands_of(ran.partition("</bash-input>")[0]) if ran else ()
 
 
 def _git_output(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, list[Command]]]:
-    """Yield the output of git in the repository of the work with its commands, also those of the user."""
+    """Yield git's output in the repository of the work with its commands, the user's included."""
     for turn in evidence.turns.values():
         if turn.turn.kind == "user" and _RUN_BY_USER.search(turn.text):
             yield turn, _RUN_BY_USER.sub("\n", turn.text), list(_users_commands(turn))
@@ -71,8 +73,8 @@ def _git_output(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, list[Co
 
 
 def _is_elsewhere(call: Call, root: str) -> bool:
-    """Return True if `call` goes to a folder outside of `root` and not around it: ``cd /srv/other &&
-    git status``, ``git -C ../other log``; not ``cd src``."""
+    """Return True if `call` runs in a folder outside of `root` and not above it: ``cd /srv/other && git status``, ``git
+    -C ../other log``; not ``cd src``."""
     asked = [*filter(None, [folder_of(call), *(one.folder for one in commands_in(call))])]
     moved = [one.words[-1].strip("\"'") for one in commands_in(call) if one.words[0] == "cd"]
     gone = [*asked, *(folder for folder in moved if is_absolute(folder) or folder.startswith(".."))] if root else []
@@ -81,7 +83,7 @@ def _is_elsewhere(call: Call, root: str) -> bool:
 
 
 def commits(evidence: Evidence) -> list[RecordLine]:
-    """Return the commits that were neither amended nor undone: subject, and the hash that a log showed last."""
+    """Return the commits that were neither amended nor undone: subject, and the hash in the last log."""
     made: list[tuple[str, str, str]] = []
     for turn, text, asked in _git_output(evidence):
         if "fatal: " not in text:
@@ -99,12 +101,13 @@ def commits(evidence: Evidence) -> list[RecordLine]:
 
 
 def _renamed(digest: str, logged: str) -> str:
-    """Return the hash of a commit that a log shows as `logged`; two abbreviations of one are the same."""
+    """Return the hash of a commit that a log shows as `logged`; two abbreviations of one hash are equal."""
     return digest if digest.startswith(logged) or logged.startswith(digest) else logged
 
 
 def _taken_back(command: Command) -> int:
-    """Return how many of the newest commits a command removes: ``git commit --amend``, ``git reset --soft HEAD~2``."""
+    """Return the number of newest commits that a command removes: ``git commit --amend``, ``git reset --soft
+    HEAD~2``."""
     words = command.words[1:]
     if words[:1] == ("commit",):
         return int("--amend" in words)
@@ -113,7 +116,7 @@ def _taken_back(command: Command) -> int:
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
-    """Return the files that a merge left in conflict, without those that were changed or committed since."""
+    """Return the files that a merge left in conflict, without those changed or committed since."""
     standing: dict[str, str] = {}
     for turn, call, outcome in evidence.ended_calls():
         written = tuple(changed_paths(turn, call, outcome))
@@ -130,7 +133,7 @@ def conflicts(evidence: Evidence) -> list[RecordLine]:
 
 
 def branches(evidence: Evidence) -> list[RecordLine]:
-    """Return the branches of the work, the last one last."""
+    """Return the branches of the work, the last used at the end."""
     naming: dict[str, list[str]] = {}
     for turn, text, asked in _git_output(evidence):
         if any(one.starts("git", "worktree") for one in asked):

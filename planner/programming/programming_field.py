@@ -1,4 +1,4 @@
-"""Programming as a field: the one value by which general code reaches what is known of shells, files and git."""
+"""Programming as a field: the value through which general code uses knowledge of shells, files and git."""
 
 from __future__ import annotations
 

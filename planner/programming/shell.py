@@ -1,6 +1,6 @@
-"""Commands of a line of shell: their words, how they are chained, and which files they change.
+"""Commands of a shell line: their words, their operators, and the files that they change.
 
-Each question about a command is asked here, of its words. Runs nothing, expands nothing, and reads no script.
+Each question about a command is answered here, by its words. Runs nothing, expands nothing, and reads no script.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 LINE_CHARACTERS = 4_096
-"""Length of a line of shell that is read, without its documents."""
+"""Length of a shell line that is read, without its here-documents."""
 
 _OPENED = lazy_pattern(r"<<-?[ \t]{0,80}\\?(['\"]?)(\w{1,80})\1")
 """Beginning of a document within a command: ``<<'EOF'``, ``<<\\EOF``."""
@@ -37,11 +37,11 @@ _TOKEN = lazy_pattern(
     r"|(?P<word>(?:'[^']*+'?|\"(?:[^\"\\]|\\.)*+\"?|\\.|[^\s'\"\\;|&<>()])++)",
     re.S,
 )
-"""A redirection, a comment, what chains commands, or a word as it is written: ``2>&1``, ``# x``, ``&&``, ``"a b"``."""
+"""Redirection, comment, chaining operator, or word as written: ``2>&1``, ``# x``, ``&&``, ``"a b"``."""
 _ASSIGNMENT = lazy_pattern(r"\w+=")
 _OPENING = frozenset({"{", "then", "do", "else", "if", "while"})
 _CLOSING = frozenset({"}", "done", "fi", "esac"})
-"""Words of the shell before a command, and in place of one."""
+"""Words of the shell before a command or instead of one."""
 
 _LOOKING = frozenset(
     (
@@ -53,16 +53,17 @@ _LOOKING = frozenset(
         "gh pr status",
     )
 )
-"""Commands that only look, by their first words; as those that are to ``show``, ``list`` or ``capture`` something."""
+"""Commands that only read, by their first words; also those with a subcommand such as ``show``, ``list`` or
+``capture``."""
 SAYING = frozenset(
     (
         *("cd", "pushd", "popd", "echo", "printf", "sleep", "true", ":", "set", "export", "source", "kill", "pkill"),
         *("Set-Location", "Push-Location", "Write-Host", "Write-Output"),
     )
 )
-"""Commands before the one that a line is about: they change the folder, wait, end something or print a heading."""
+"""Commands before a line's main command: they change the folder, wait, end something or print a heading."""
 _BEFORE_ACT = {"-C": 2, "-c": 2, "--no-pager": 1}
-"""Options of git before the act, each with how many words it takes."""
+"""Options of git before its subcommand, each with its number of words."""
 _SENDING = frozenset({"-X", "--method", "-f", "-F"})
 """With these ``gh api`` changes something."""
 
@@ -71,33 +72,33 @@ class Command(NamedTuple):
     """One command of a line."""
 
     words: tuple[str, ...]
-    """As they are written, quotes included, the program first; at least one."""
+    """Words as written, with quotes, the program first; at least one."""
     before: str
-    """Operator that chains it to the one before: ``&&``, ``||``, ``|``, ``;`` or a line break."""
+    """Operator before the command: ``&&``, ``||``, ``|``, ``;`` or a line break."""
     writes: tuple[tuple[str, bool], ...]
-    """The files that its output is sent to, each with whether it is only added to them."""
+    """Files that receive the output, each with True if it is appended."""
     folder: str = ""
-    """Folder in which git runs: ``git -C ../app log`` is ``git log`` there."""
+    """Folder in which git runs: ``git -C ../app log`` is ``git log`` in ``../app``."""
 
     def starts(self, *words: str) -> bool:
-        """Return True if it begins with these words."""
+        """Return True if the command begins with these words."""
         return self.words[: len(words)] == words
 
 
 class HereDocument(NamedTuple):
-    """A text that a command hands to a program: ``cat > a <<'EOF'`` up to ``EOF``."""
+    """Text that a command passes to a program: ``cat > a <<'EOF'`` up to ``EOF``."""
 
     start: int
     """Index of its ``<<`` in the command."""
     stop: int
-    """Index behind the line that ends it."""
+    """Index after the line that ends it."""
     beside: str
     """Rest of the line on which it is opened."""
     text: str
 
 
 def documents(command: str) -> Iterator[HereDocument]:
-    """Yield the documents within a command, in order; one that nothing ends goes on to the end."""
+    """Yield the here-documents in a command, in order; an unterminated one extends to the end."""
     at = 0
     while opened := _OPENED.search(command, at):
         line_end = command.find("\n", opened.end())
@@ -118,7 +119,7 @@ def _without_documents(command: str) -> str:
 
 
 def without_paging(command: str) -> str:
-    """Return a command without its end that limits what is shown: ``make test 2>&1 | tail -20`` is ``make test``."""
+    """Return a command without an end that limits its output: ``make test 2>&1 | tail -20`` becomes ``make test``."""
     command = command.rstrip()
     before, bar, last = command.rpartition("|")
     if bar and last.split()[:1] in (["tail"], ["head"]) and not {";", "&"} & {*last}:
@@ -127,9 +128,9 @@ def without_paging(command: str) -> str:
 
 
 def commands_of(line: str) -> tuple[Command, ...]:
-    """Return the commands that `line` chains, in order; marks in quotes or in a document chain nothing.
+    """Return the commands of `line`, in order; operators in quotes or in a here-document are ignored.
 
-    Assignments before a program are left out, and words of the shell: ``if A=1 make`` is ``make``.
+    Assignments before a program and words of the shell are left out: ``if A=1 make`` becomes ``make``.
     """
     bare = _without_documents(line) if "<<" in line else line
     return _commands(bare.replace("\\\n", " ").strip()[:LINE_CHARACTERS])
@@ -161,7 +162,7 @@ def _commands(line: str) -> tuple[Command, ...]:
 
 
 def _of_git(words: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Return a command of git without its general options, and the folder that they name."""
+    """Return a git command without its general options, and the folder in them."""
     rest, folder = words[1:], ""
     while rest and rest[0] in _BEFORE_ACT:
         count = _BEFORE_ACT[rest[0]]
@@ -171,7 +172,7 @@ def _of_git(words: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
 
 
 def is_looking(command: Command) -> bool:
-    """Return True for a command that only looks: ``git log``, ``gh api repos/a``; not ``git push``."""
+    """Return True for a command that only reads: ``git log``, ``gh api repos/a``; not ``git push``."""
     words = command.words[:3]
     if any(word.partition("-")[0] in ("show", "list", "capture") for word in words[1:]):
         return True
@@ -180,10 +181,10 @@ def is_looking(command: Command) -> bool:
 
 
 def last_run(commands: Sequence[Command]) -> list[Command]:
-    """Return the commands of a line that may have run last: an exit code other than 0 is of one of them.
+    """Return the commands of a line that may have run last, one of which caused an exit code other than 0.
 
-    Of ``a; b | c && d`` these are ``c`` and ``d``, for after a ``c`` that exits 1 nothing runs; of ``a || b`` it is
-    ``b`` alone.
+    For ``a; b | c && d`` these are ``c`` and ``d``, as nothing runs after a ``c`` that exits with 1; for ``a || b``
+    only ``b``.
     """
     last: list[Command] = []
     for one in commands:
@@ -197,7 +198,7 @@ def last_run(commands: Sequence[Command]) -> list[Command]:
 
 
 _NAME = lazy_pattern(r"(?!/dev/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]{1,300}+(?<=\w)")
-"""``notes``, ``a/b.md``, ``C:\\a.md``; not ``/dev/null``, ``$out``, nor what is in quotes."""
+"""File name: ``notes``, ``a/b.md``, ``C:\\a.md``; not ``/dev/null``, ``$out``, nor text in quotes."""
 _FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
 _SENT = ("written by a command", "appended to by a command")
 _REMOVING = (("rm",), ("git", "rm"))
@@ -206,8 +207,8 @@ _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 
 
 def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
-    """Return the files that a line's `commands` change, each with how, below the folder that it goes to, as far as they
-    are plain names outside of quotes. A possible folder ends in a slash."""
+    """Return the files that a line's `commands` change, each with how, relative to the line's folder, if their names
+    are plain words outside of quotes. A possible folder ends in a slash."""
     changes: list[tuple[str, str]] = []
     folder = ""
     for one in commands:
@@ -236,8 +237,8 @@ def _within(folder: str, path: str) -> str:
 
 
 def _way(one: Command) -> tuple[str, tuple[str, ...]]:
-    """Return how a command changes files, empty if it does not, and the words that may name them: ``sed -i _
-    a.py``, ``git checkout -- a.py``, ``mv a b``; not ``sed -n``, ``git checkout -b a``, ``git rm --cached a``."""
+    """Return how a command changes files (empty if it does not), and the words that may name them: ``sed -i _ a.py``,
+    ``git checkout -- a.py``, ``mv a b``; not ``sed -n``, ``git checkout -b a``, ``git rm --cached a``."""
     words = one.words
     if words[0] in ("sed", "gsed", "perl") and any(map(_IN_PLACE.fullmatch, words[1:])):
         return "edited by a command", words[1:]

@@ -1,7 +1,7 @@
-"""The family of a model: what its API demands of a list of messages, how it counts tokens, and its window.
+"""Family of a model: its API's demands on a list of messages, its token counts, and its window.
 
-The name of an unknown model counts as a current Claude: the strictest answer. What is published of single models (their
-window, their prices) comes from the table of the package ``genai-prices``, which is loaded at the first question.
+An unknown model counts as a current Claude, the strictest case. Published data of single models (window, prices) come
+from the table of the package ``genai-prices``, which is loaded at first use.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _VERSION = lazy_pattern(r"claude\D{0,40}?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?
 """``claude-opus-5-5``, ``claude-3.5-sonnet``; not the date in ``claude-opus-4-20250514``."""
 _SMALL_LINE = lazy_pattern(r"sonnet|haiku")
 _BARE_NAME = lazy_pattern(r"(?:.*/|.*\banthropic\.|[a-z-]+:)?([^/@\[]+?)(?:-v\d+(?::\d+)?)?(?:[@\[][^/]*)?", re.S)
-"""The model's own name in ``openai/gpt-6-sol``, ``openai:gpt-6-sol``, ``us.anthropic.claude-opus-5-5-v1:0``,
+"""Model's own name in ``openai/gpt-6-sol``, ``openai:gpt-6-sol``, ``us.anthropic.claude-opus-5-5-v1:0``,
 ``claude-opus-5-5@20261101`` and ``claude-opus-5-5[1m]``."""
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
 _CURRENT = (99, 0)
 _UNLISTED_WINDOWS = {"chatgpt-4o": 128_000, "gpt-5-chat": 128_000}
-"""Windows that the table lacks or has wrong, by how the name begins (OpenAI, "Models")."""
+"""Windows that the table lacks or has wrong, by the beginning of the name (OpenAI, "Models")."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
-    """The properties of a model that decide how a list of messages for it must look."""
+    """Properties of a model that decide the form of a list of messages for it."""
 
     is_claude: bool
     version: tuple[int, int]
     """``(4, 6)`` for ``claude-opus-4-6``; very high if the name has none."""
     is_small_line: bool = False
-    """True for Sonnet and Haiku, which take some things later than Opus, Fable and Mythos."""
+    """True for Sonnet and Haiku, which support some features later than Opus, Fable and Mythos."""
 
     @property
     def accepts_prefill(self) -> bool:
@@ -49,7 +49,7 @@ class ModelFamily:
 
     @property
     def thinks_manually(self) -> bool:
-        """True if thinking is switched on with a token budget and then has to lead a message: Claude up to 4.5.
+        """True if thinking is switched on with a token budget and must then begin a message: Claude up to 4.5.
 
         Adaptive thinking (4.6 and later) may start anywhere.
         """
@@ -85,13 +85,13 @@ class ModelFamily:
 
     @property
     def image_tokens(self) -> int:
-        """The most tokens that one image costs, as larger ones are scaled down: more from Claude 4.7 on."""
+        """Largest number of tokens for one image, as larger ones are scaled down: more from Claude 4.7 on."""
         return 1_600 if self.version < (4, 7) else 4_784
 
 
 @lru_cache(maxsize=256)
 def binds_reasoning(model: str) -> bool:
-    """Return True if the provider removes `model`'s reasoning behind a changed prefix: GPT-6.2 and later.
+    """Return True if the provider removes `model`'s reasoning after a changed prefix: GPT-6.2 and later.
 
     Source: OpenAI, "Keep the prefix unchanged". Claude's thinking blocks are `ModelFamily.preserves_thinking`.
     """
@@ -101,7 +101,7 @@ def binds_reasoning(model: str) -> bool:
 
 @lru_cache(maxsize=256)
 def model_family(model: str) -> ModelFamily:
-    """Return the family of `model`, as any provider spells it; an empty or unknown name is a current Claude."""
+    """Return the family of `model`, in any provider's spelling; an empty or unknown name counts as a current Claude."""
     name = model.lower()
     if name.startswith(_OPENAI):
         return ModelFamily(False, (0, 0))
@@ -117,7 +117,7 @@ def names_provider(model: str | None) -> bool:
 
 @lru_cache(maxsize=256)
 def published_model(model: str) -> ModelInfo | None:
-    """Return the entry of `model`, as any provider spells it, in the published table; None if it has none."""
+    """Return the entry of `model`, in any provider's spelling, in the published table; None without one."""
     bare = _BARE_NAME.fullmatch(model.lower())
     if bare is None:
         return None

@@ -1,4 +1,4 @@
-"""A history and its turns: the smallest runs of messages that can be treated as one.
+"""History and its turns, the smallest runs of messages that can be treated as one.
 
 Decides where a list may be cut: never between a call and its result. Changes nothing.
 """
@@ -37,17 +37,18 @@ class Turn:
     """One turn: messages ``start`` to ``stop`` (half-open) of its history."""
 
     id: str
-    """``t1``, ``t2``, …: the place in an append-only history, so it never changes."""
+    """Id ``t1``, ``t2``, …: the place in an append-only history, which never changes."""
     start: int
     stop: int
     kind: TurnKind
-    """``user``: words of the user; ``assistant``: no client tools; ``tools``: calls and all their results;
-    ``other``: anything else, such as the server's own compaction, loaded tools and opaque blocks, see `must_stand`."""
+    """Kind of the turn. ``user``: words of the user; ``assistant``: no client tools; ``tools``: calls and all their
+    results; ``other``: anything else, such as the server's own compaction, loaded tools and opaque blocks, see
+    `must_stand`."""
     digest: str
     live: bool
-    """True in the live tail: what the model has not answered yet."""
+    """True in the live tail, which the model has not answered yet."""
     repeated: bool = False
-    """True for a host's system message that occurs again later, word for word."""
+    """True for a host's system message that is repeated later, word for word."""
 
     @property
     def number(self) -> int:
@@ -56,7 +57,7 @@ class Turn:
 
     @property
     def must_stand(self) -> bool:
-        """True for a turn of neither user nor assistant, which is never changed unless it repeats."""
+        """True for a turn of neither user nor assistant, which is never changed unless it is repeated."""
         return self.kind == "other" and not self.repeated
 
 
@@ -76,7 +77,7 @@ class History:
         return self.digest_at(len(self.messages))
 
     def digest_at(self, count: int) -> str:
-        """Return the digest of the first `count` messages: a longer history keeps the digests of its prefixes."""
+        """Return the digest of the first `count` messages; a longer history has the same digests for its beginnings."""
         return _joined_digest(self.digests[:count])
 
     @lazy_property
@@ -98,7 +99,7 @@ class History:
 def read_history(messages: Sequence[object], known: History | None = None) -> History:
     """Return `messages` (dicts or SDK objects) as a history with its turns; the list itself is not kept.
 
-    Turns of `known`, a prefix of it, are its own.
+    Turns of `known`, the beginning of the same history, are reused.
 
     Raises:
         TranscriptError: an entry is not a message, or not JSON data; the text names its index.
@@ -113,7 +114,7 @@ def read_history(messages: Sequence[object], known: History | None = None) -> Hi
 def assemble_history(
     originals: Sequence[object], plain: Sequence[Message], digests: Sequence[str], known: History | None = None
 ) -> History:
-    """Return a history of messages read and digested before; turns of `known` that have not changed are its own."""
+    """Return a history of messages that were read and digested before; unchanged turns of `known` are reused."""
     goes_on = known is not None and known.digests == tuple(digests[: len(known.digests)])
     earlier = known.turns[:-1] if known is not None and goes_on else ()  # the last one may go on
     return History(tuple(originals), tuple(plain), tuple(digests), tuple(_turns(plain, digests, earlier)))
@@ -142,8 +143,8 @@ _FIXED = (OPAQUE, "tool_reference")
 
 
 def _holds_fixed(message: Message) -> bool:
-    """Return True if `message` contains a block that must stay: one that an adapter could not translate, or tools that
-    a search returned, which the model would lose."""
+    """Return True if `message` contains a block that must stay: opaque content of an adapter, or tools that a search
+    returned, which the model would lose."""
     content = blocks(message)
     inner = (block.get("content") for block in content if block["type"].endswith("tool_result"))
     lists = (held.get("tool_references") if isinstance(held, dict) else held for held in inner)
@@ -152,17 +153,18 @@ def _holds_fixed(message: Message) -> bool:
 
 
 def _is_notice(message: Message) -> bool:
-    """Return True for a host's system message of words; one that changes the tools has no effect twice."""
+    """Return True for a host's system message of words; one that changes the tools is excluded, as it cannot be
+    repeated."""
     return message["role"] == "system" and all(block["type"] == "text" for block in blocks(message))
 
 
 def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
-    """Yield where turns start, from the one at `first` on: everywhere except at messages that answer open calls of the
+    """Yield the starts of turns, from the one at `first` on: every message except those that answer open calls of the
     turn before.
 
-    Neighbours of one role are one message to the API, so calls wait through all of an assistant's messages, and
-    thinking alone belongs to the words after it. Whether a message continues a turn depends on nothing after it, so
-    turns stay as the list grows.
+    Neighbours of one role are one message for the API, so calls stay open through all of an assistant's messages, and
+    thinking alone belongs to the words after it. Whether a message continues a turn does not depend on later ones, so
+    turns do not change as the list grows.
     """
     unanswered: set[str] = set()
     before: Message | None = None
@@ -201,11 +203,11 @@ def _kind(first: Message) -> TurnKind:
 
 
 def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) -> int:
-    """Return the number of turns that are not live: up to the assistant's last one, including it unless it waits for
-    more.
+    """Return the number of turns before the live tail: up to the assistant's last one, including it unless it waits for
+    results.
 
-    The assistant's words right before it are one message with it, and may have the thinking that the API wants with its
-    calls.
+    The assistant's words just before it belong to the same message, and may contain the thinking that the API requires
+    with its calls.
     """
     at = len(spans)
     while at > 0 and messages[spans[at - 1][0]]["role"] != "assistant":
@@ -226,7 +228,7 @@ def _ends_answered(turn: Sequence[Message]) -> bool:
 
 
 def prefix_digests(digests: Iterable[str]) -> Iterator[str]:
-    """Yield the hex digits of the digest of each prefix of a history, from the digests of its messages."""
+    """Yield the hex digits of the digest of each beginning of a history, from the digests of its messages."""
     running = hashlib.sha256()
     for digest in digests:
         running.update(digest.encode())
@@ -238,5 +240,5 @@ def _joined_digest(digests: Sequence[str]) -> str:
 
 
 def _digits(running: hashlib._Hash) -> str:
-    """Return the hex digits that name what was hashed; tests shorten them to make two histories alike."""
+    """Return the hex digits of a running hash; tests shorten them to make two histories collide."""
     return running.hexdigest()

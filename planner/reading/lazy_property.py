@@ -1,4 +1,4 @@
-"""A property that is computed when it is first read, and kept."""
+"""Property that is computed when it is first read, and kept."""
 
 from __future__ import annotations
 

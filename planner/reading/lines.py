@@ -1,8 +1,8 @@
-"""A turn as numbered lines: the one coordinate system of excerpts, cards and stand-ins.
+"""Turns as numbered lines, the common coordinates of excerpts, cards and placeholders.
 
-Line numbers count from 1 within the turn. A long physical line is wrapped into pieces, each a line of its
-own, so that one entry of a 100,000-character JSON line can be pointed at. Changes no byte: joining the
-pieces gives the text back. The meaning of a long line is read from its statements, which are longer than pieces.
+Line numbers count from 1 within the turn. A long physical line is split into pieces, each with its own number, so that
+one entry of a 100,000-character JSON line can be cited. No byte changes: the joined pieces are the text. The meaning of
+a long line is read from its statements, which are longer than pieces.
 """
 
 from __future__ import annotations
@@ -46,35 +46,36 @@ __all__ = [
 
 Part = Literal["user", "assistant", "call", "result"]
 Source = Literal["user", "host", "agent", "tool", "document", "planner"]
-"""Source of a text. What is attached or fetched (`document`) and what tools return is never the user's."""
+"""Source of a text. Attached or fetched text (`document`) and results of tools are never the user's."""
 
 WRAP_CHARACTERS = 240
-"""A longer physical line is cut behind a sentence, else behind a separator, else, so that no name is cut, behind the
-next one if that is half as far again. About 60 tokens: a chosen line is whole."""
+"""Length from which a physical line is cut: after a sentence, else after a separator, else after the next separator
+within half of the length, so that no name is cut. About 60 tokens."""
 READ_LINES = 10_000
-"""Most lines that are read of a block, half of them at either end: over two million characters, more than a window
-takes. The lines between are in the store alone."""
+"""Largest number of lines read in a block, half of them at either end: over two million characters, more than fits a
+window. The lines between are only stored."""
 PIECE_CHARACTERS = 60
 """Length of the shortest record that is a piece by itself."""
 STATEMENT_CHARACTERS = 160
-"""Pieces of one physical line are read together up to this length."""
+"""Length up to which pieces of one physical line are read together."""
 
 _ESCAPE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 """Codes that a terminal does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
 _GUTTER = lazy_pattern(r"^\s*(\d+)→")
-"""The line number that file viewers print: ``   12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which are data."""
+"""Line number printed by a file viewer: `` 12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which are data."""
 _ENCODED = lazy_pattern(r"[A-Za-z0-9+/=_-]{200,}")
-"""A picture in base64 within a result; neither the longest of paths, nor words of any script."""
+"""Picture in base64 within a result; not a long path, nor words of any script."""
 _WIDE = lazy_pattern(r"[\u1100-\u11ff\u2e80-\ud7a3\uf900-\ufaff\uff00-\uffef]")
 """Characters of East Asian scripts and their punctuation."""
 _BREAK = lazy_pattern(r"[\s,;{}()\[\]|]")
 _LAST_BREAK = lazy_pattern(rf"(?s:.*){_BREAK.pattern}")
 _SENTENCE_END = lazy_pattern(r"(?<=[^\s\"])[.!?:;][\"')]? |[。！？；।۔]")
-"""``it. The``, ``吗？``; not ``3.11`` or ``a.py``, nor ``find . -name``, nor between a key of JSON and its value."""
+"""End of a sentence: ``it. The``, ``吗？``; not ``3.11`` or ``a.py``, nor ``find . -name``, nor
+between a key of JSON and its value."""
 _FIELD_END = lazy_pattern(r"(?:[\"\d\]}]|true|false|null), ?(?=\")")
-"""The comma between two fields of JSON: ``"a": 1, "b"``."""
+"""Comma between two fields of JSON: ``"a": 1, "b"``."""
 _RECORD_END = lazy_pattern(r"[}\]], ?(?=[{\[\"])|\\n(?<=[^\\]\\n)(?:\\n)*")
-"""Between two records of JSON, ``}, {``, and behind line breaks that a string of JSON escapes."""
+"""End of a JSON record before the next, ``}, {``, or an escaped line break in a JSON string."""
 
 
 class Line(NamedTuple):
@@ -84,11 +85,11 @@ class Line(NamedTuple):
     part: Part
     text: str
     block: int
-    """Which block of the turn it belongs to, counted over all its messages from 0."""
+    """Index of the block in the turn, counted over all its messages from 0."""
     continues: bool
-    """True if it goes on with the physical line before it (no line break between them)."""
+    """True if the line continues the physical line before it (no line break between them)."""
     source: Source
-    """Source by its place; `evidence.hosts` separates the host's forms from the user's words."""
+    """Source by its place; `evidence.hosts` separates the host's texts from the user's words."""
 
 
 class Statement(NamedTuple):
@@ -99,7 +100,7 @@ class Statement(NamedTuple):
 
     @property
     def part(self) -> Part:
-        """Part of the message that it is from."""
+        """Part of the message that contains it."""
         return self.lines[0].part
 
     @property
@@ -109,7 +110,7 @@ class Statement(NamedTuple):
 
     @property
     def block(self) -> int:
-        """The block of its lines."""
+        """Index of the block of its lines."""
         return self.lines[0].block
 
     @property
@@ -119,7 +120,7 @@ class Statement(NamedTuple):
 
 
 class BlockText(NamedTuple):
-    """The text of one block of a turn, cut into lines."""
+    """Text of one block of a turn, divided into lines."""
 
     part: Part
     source: Source
@@ -129,16 +130,16 @@ class BlockText(NamedTuple):
     first: int
     """Index of its first line among those of the turn."""
     bounds: array[int]
-    """Where in `text` each line begins, and where the last one ends."""
+    """Start in `text` of each line, and end of the last one."""
 
     @property
     def stop(self) -> int:
-        """The index behind its last line."""
+        """Index after its last line."""
         return self.first + len(self.bounds) - 1
 
     @property
     def read(self) -> Sequence[int]:
-        """The indices of its lines, without the middle of what is too long to read."""
+        """Indices of its lines, without the middle of a block that is too long."""
         every, half = range(self.first, self.stop), READ_LINES // 2
         return every if len(every) <= READ_LINES else [*every[:half], *every[-half:]]
 
@@ -150,11 +151,11 @@ class BlockText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lines(Sequence[Line]):
-    """All lines of a turn. Their texts are held; a `Line` is made when it is asked for."""
+    """All lines of a turn. Texts are stored; each `Line` is created on request."""
 
     texts: tuple[BlockText, ...]
     sources: Mapping[int, Source] = field(default_factory=dict)
-    """By number, of the lines whose place does not tell whose words they are."""
+    """Sources by line number, for lines whose place does not show the sender."""
 
     def __len__(self) -> int:
         """Return the number of lines."""
@@ -200,7 +201,7 @@ class Lines(Sequence[Line]):
         return [line for text, indices in wanted for line in self._at(text, indices)]
 
     def _of_block(self, block: int | None) -> Sequence[BlockText]:
-        """Return the text of one block, if there is any, without a look at the thousands of others."""
+        """Return the texts of one block, if any, without a search through all blocks."""
         at = bisect_left(self.texts, block or 0, key=attrgetter("block"))
         return [text for text in self.texts[at : at + 1] if text.block == block]
 
@@ -218,7 +219,7 @@ class Lines(Sequence[Line]):
         return (line for text in texts for line in self._of_text(text) if line.source in sources)
 
     def to_read(self) -> list[Line]:
-        """Return all lines but the middle of blocks that are too long to read."""
+        """Return all lines except the middle of blocks that are too long."""
         return [line for text in self.texts for line in self._at(text, text.read)]
 
     def _of_text(self, text: BlockText) -> Iterator[Line]:
@@ -235,7 +236,7 @@ class Lines(Sequence[Line]):
 
 
 def turn_lines(history: History, turn: Turn) -> Lines:
-    """Return every line of text in `turn`: its words, its calls' inputs, its results. Thinking is left out."""
+    """Return every line of text in `turn`: words, inputs of calls, results. Thinking is left out."""
     texts: list[BlockText] = []
     first = 0
     for block, (role, content) in enumerate(history.blocks_of(turn)):
@@ -248,7 +249,7 @@ def turn_lines(history: History, turn: Turn) -> Lines:
 
 
 def without_escapes(text: str) -> str:
-    """Return `text` as a terminal prints it, but for its colours."""
+    """Return `text` as a terminal prints it, without colours."""
     return _ESCAPE.sub("", text) if "\x1b" in text else text
 
 
@@ -260,7 +261,7 @@ def join_lines(lines: Sequence[Line]) -> str:
 
 
 def statements(lines: Iterable[Line]) -> Iterator[Statement]:
-    """Yield `lines` in order, pieces of one physical line together."""
+    """Yield `lines` in order, with pieces of one physical line together."""
     held: list[Line] = []
     length = 0
     for line in lines:
@@ -280,8 +281,8 @@ def numbers_of(said: Iterable[Statement]) -> tuple[int, ...]:
 
 
 def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
-    """Return neighbouring lines without the indentation that all share; of the line numbers of a `viewed` file only the
-    first stays."""
+    """Return neighbouring lines without their common indentation; of the line numbers of a `viewed` file only the first
+    stays."""
     numbers = [match[1] for text in texts if viewed and (match := _GUTTER.match(text))]
     counted = len(numbers) == len(texts) and all(int(one) == int(numbers[0]) + at for at, one in enumerate(numbers))
     bare = [(_GUTTER.sub("", text) if counted else text).rstrip() for text in texts]
@@ -291,8 +292,8 @@ def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
 
 
 def text_width(text: str) -> int:
-    """Return the length of `text` in characters of English: a wide one of Chinese, Japanese or Korean counts as three,
-    about the tokens that it takes."""
+    """Return the width of `text` in English characters: a wide one of Chinese, Japanese or Korean counts as three,
+    about its number of tokens."""
     return len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
 
 
@@ -302,7 +303,7 @@ def is_encoded(text: str) -> bool:
 
 
 def without_numbers(text: str) -> str:
-    """Return the text of a file in a viewer without the numbers in front of its lines."""
+    """Return the text of a file in a viewer without its line numbers."""
     return "\n".join(_GUTTER.sub("", line) for line in text.split("\n"))
 
 
@@ -349,7 +350,7 @@ def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
 
 
 def _starts(text: str) -> Iterator[int]:
-    """Return where in `text` its lines start, pieces of long ones included."""
+    """Yield the starts of lines in `text`, including pieces of long ones."""
     start = 0
     for line in text.split("\n"):
         yield start
@@ -359,7 +360,7 @@ def _starts(text: str) -> Iterator[int]:
 
 
 def _cuts(line: str) -> Iterator[int]:
-    """Return where a long line is cut: behind each record and escaped line break, and within `WRAP_CHARACTERS` behind a
+    """Yield the cuts in a long line: after each record and escaped line break, and within `WRAP_CHARACTERS` after a
     field or sentence, a blank or mark, or else anywhere."""
     ends = [match.end() for match in _RECORD_END.finditer(line)]
     start = 0
@@ -375,7 +376,7 @@ def _cuts(line: str) -> Iterator[int]:
 
 
 def _within(line: str, start: int, end: int) -> int:
-    """Return where a piece that begins at `start` ends at the latest."""
+    """Return the latest end of a piece that begins at `start`."""
     most = min(end, start + WRAP_CHARACTERS)
     if line.isascii() or text_width(line[start:most]) <= WRAP_CHARACTERS:
         return most
@@ -383,8 +384,8 @@ def _within(line: str, start: int, end: int) -> int:
 
 
 def _cut(line: str, start: int, end: int) -> int:
-    """Return where to cut a piece that ends at `end` at the latest: behind its last field, sentence or separator, or
-    behind the next separator if it is near."""
+    """Return the place to cut a piece that may extend to `end`: after its last field, sentence or separator, or after
+    the next separator if it is near."""
     half = (end - start) // 2
     for pattern in (_FIELD_END, _SENTENCE_END):
         if ends := [match.end() for match in pattern.finditer(line, start + half // 2, end)]:

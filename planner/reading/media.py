@@ -1,7 +1,7 @@
-"""Images, documents, sound and films inside messages: their sizes, in tokens and by their first bytes, and the marks
-that replace them in text.
+"""Images, documents, sound and films inside messages: their tokens, their dimensions by their first bytes, and the
+marks that replace them in text.
 
-A medium is found wherever JSON data holds it: as a block, as a data URL, or as base64 beside its type. Reads only,
+A medium is recognised anywhere in JSON data: as a block, as a data URL, or as base64 next to its type. Reads only,
 fetches nothing.
 """
 
@@ -31,20 +31,22 @@ __all__ = [
 
 PIXELS_PER_TOKEN = 750
 PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
-"""A PDF costs 1,500 to 3,000 tokens a page (Anthropic); the number of unseen pages is estimated from the size."""
+"""Bytes and tokens of a PDF page. A page costs 1,500 to 3,000 tokens (Anthropic); the number of unseen pages is
+estimated from the size."""
 STREAM_BYTES_PER_TOKEN = 300
-"""Sound costs 10 to 32 tokens a second and a film 300 (OpenAI, Google), which have 3,000 and 100,000 bytes or more."""
+"""Bytes for each token of sound and film. Sound costs 10 to 32 tokens a second and a film 300 (OpenAI, Google), which
+have 3,000 and 100,000 bytes or more."""
 SEALED_CHARACTERS_PER_TOKEN = 5
 """Characters of base64 for each token of encrypted text or reasoning: 4 characters of text a token."""
 _HEAD_CHARACTERS = 100_000
-"""Base64 characters that are decoded for a size: enough for every format, but for photographs with a huge preview."""
+"""Number of base64 characters decoded for a size: enough for every format, except photographs with a huge preview."""
 _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])(?:data:([\w./+-]{1,100});base64,)?[A-Za-z0-9+/_-]{500,}={0,2}")
-"""``data:image/png;base64,iVBOR…`` or a long run without its address; no text in words."""
+"""Base64 data, ``data:image/png;base64,iVBOR…`` or a long run without its address; not text in words."""
 _STREAM_NAME, _SEALED_NAME = re.compile(r"audio|video"), re.compile(r"encrypted|signature|sealed")
 _TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
 _HINT_CHARACTERS = 100
-"""Longest text beside a medium that may name its type; longer ones are content."""
+"""Longest text next to a medium that may name its type; longer ones are content."""
 _SHORT = {"container_upload": "file", "input_file": "file"}
 
 
@@ -54,7 +56,7 @@ class Medium:
 
     data: str
     hints: str
-    """Types, keys and short texts that surround it, from the outside in: ``input_audio data format wav``."""
+    """Types, keys and short texts around it, from the outside in: ``input_audio data format wav``."""
 
 
 def without_media(value: object, hints: str = "") -> tuple[object, list[Medium | Block]]:
@@ -93,7 +95,7 @@ def _text_reduced(text: str, hints: str, media: list[Medium | Block]) -> str:
 
 
 def media_tokens(medium: Medium, most_for_an_image: int) -> int:
-    """Return how many tokens a medium costs, by its bytes where they show its type, else by its hints."""
+    """Return the tokens of a medium, by its bytes if they show its type, else by its hints."""
     data, hints = medium.data, medium.hints.lower()
     source = {"source": {"type": "base64", "data": data}}
     size = image_size(source)
@@ -107,7 +109,7 @@ def media_tokens(medium: Medium, most_for_an_image: int) -> int:
 
 
 def image_tokens(block: Block, most: int) -> int:
-    """Return how many tokens an ``image`` block costs: by its pixels, at most `most`."""
+    """Return the tokens of an ``image`` block: by its pixels, at most `most`."""
     return _image_tokens(image_size(block), most)
 
 
@@ -116,12 +118,12 @@ def _image_tokens(size: tuple[int, int] | None, most: int) -> int:
 
 
 def document_tokens(block: Block) -> int:
-    """Return how many tokens a document costs that is sent as bytes, by its address or by its id: by pages."""
+    """Return the tokens of a document in bytes, by address or by id, from its pages."""
     return max(1, visible_pages(block) or len(source_data(block)) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
 
 
 def source_data(block: Block) -> str:
-    """Return the base64 or text in an ``image`` or ``document`` block; empty if it is elsewhere (URL, file)."""
+    """Return the base64 or text in an ``image`` or ``document`` block; empty if it has only a URL or file id."""
     data = field_of(block.get("source"), "data")
     return data if isinstance(data, str) else ""
 

@@ -44,13 +44,13 @@ __all__ = [
 Message = dict[str, Any]
 """One message: ``{"role": …, "content": str | list[Block]}``."""
 Block = dict[str, Any]
-"""One content block: ``{"type": "text" | "tool_use" | "tool_result" | …}``; unknown types pass through."""
+"""Content block: ``{"type": "text" | "tool_use" | "tool_result" | …}``; unknown types pass through."""
 ROLES = ("user", "assistant", "system")
 """Roles of a message; the system's occur inside a conversation for newer models only."""
 THINKING = ("thinking", "redacted_thinking")
-"""Types of the blocks that hold a model's thinking."""
+"""Types of blocks with a model's thinking."""
 OPAQUE = "opaque"
-"""Type of a block that carries something an adapter cannot translate: its message stays as it is."""
+"""Type of a block with content that an adapter cannot translate, whose message does not change."""
 _CHAT_ROLES = ("tool", "function")
 _CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
 
@@ -59,7 +59,7 @@ def given_message(message: object, place: str) -> Message:
     """Return `message` of a caller's list, as `plain_message` does.
 
     Raises:
-        TranscriptError: as there, or the message is OpenAI's, or of an unknown role.
+        TranscriptError: as in `plain_message`; or the message is OpenAI's, or has an unknown role.
     """
     if isinstance(message, dict) and (message.get("role") in _CHAT_ROLES or "tool_calls" in message):
         what = "'tool_calls'" if "tool_calls" in message else f"role {message['role']!r}"
@@ -71,7 +71,7 @@ def given_message(message: object, place: str) -> Message:
 
 
 def plain_message(message: object, place: str = "message") -> Message:
-    """Return `message` as plain JSON data: the same object if it already is.
+    """Return `message` as plain JSON data: the same object if it is plain already.
 
     Raises:
         TranscriptError: `message` has no role, or its content is neither text nor a list of blocks.
@@ -124,7 +124,7 @@ def blocks(message: Message) -> Sequence[Block]:
 def compacted_start(messages: Sequence[object]) -> int:
     """Return the index of the message with the server's newest compaction, which replaces all before it; 0 without.
 
-    One with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK).
+    A compaction with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK).
     """
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
@@ -177,7 +177,7 @@ MOST_PARSED = 100_000
 
 
 def parsed_result(text: str) -> object:
-    """Return a result that is a JSON object or list, parsed; None for another one, or a very long one."""
+    """Return a result parsed as a JSON object or list; None for another one, or a very long one."""
     try:
         return json.loads(text) if text.lstrip()[:1] in ("{", "[") and len(text) <= MOST_PARSED else None
     except (ValueError, RecursionError):
@@ -185,8 +185,8 @@ def parsed_result(text: str) -> object:
 
 
 def readable_text(content: object) -> str:
-    """Return the text that a reader sees of `content` (text, a block, a list of them), by line: no images, nothing
-    sealed."""
+    """Return the text of `content` (text, a block, a list of them) for a reader, by line, without images and sealed
+    data."""
     return "\n".join(_texts(content))
 
 
@@ -233,11 +233,11 @@ def to_json(value: object) -> str:
 def message_digest(message: Message, place: str = "message") -> str:
     """Return the SHA-256 of the content of `message`.
 
-    ``cache_control`` marks do not count, nor whether a lone text is a string or a block: callers move cache marks from
-    call to call, and a plan must survive that.
+    ``cache_control`` marks are ignored, as callers move them from call to call; a string and a single text block are
+    equal.
 
     Raises:
-        TranscriptError: `message` contains something that JSON cannot.
+        TranscriptError: `message` contains data that JSON cannot express.
     """
     content, digest = {**message, "content": _unmarked(blocks(message))}, hashlib.sha256()
     try:

@@ -1,6 +1,6 @@
-"""Rules of secrets in one line: forms of vendors, and values that a name, an option, a header or a program announces.
+"""Rules for secrets within a line: forms of vendors, and values after a name, an option, a header or a program.
 
-Each rule names words that its lines contain, so that most lines are never read by a pattern.
+Each rule lists words that its lines contain, so that most lines are not searched by a pattern.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from planner.reading.patterns import lazy_pattern
 __all__ = ["CODE", "HEX_FORM", "KEY_LINE", "NETRC", "RULES", "RULES_BY_WORD", "SECRET_NAME", "SecretRule"]
 
 _ESCAPED = r"(?<=\\[nrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9]m)"
-"""Behind ``\\n`` or ``\\u2192`` of JSON, or ``\\x1b[32m`` of a terminal."""
+"""End of an escape: of ``\\n`` or ``\\u2192`` in JSON, or of ``\\x1b[32m`` for a terminal."""
 _START = rf"(?:\b|{_ESCAPED})"
 _QUOTE = r"(?:\\{0,15}[\"'])"
-"""A quote in a text, in JSON, and in JSON in JSON, four deep."""
+"""Quote in a text, in JSON, and in JSON within JSON, four deep."""
 _FORM_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"eyJ[\w-]{8,8000}\.[\w-]{8,}(?:\.[\w-]+)*", ("eyj",)),  # a JSON Web Token
     (r"(?:AKIA|ASIA)[A-Z0-9]{16}\b", ("akia", "asia")),  # Amazon
@@ -35,12 +35,12 @@ _HEX_FORMS = (
     r"[01]/[0-9]{16}:[0-9a-f]{32}\b",  # Asana
     r"(?:[sp]k|key|token|secret|api)[_-](?:[a-z]{2,4}[_-])?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",  # a UUID
 )
-"""Forms without a prefix, which kingfisher knows in fewer places; each vendor's own documentation shows them."""
+"""Forms without a prefix, which kingfisher knows in fewer places; from each vendor's own documentation."""
 HEX_FORM = lazy_pattern(rf"{_START}(?:{'|'.join(_HEX_FORMS)})")
 _HASH = lazy_pattern(r"(?<!\w)\$(?:[1-9]|[1-9a-z]{2,10})\$(?:[\w=,./-]{1,40}\$){0,3}[./A-Za-z0-9]{20,}")
 """A password's hash: ``$2b$12$…``."""
 _PLACEHOLDER = r"(?![$<{%\[*]|(?i:xxx|your[_-]|example|changeme|redacted|process\.|os\.|env[.:(\[]|(?:bearer|basic)\b))"
-"""Beginning that no secret has: a variable, a blank to fill in, or code that looks it up."""
+"""Beginning of a value that is no secret: a variable, a blank to fill in, or code that looks it up."""
 _URL = lazy_pattern(
     rf"({_START}[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://[^\s/:@'\"]{{0,100}}:){_PLACEHOLDER}[^\s/@'\"]{{1,200}}(?=@)"
 )
@@ -59,7 +59,8 @@ _VALUE = rf"{_PLACEHOLDER}[^\s\"'`,;\x1b&()\[\]{{}}<>|\\]{{6,}}+"
 _QUOTED = rf"({_NAME}{_QUOTE}?\s?(?:[:=]\s?|[ ])({_QUOTE})){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)"
 """``"client_secret": "p8~xyzzy"``, ``PASSWORD 'q1w2e3r4'``; not ``token = "…"`` with blanks in it."""
 _BARE = rf"({_NAME}(?i:_base|_value)?(?:=|:[ ])){_VALUE}(?![(\[])"
-"""``DB_PASSWORD=hunter22``; not ``token=get_token()``. Names in code match, too, and `CODE` lets them stay."""
+"""Assignment without quotes: ``DB_PASSWORD=hunter22``; not ``token=get_token()``. Names in code match, too, and stay
+because of `CODE`."""
 _ASSIGNED = rf"({_NAME}[ ]{{1,9}}[=:][ ]{{1,9}})(?=[A-Za-z+/]{{0,99}}[0-9])[A-Za-z0-9+/]{{16,}}+={{0,2}}(?![\w.(\[])"
 """``aws_secret_access_key = wJalr/K7…``; not ``token = first_token2``."""
 _MIXED = r"(?=[^\s\"']{0,99}(?:[0-9]|[a-z][A-Z]|[A-Z]{2}[a-z]))"
@@ -67,7 +68,8 @@ _SHORT_NAME = (
     rf"((?:[_.-](?i:pass|auth|key|pat)|\b(?:pass|auth)){_QUOTE}?\s?[=:]\s?{_QUOTE}?"
     rf"|(?i:auth|credentials?){_QUOTE}?\s?[=:]\s?[(\[]\s?{_QUOTE}?[^\s,\"']{{1,60}}{_QUOTE}?,\s{{0,3}}{_QUOTE}?){_MIXED}{_VALUE}"
 )
-"""``SMTP_PASS=q1w2e3r4``, ``auth=("bob", "q1w2e3r4")``; not ``PASS: TestX``, ``cache_key=rows``: no word is meant."""
+"""Short name of a secret: ``SMTP_PASS=q1w2e3r4``, ``auth=("bob", "q1w2e3r4")``; not ``PASS: TestX``,
+``cache_key=rows``."""
 _ELEMENT = (
     rf"(<(?:[\w.-]{{0,40}}[.:-])?{_NAME}>\s?|{_NAME}\"\s{{1,9}}value=\")"
     rf"{_PLACEHOLDER}[^\s<\"]{{4,}}(?=\s?[<\"])"
@@ -97,8 +99,8 @@ _PROGRAM = (
 _WORD = lazy_pattern(
     rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`]|$)"
 )
-"""A plain word or number, where no code has it: ``password=correcthorse``; not ``f(token=value)``, which continues with
-a bracket or comma."""
+"""Plain word or number outside of code: ``password=correcthorse``; not ``f(token=value)``, which continues with a
+bracket or comma."""
 _COOKIE = lazy_pattern(
     rf"((?i:cookie){_QUOTE}?\s?[:=]\s?{_QUOTE}?)(?=[\w.-]{{1,60}}=|[^\n\"'\\]{{0,400}};\s?[\w.-]{{1,60}}=)[^\n\"'\\]{{8,}}"
 )
@@ -119,7 +121,7 @@ _LOGIN = lazy_pattern(
 _USERINFO = lazy_pattern(rf"({_START}[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://)(?=[\w.~%-]{{0,99}}[0-9])[\w.~%-]{{16,}}(?=@)")
 """``https://TOKEN@host``; not ``https://user@host``."""
 _JWK = lazy_pattern(rf"((?<!\\){_QUOTE}(?:d|k|p|q|dp|dq|qi){_QUOTE}\s?:\s?{_QUOTE})[\w-]{{30,}}(?={_QUOTE})")
-"""The private parts of a JSON Web Key."""
+"""Private parts of a JSON Web Key."""
 KEY_LINE = lazy_pattern(
     r"((?:^|(?<=\\[nr]))(?:[\w./-]{1,99}[:-]\d{1,7}[:-])?"
     rf"(?:[^A-Za-z\n\\\x1b]|(?:\x1b|\\+u001b)\[[\d;]{{0,9}}m|\\+(?:u[0-9a-f]{{4}}|t)){{0,40}}(?:(?<![A-Za-z0-9/=])|{_ESCAPED}))"
@@ -127,12 +129,12 @@ KEY_LINE = lazy_pattern(
     r"(?:[A-Za-z0-9+/]{40,100}={0,2}|[A-Za-z0-9+/]{20,98}={1,2})(?=[^\w\n\\\x1b]{0,40}(?:[\\\x1b]|$))",
     re.M,
 )
-"""A line of a key that was split into its lines, behind its number, a mark of a diff, a bar or ``key.pem:12:``, in
-quotes or in JSON: base64 and no word; not ``sha512-…`` behind a name, nor a digest, which has letters of one case."""
+"""Line of a key that was split into lines, after a line number, a diff mark, a bar or ``key.pem:12:``, in quotes or in
+JSON: base64 and no word; not ``sha512-…`` after a name, nor a digest, whose letters have one case."""
 SECRET_NAME = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization|cookie))", re.DOTALL)
 _WORDS = r"(?:[A-Z]+|[A-Z]{0,3}[a-z]+(?:[A-Z]{1,3}[a-z]{2,})*)"
 CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]++{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?", re.DOTALL)
-"""A bare value of this form is a name in code, a number, a path or an ellipsis, rather than a secret."""
+"""Value without quotes that is a name in code, a number, a path or an ellipsis, not a secret."""
 
 
 _NAME_WORDS = (
@@ -150,9 +152,9 @@ class SecretRule(NamedTuple):
     also: tuple[str, ...] = ("",)
     """Further ones, likewise."""
     is_form: bool = False
-    """True if the value has a form of its own; such rules come before the search for random tokens."""
+    """True if the value has a specific form; such rules run before the search for random tokens."""
     spares_code: bool = False
-    """True if a value that may be a name in code, a number or a path stays."""
+    """True if a value that may be a name in code, a number or a path is left alone."""
 
 
 _FORMS = (

@@ -1,8 +1,8 @@
-"""Removes secrets from text that is kept for reading: facts, plans and events; originals where that is asked for.
+"""Removes secrets from text that is kept for reading: facts, plans and events; on request also originals.
 
-Three readers find them: kingfisher's rules know the vendors' forms; a long random part behind a prefix is a token,
-whoever made it; and a name, an option, a header or a program says that a value is secret. A name alone, a placeholder
-or a piece of code stays. `Secrets` finds pieces of them where a text was cut. Time is linear in the text.
+There are three searches: kingfisher's rules for the vendors' forms; long random parts after a prefix, which are tokens
+of any vendor; and values marked as secret by a name, an option, a header or a program. A name alone, a placeholder or a
+piece of code stays. `Secrets` recognises pieces of secrets where a text was cut. Time is linear in the text.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ MARK = "[secret]"
 """Text in the place of a secret."""
 
 _RUN = lazy_pattern(r"[\w.~/+-]{17}")
-"""So many characters as a token has at least."""
+"""Run of as many characters as the shortest token."""
 _LONG = lazy_pattern(r"(?<![A-Za-z0-9_])(?:(?<=\\)[nrt])?([A-Za-z0-9][\w.~-]{17,})")
-"""A word that is long enough for a token with its prefix."""
+"""Word that is long enough for a token with its prefix."""
 _PARTS = lazy_pattern(r"[_.~-]+")
 _SPOKEN_PARTS = lazy_pattern(r"[A-Z][a-z]{2,}|[a-z]{3,}|[A-Z]{4,}(?![a-z])|[0-9]{5,}")
-"""Parts of names that people give: words and numbers; a random text is mostly made of others."""
+"""Parts of names that people choose: words and numbers; random text mostly contains others."""
 _LEAST_RANDOM, _LEAST_PLAIN = 16, 19
-"""Characters of a random part: in letters of both cases with digits; in letters of one case with digits."""
+"""Smallest number of characters of a random part: with letters of both cases and digits; with letters of one case and
+digits."""
 _ID_PREFIXES = (
     "acct asst batch call card ch chatcmpl cmpl cus doc evt file id img in inv item msg node order ord org pi pm po"
     " pr price prod prrc proj re req resp rs run sess session sha256 sha384 sha512 src sub task thread toolu tx user"
@@ -48,41 +49,41 @@ _REST = re.compile(rb"[A-Za-z0-9_]*")
 _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)")
 _MARKS = lazy_pattern(r"(?:\[secret\]){2,}")
 _LONGEST_KEY = 2**15
-"""Characters between the two marks; a key of PGP with its signatures has a third of that."""
+"""Largest distance between the two marks of a key; a PGP key with its signatures has a third of that."""
 _KEY_PIECE = lazy_pattern(
     r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|(?:\x1b|\\u001b)\[[\d;]{0,9}m|\\(?:u[0-9a-f]{4}|[a-z])|([A-Za-z0-9+/]+={0,2})"
 )
 """Piece of a key that was cut off: base64 (the group), or a mark of a viewer, a terminal or JSON between lines."""
 _NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
-"""Where a key that was cut off has ended: at ``done``; not at ``MIIEow``."""
+"""Text at which a key that was cut off has ended: ``done``; not ``MIIEow``."""
 _MOST_FIELDS = 40
-"""Most pieces before a key, if its mark is in another text."""
+"""Largest number of pieces before a key whose mark is in another text."""
 _FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16}")
-"""Continuation of a key with its mark in another text; not ``text``, nor ``toolu_01…`` (no stroke is base64)."""
+"""Continuation of a key whose mark is in another text; not ``text``, nor ``toolu_01…`` (base64 has no underscore)."""
 
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 _PIECE_CHARACTERS = 8
 """Shortest piece of a secret that is recognised where a text was cut."""
 _MOST_KNOWN = 2**18
-"""Most characters of known secrets: a megabyte of tokens in one result takes no more memory than this."""
+"""Largest number of characters of known secrets, which bounds the memory for a result full of tokens."""
 _BETWEEN_PIECES = lazy_pattern(r"[^A-Za-z0-9+]+")
 _BETWEEN_TEXTS = "\n\x00\n"
-"""Line between texts that are searched together, which is part of none and no white space."""
+"""Line between texts that are searched together; it occurs in no text and contains no white space."""
 _SEALED = ("data", "signature", "encrypted_content")
-"""Fields of a block that nobody reads: media, and data that a provider sealed."""
+"""Fields of a block that nobody reads: media, and data sealed by a provider."""
 
 
 class Secrets:
-    """Secrets of a conversation, to be found in pieces in texts that were cut from it."""
+    """Secrets of a conversation, recognised even in pieces in texts cut from it."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        """Know `values`, the last ones if they are many."""
+        """Keep `values`; only the last ones if they are many."""
         self._values = tuple(values)
 
     @lazy_property
     def _wholes(self) -> frozenset[str]:
-        """The values that are no names in code."""
+        """Values that are not names in code."""
         return frozenset(value for value in self._values if not CODE.fullmatch(value))
 
     @lazy_property
@@ -131,9 +132,9 @@ NO_SECRETS = Secrets()
 def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
     """Return a text or other JSON data with each secret in it replaced by ``[secret]``.
 
-    A value under a secret's name is replaced whole. Keys are found, too, if their lines are in several texts: blocks
-    of a result, arguments of a call. Names stay. With the `secrets` of the conversation that the value was made from,
-    pieces of them are replaced as well: a token that was cut in half has lost its form, or the name before it.
+    A value under a secret's name is replaced whole. Keys are recognised even if their lines are in several texts, such
+    as blocks of a result or arguments of a call. Names stay. With the `secrets` of the original conversation, pieces of
+    them are replaced as well, as a token cut in half has lost its form or the name before it.
     """
     return _replaced(value, "", iter([*map(secrets.without, _Redaction().of([*_texts(value)]))]))
 
@@ -146,7 +147,7 @@ def secrets_in(messages: Iterable[Message]) -> tuple[str, ...]:
 
 
 def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield each text in JSON data, in order, behind the key that it has; without `sealed` those that somebody reads.
+    """Yield each text in JSON data, in order, with its key; without `sealed` only texts that somebody reads.
 
     Does not recurse: arguments of a call may be deeper than Python's stack.
     """
@@ -163,7 +164,7 @@ def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
 
 
 def _replaced(value: Any, name: str, texts: Iterator[str]) -> Any:
-    """Return `value`, which has the key `name`, with the next of `texts` for each of its own."""
+    """Return `value`, whose key is `name`, with its texts replaced by the next of `texts`."""
     if isinstance(value, dict):
         return {key: _replaced(inner, str(key), texts) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -181,21 +182,21 @@ def _is_secret_name(name: str) -> bool:
 
 
 class _Redaction:
-    """One reading of some texts, which collects the secrets that it replaces."""
+    """One search of some texts, which collects the secrets that it replaces."""
 
     def __init__(self) -> None:
         """Start without any."""
         self.found: list[str] = []
 
     def of(self, named: Sequence[tuple[str, str]]) -> list[str]:
-        """Return texts, each behind its key, without their secrets."""
+        """Return texts, each with its key, without their secrets."""
         self.found += [text for name, text in named if text and _is_secret_name(name)]
         texts = self._without_keys([text for _, text in named])
         clean = self._clean(_BETWEEN_TEXTS.join(texts)).split(_BETWEEN_TEXTS)  # one scan costs less than thousands
         return clean if len(clean) == len(texts) else [*map(self._clean, texts)]
 
     def _clean(self, text: str) -> str:
-        """Return `text` without the secrets that are in one line, and the passwords of netrc."""
+        """Return `text` without secrets within one line and without passwords of netrc."""
         text = self._without_known(text)
         low = text.lower()
         if len(low) != len(text):  # a letter such as İ has two in lower case
@@ -232,7 +233,7 @@ class _Redaction:
         return match[0] if CODE.fullmatch(match[0], len(match[1])) else self._hidden(match)
 
     def _token(self, match: re.Match[str]) -> str:
-        """Return a long word, or the mark in its place if a part behind its prefix is random."""
+        """Return a long word, or the mark that replaces it if a part after its prefix is random."""
         first, *others = _PARTS.split(match[1])
         if f" {first.lower()} " in f" {_ID_PREFIXES} " or not any(map(_is_random, others)):
             return match[0]
@@ -255,7 +256,7 @@ class _Redaction:
         return b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass") if parts else text
 
     def _without_keys(self, texts: list[str]) -> list[str]:
-        """Return `texts` without private keys: whole ones, those that were cut off, and those cut over several."""
+        """Return `texts` without private keys: whole ones, cut ones, and ones divided over several texts."""
         if not any("PRIVATE KEY" in text for text in texts):
             return texts
         every = [_KEY_MARK.split(text) for text in texts]  # each second part is a mark
@@ -286,7 +287,7 @@ def _rules_by_line(text: str, low: str) -> dict[tuple[int, int], set[int]]:
 
 
 def _lines_with_runs(text: str) -> set[tuple[int, int]]:
-    """Return the start and end of each line with so many characters in a row as a token has."""
+    """Return the start and end of each line with a run as long as the shortest token."""
     lines = set[tuple[int, int]]()
     run = _RUN.search(text)
     while run:
@@ -317,8 +318,8 @@ def _is_no_key(piece: re.Match[str]) -> bool:
 
 
 def _key_body(parts: list[str], index: int, step: int) -> tuple[str, str, str]:
-    """Return a part of a text before, in and behind the piece of a key at its beginning; with a `step` of -1, at its
-    end."""
+    """Return a text divided into the parts before, in and after the piece of a key at its beginning; with a `step` of
+    -1, at its end."""
     part = parts[index]
     before, behind = parts[index - 1] if index else "", parts[index + 1] if index + 1 < len(parts) else ""
     if "BEGIN" in before and "END" in behind and len(part) <= _LONGEST_KEY:

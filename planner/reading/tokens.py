@@ -1,8 +1,8 @@
 """Counts of tokens for the model that will read them, without a network.
 
-tiktoken is not Claude's tokenizer: against current Claude models its o200k vocabulary gives 0.63 to 0.80 of
-the true count, against older ones 0.79 to 0.90, so a count is scaled by the worst case of the model's family
-and never under-counts. Each line, and each text as a whole, is counted once and remembered while there is room.
+tiktoken is not Claude's tokenizer: its o200k vocabulary gives 0.63 to 0.80 of the true count for current Claude models
+and 0.79 to 0.90 for older ones. A count is therefore scaled by the worst case of the model's family, so that it is
+never too low. Each line, and each text as a whole, is counted once and remembered while there is room.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ __all__ = ["TokenCounter"]
 MESSAGE_OVERHEAD = 3
 """Tokens around a block: role, type and id; providers add 3 to 4 for chat messages."""
 SEALED_CHARACTERS_PER_TOKEN = 5
-"""Characters of base64 for each token of reasoning that only its signature or redacted data carries."""
+"""Characters of base64 for each token of reasoning of which only a signature or redacted data is known."""
 
 _SLICE_CHARACTERS = 65_536
-"""Longer texts are encoded in slices: tiktoken's splitter overflows its stack on megabytes of blanks."""
+"""Length of the slices in which longer texts are encoded: tiktoken's splitter overflows its stack on megabytes of
+blanks."""
 MOST_REMEMBERED = 2**18
-"""Number of texts whose counts are remembered: more lines than a window takes, in 100 bytes each."""
+"""Number of texts whose counts are remembered: more lines than fit a window, at 100 bytes each."""
 _REGISTERED: dict[str, Callable[[str], int]] = {}
-"""The user's own tokenizers, by the name of the model."""
+"""User's own tokenizers, by the name of the model."""
 
 
 @dataclass
 class TokenCounter:
-    """Counts for one model family; `scale` multiplies raw o200k counts."""
+    """Token counter for one model family; `scale` multiplies raw o200k counts."""
 
     scale: float = model_family("").token_scale
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
     image_tokens: int = model_family("").image_tokens
-    """The most one image costs."""
+    """Largest number of tokens for one image."""
     tokenizer: Callable[[str], int] | None = None
-    """The user's own, instead of the vocabulary."""
+    """User's own tokenizer, used instead of the vocabulary."""
     _remembered: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
-    """Counts by the hash of the text: the texts themselves need not be kept."""
+    """Counts by the hash of the text, so that the texts need not be kept."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
@@ -60,10 +61,10 @@ class TokenCounter:
     def register(model: str, tokenizer: Callable[[str], int]) -> None:
         """Use `tokenizer` for `model` wherever this process counts: plans, previews, sessions.
 
-        It gets the lines one by one, so marks of begin and end must not count.
+        The tokenizer receives single lines, so marks of beginning and end must not count.
 
         Raises:
-            SettingsError: it is no function, or does not return a number of tokens.
+            SettingsError: `tokenizer` is no function, or does not return a number of tokens.
         """
         counted = tokenizer("one line\n") if callable(tokenizer) else tokenizer
         if not isinstance(counted, int) or counted < 0:

@@ -1,5 +1,5 @@
-"""OpenAI's o200k vocabulary on this machine: tiktoken's cache folder, or the ``offline`` extra; and an estimate of its
-tokens for machines without it, from the shape of a text, rather over than under.
+"""OpenAI's o200k vocabulary on this machine, from tiktoken's cache folder or the ``offline`` extra; and an estimate of
+its tokens for machines without it, from the shape of a text, rather too high than too low.
 
 Never downloads: tiktoken's own download has no time limit and hangs behind a firewall.
 """
@@ -28,7 +28,7 @@ __all__ = ["O200K_URL", "estimate_tokens", "load_vocabulary"]
 
 O200K_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 _O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-"""Digest of the file at that URL, as tiktoken itself checks it: a damaged cache does not count."""
+"""Digest of the file at that URL, as tiktoken checks it: a damaged cache is ignored."""
 
 _WORD_TAIL = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -43,19 +43,19 @@ _SPLIT = "|".join(
         r"\s+",
     )
 )
-"""Pattern by which o200k cuts text into pieces before it merges bytes; the vocabulary was trained with it."""
+"""Pattern by which o200k divides text into pieces before it merges bytes; the vocabulary was trained with it."""
 
 _LETTER = {" ": 0.02, "": 0.06, ".": 0.08, "_": 0.08}
 """Tokens for each letter of a word beyond its first token, by its first character; 0.15 after other signs.
 
-Fitted to agent transcripts: a word behind a space is mostly one token, one behind ``/`` or ``-`` mostly two.
+Fitted to agent transcripts: a word after a space is mostly one token, one after ``/`` or ``-`` mostly two.
 """
 LONG_WORD = 14
-"""No word of the vocabulary is much longer; what is, is read in pieces of four letters."""
+"""Length from which a word is read in pieces of four letters, as few words of the vocabulary are longer."""
 _PACKED = lazy_pattern(r"(?=[A-Za-z+=]{0,23}\d)[A-Za-z0-9+=]{24,}")
 """Base64, digests; not a long name without digits, nor a path."""
 _PACKED_TOKENS = 0.7
-"""For each of its characters: letters that form no words."""
+"""Tokens for each character of a run of letters that form no words."""
 
 _WIDE = (
     (0x0, 0.4), (0x80, 2.0), (0xA0, 0.4), (0x180, 2.0), (0x370, 0.4), (0x530, 2.0), (0x590, 0.4), (0x700, 2.0),
@@ -64,8 +64,8 @@ _WIDE = (
 )  # fmt: skip
 """Tokens of a character of a word that is not ASCII, by the first character of its range in Unicode.
 
-Latin, Greek, Cyrillic, Hebrew and Arabic words have few tokens; Indic scripts, symbols, CJK and Hangul at most
-one a character; emoji two; control characters and what the vocabulary hardly knows, one for every byte.
+Latin, Greek, Cyrillic, Hebrew and Arabic words have few tokens; Indic scripts, symbols, CJK and Hangul at most one a
+character; emoji two; control characters and rare scripts one for every byte.
 """
 
 
@@ -109,7 +109,8 @@ def _pieces() -> regex.Pattern[str]:
 
 
 def estimate_tokens(text: str) -> int:
-    """Return about how many o200k tokens `text` has; measured 1.03 to 1.22 of the true count on agent transcripts."""
+    """Return the approximate number of o200k tokens in `text`; measured 1.03 to 1.22 of the true count on agent
+    transcripts."""
     packed = sum(map(len, _PACKED.findall(text)))
     return math.ceil(_PACKED_TOKENS * packed + sum(map(_piece_tokens, _pieces().findall(_PACKED.sub("", text)))))
 

@@ -1,1 +1,1 @@
-"""Relevance of lines, and the order in which they deserve space."""
+"""Relevance of lines, and their order for filling space."""

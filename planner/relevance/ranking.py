@@ -1,7 +1,7 @@
-"""The order in which lines deserve free space: by relevance for their tokens, best first.
+"""Order in which lines fill free space: by relevance per token, best first.
 
-A greedy order: each pick is the line, with its needed neighbours, that adds most for its cost to earlier picks. The
-order follows from the history alone, never from a planner's answer.
+The order is greedy: each pick is the line, with the neighbours that explain it, that adds most per token to earlier
+picks. It depends on the history alone, never on a planner's answer.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from planner.relevance.relevance import Relevance, block_weight
 __all__ = ["MARK_TOKENS", "Pick", "Told", "one_line", "rank_lines"]
 
 CONTEXT_CHARACTERS = 60
-"""Distance within which a line's neighbours explain it, on either side, less a quarter of its own length: fitted so
-that the literal exams score as with the distance of each name (`compactor eval --probes`)."""
+"""Distance on either side within which a line's neighbours explain it, less a quarter of the line's length: fitted so
+that the literal exams score the same as with the distance of each name (`compactor eval --probes`)."""
 LEAST_CHARACTERS = 8
-"""Less than this of a neighbouring line is no context."""
+"""Smallest part of a neighbouring line, in characters, that counts as context."""
 HEAD_TOKENS = 16
-"""Raw tokens of a turn's id with the head and outcome of one call: about the cost of its first line besides itself.
-Words without a call need an id alone."""
+"""Raw tokens of a turn's id with the head and outcome of one call: about the additional cost of its first line. Words
+without a call need only an id."""
 MARK_TOKENS = 1
-"""Raw tokens of the mark in front of a line that does not follow the one above it."""
+"""Raw tokens of the mark before a line that does not follow the one above it."""
 STEM_CHARACTERS = 6
 NEWS_SHARE = 0.2
-"""Share of a printed line's longer words that must be new: else it is only a new mark or time."""
+"""Share of a printed line's longer words that must be new; otherwise it has only a new mark or time."""
 MOST_COMPARED = 256
-"""Number of the last lines with a name that a line is compared with, since thousands of lines of a log would take
+"""Number of the last lines with a name with which a line is compared, as thousands of lines of a log would take
 quadratic time."""
 ROUNDING = 1e-12
-"""Sums of the same numbers differ by less than this."""
+"""Largest difference between two sums of the same numbers."""
 
 _WORD = lazy_pattern(r"\w+")
 _LONG_WORD = lazy_pattern(r"[^\W\d_]{3,}|\d+")
 
 
 class Pick(NamedTuple):
-    """Lines of one turn that are taken together."""
+    """Lines of one turn that are chosen together."""
 
     turn_id: str
     numbers: tuple[int, ...]
     priority: float
-    """Relevance for each raw token at the time it was picked; never rises from one pick to the next."""
+    """Relevance per raw token at the time of the pick; never rises from one pick to the next."""
 
 
 def rank_lines(
@@ -63,7 +63,7 @@ def rank_lines(
 ) -> Iterator[Pick]:
     """Yield picks from best to worst until about `budget_tokens` raw tokens are spent; each is computed on demand.
 
-    `pinned` lines by turn id, and all lines of the turns in `whole`, count as picked already.
+    `pinned` lines (by turn id), and all lines of the turns in `whole`, count as picked already.
     """
     told = Told()
     turns = [_Turn(turn, relevance, told) for turn in evidence.turns.values()]
@@ -97,7 +97,7 @@ def rank_lines(
 
 
 class Told:
-    """Names and words of lines or statements that are already kept."""
+    """Names and words of lines or statements that are kept already."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -105,14 +105,14 @@ class Told:
         """Lines by each name in them, with all their names and their place."""
 
     def add(self, names: Collection[str], text: str, place: str = "") -> None:
-        """Note a line that has these names, each once."""
+        """Record a line with these names, each once."""
         line = names, text, place
         for name in names:
             self.lines[name].append(line)
 
     def says(self, names: Collection[str], text: Callable[[], str], part: Part, places: Collection[str] = ()) -> bool:
-        """Return True for a line of such a `part` with names, all of whose names and words are in one kept line at none
-        of `places`; for printed and read lines most of their longer words are enough."""
+        """Return True if one kept line, at none of `places`, contains all names and words of a line of such a `part`;
+        for printed and read lines most of their longer words are enough."""
         wanted, printed = frozenset(names), part in ("call", "result")
         if not wanted or not wanted <= self.lines.keys():
             return False
@@ -124,11 +124,11 @@ class Told:
         )
 
     def note(self, text: str, place: str = "") -> None:
-        """Note a line with all that it names, parts of its names included."""
+        """Record a line with all its names, including parts of names."""
         self.add({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}, text, place)
 
     def tells(self, text: str, part: Part, places: Collection[str] = ()) -> bool:
-        """Return `says` for a line by its text; one without names needs an equal line."""
+        """Return the same as `says` for a line by its text; without names it needs an equal line."""
         return self.says(specifics_of(text) or [one_line(text)], partial(str, text), part, places)
 
 
@@ -153,7 +153,7 @@ def _words(text: str, printed: bool) -> frozenset[str]:
 
 
 class _Turn:
-    """Turn whose lines compete: their worth and cost, and which are picked so far."""
+    """Turn whose lines compete: their value and cost, and the picked ones."""
 
     def __init__(self, evidence: TurnEvidence, relevance: Relevance, told: Told) -> None:
         self.id = turn_id = evidence.turn.id
@@ -168,8 +168,8 @@ class _Turn:
         self._neighbours = evidence.once(_neighbours)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
-        """Return the worth of lines for each raw token, and their tokens; at least those in a note without indentation
-        and the root of paths."""
+        """Return the value of lines per raw token, and their tokens: the smallest possible, in a note without
+        indentation and root."""
         standing, known, names = self.standing, self._told.lines, self.names
         weights, places = self._weights.column, self._weights.places
         gain, cost = 0.0, 0 if standing else self._head
@@ -184,7 +184,7 @@ class _Turn:
         return gain * self.weight / (cost or 1), cost
 
     def with_neighbours(self, number: int) -> tuple[int, ...]:
-        """Return line `number` with the neighbours that explain it, looked for once for all plans."""
+        """Return line `number` with the neighbours that explain it; computed once for all plans."""
         known = self._neighbours.get(number)
         if known is None:
             known = self._neighbours[number] = with_neighbours(self.lines, number)
@@ -199,7 +199,7 @@ class _Turn:
         return self._told.says(self.names[number - 1], partial(self.lines.text, number), part)
 
     def stand(self, numbers: Iterable[int]) -> None:
-        """Note that lines are picked: their names and words add nothing any more."""
+        """Record that lines are picked, so that their names and words add nothing any more."""
         for number in numbers:
             if number not in self.standing:
                 self._told.add(self.names[number - 1], self.lines.text(number))
@@ -207,7 +207,7 @@ class _Turn:
 
 
 def _neighbours(_: TurnEvidence) -> dict[int, tuple[int, ...]]:
-    """Return a place for the neighbours of lines, by number."""
+    """Return a cache for the neighbours of lines, by number."""
     return {}
 
 
@@ -225,8 +225,8 @@ def _telling_lines(turn: TurnEvidence) -> list[int]:
 
 
 def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
-    """Return line `number` with the neighbours that explain it: the nearest ones, until half of the text nearby is
-    there. A long line explains itself."""
+    """Return line `number` with the neighbours that explain it: the nearest ones, up to half of the text nearby. A long
+    line explains itself."""
     at = number - 1
     text = lines.text_at(at)
     own = len(text.words(at).strip())

@@ -26,7 +26,7 @@ __all__ = ["Occurrences", "Relevance", "block_weight", "focused", "is_word", "li
 Rows = Sequence[tuple[str, ...]]
 """Names in each line of a turn, each once."""
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
-"""Parts of a turn that are noted for each name in them, each by a bit of `Occurrences.writers`."""
+"""Parts of a turn recorded as writers of each name, each by a bit of `Occurrences.writers`."""
 WORD, NUMBER = 1, 2
 _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
 
@@ -39,11 +39,11 @@ class Columns(NamedTuple):
     turns: array[int]
     last_turns: array[int]
     last_written: array[int]
-    """Number of the last turn in which the agent wrote it, or 0."""
+    """Number of the last turn in which the agent wrote the name, or 0."""
     last_offsets: array[int]
-    """Characters of the history up to the end of the last line with it."""
+    """Characters of the history up to the end of the last line with the name."""
     writers: array[int]
-    """Bits of the `WRITERS` whose text has it."""
+    """Bits of the `WRITERS` whose text contains the name."""
     kinds: array[int]
     """`WORD`, `NUMBER` or 0."""
 
@@ -53,7 +53,7 @@ class Columns(NamedTuple):
         return cls(*(array(kind) for kind in "IIIIQBB"))
 
     def grown(self, names: Collection[str]) -> Columns:
-        """Return a copy with `names`, which do not occur yet, behind the others."""
+        """Return a copy with `names`, which do not occur yet, added at the end."""
         longer = Columns(*(column + array(column.typecode, bytes(len(names) * column.itemsize)) for column in self))
         kinds = (WORD if is_word(name) else NUMBER if name.isdigit() else 0 for name in names)
         return longer._replace(kinds=self.kinds + array("B", kinds))
@@ -61,24 +61,25 @@ class Columns(NamedTuple):
 
 @dataclass
 class Occurrences:
-    """Names of the first turns of a history. Never changes once `extended` has returned it."""
+    """Names in the first turns of a history. Each name has an index, `places`, at which `columns` has its counts. Never
+    changes once `extended` has returned it."""
 
     digests: tuple[str, ...] = ()
     """Digests of the turns."""
     rows: dict[str, Rows] = field(default_factory=dict)
-    """Names by turn id, including parts of a name that are names of the history themselves."""
+    """Names in each line, by turn id, including parts of a name that occur as names themselves."""
     places: dict[str, int] = field(default_factory=dict)
     """Index of each name in the columns."""
     joined: list[str] = field(default_factory=list)
-    """Names that have several components."""
+    """Names with several components."""
     parts: dict[str, list[str]] = field(default_factory=dict)
-    """By a name with components that the history names by themselves: the name, then these."""
+    """Names with components that occur as names themselves, each with itself and these components."""
     columns: Columns = field(default_factory=Columns.empty)
     characters: int = 0
     """Characters of all turns."""
 
     def extended(self, evidence: Evidence) -> Occurrences:
-        """Return the occurrences in all turns of `evidence`; turns that are counted here are not counted again."""
+        """Return the occurrences in all turns of `evidence`; turns counted here are not counted again."""
         turns = list(evidence.turns.values())
         digests, known = tuple(turn.turn.digest for turn in turns), len(self.digests)
         if digests[:known] != self.digests:
@@ -90,7 +91,7 @@ class Occurrences:
         return longer
 
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
-        """Add the turns in `new`; `earlier` ones are read again where a new name is part of one of theirs."""
+        """Add the turns in `new`; `earlier` ones are counted again where a new name is part of one of theirs."""
         same = {name: name for name in self.places}
         self.rows |= {turn.turn.id: _line_names(turn, same) for turn in new}
         every = chain.from_iterable(chain.from_iterable(self.rows[turn.turn.id] for turn in new))
@@ -112,7 +113,7 @@ class Occurrences:
             self.characters += _length(turn)
 
     def _gain_parts(self, fresh: Mapping[str, None]) -> list[str]:
-        """Return the names that have some of the `fresh` ones as parts."""
+        """Return the names with some of the `fresh` ones as parts."""
         self.joined += [name for name in fresh if not name.isidentifier()]
         gaining = []
         for name in self.joined:
@@ -123,7 +124,7 @@ class Occurrences:
         return gaining
 
     def _expanded(self, rows: Rows) -> Rows:
-        """Return `rows`; each name is followed by those of its parts that the history names by themselves."""
+        """Return `rows` with each name followed by those of its parts that occur as names themselves."""
         parts = self.parts
         if parts.keys().isdisjoint(chain.from_iterable(rows)):
             return rows
@@ -135,7 +136,7 @@ class Occurrences:
         ]
 
     def _note(self, turn: TurnEvidence, rows: Rows, offset: int) -> None:
-        """Note the names in `rows` of `turn`, which begins after `offset` characters of the history."""
+        """Count the names in `rows` of `turn`, which begins after `offset` characters of the history."""
         number, places = turn.turn.number, self.places
         lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
         for text in turn.lines.texts:
@@ -159,7 +160,8 @@ def _length(turn: TurnEvidence) -> int:
 
 
 def _line_names(turn: TurnEvidence, same: dict[str, str]) -> Rows:
-    """Return the names in each line of `turn`, equal names as the `same` object; none in the middle of long blocks."""
+    """Return the names in each line of `turn`, with equal names as the `same` object; none in the middle of long
+    blocks."""
     rows: list[tuple[str, ...]] = [()] * len(turn.lines)
     for text in turn.lines.texts:
         for at in text.read:
@@ -180,21 +182,20 @@ def names_of(text: str) -> dict[str, None]:
 SUPERSEDED_WEIGHT = 0.5
 """Weight of lines of a superseded turn, compared with those of the turn that superseded it."""
 TASK_WEIGHT, FOCUS_WEIGHT = 0.3, 4.0
-"""Weight that a turn gains if it holds all words of the task, and of the caller's focus."""
+"""Weight gained by a turn that contains all words of the task, and of the caller's focus."""
 ANSWER_WEIGHT = 2.0
-"""Weight of what the agent says without calling a tool, its answers and conclusions, against what it says beside calls.
-"""
+"""Weight of the agent's texts without a call, its answers and conclusions, relative to its texts with calls."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
-"""Relevance of a token by its sender, whatever it names: people and agents say what matters, results mostly repeat. As
-below only the order of magnitude counts: a third or twice of any changed fifteen exams by a question or two of 240.
-Words about a failure are worth as much as a sender's."""
+"""Relevance of a token by its sender, without its names: people and agents state what matters, results mostly repeat.
+As below, only the order of magnitude counts: a third or twice of any value changed fifteen exams by a question or two
+of 240. Words about a failure count as much as their sender's."""
 HOST_RELEVANCE = 0.0003
-"""Relevance of text that a host quotes in the user's message: rules of a project are many pages, and are in a file of
-it."""
+"""Relevance of text that a host quotes in the user's message: a project's rules are many pages and available in a
+file."""
 
 SHORT_RESULT_WEIGHT, SHORT_RESULT_WIDTH = 2.0, 300
-"""Weight of a result of at most this width, against a very long one: a short result is the outcome of its call, a long
-one is material. In between it falls with the width."""
+"""Weight of a result of at most this width, relative to a very long one: a short result is the outcome of its call, a
+long one is material. The weight falls with the width."""
 
 CHARACTERS_PER_TOKEN = 4
 TELLING_CHARACTERS = 160
@@ -210,7 +211,7 @@ _TURN_ID = lazy_pattern(r"\bt\d{1,7}\b")
 
 @dataclass(frozen=True)
 class Weights(Mapping[str, float]):
-    """Weights by name, as a column beside the places of the names: a dict would take five times the room."""
+    """Weights by name, as a column in the order of the names' places: a dict would take five times the memory."""
 
     places: Mapping[str, int]
     column: array[float]
@@ -228,7 +229,7 @@ class Weights(Mapping[str, float]):
         return len(self.places)
 
     def total(self, names: Iterable[str]) -> float:
-        """Return the sum of the weights of `names`, each as often as it is among them."""
+        """Return the sum of the weights of `names`, with repetitions."""
         return sum(map(self.column.__getitem__, map(self.places.__getitem__, names)))
 
 
@@ -237,13 +238,13 @@ class Relevance:
     """Relevance of all lines of a history."""
 
     weights: Weights
-    """Likelihood, by name, that the agent names it again."""
+    """Likelihood that the agent uses a name again, by name."""
     names: Mapping[str, Rows]
-    """Names by turn id, including parts of a name that are names of the history themselves."""
+    """Names by turn id, including parts of a name that occur as names themselves."""
     bases: Mapping[str, Sequence[float]]
-    """Worth of each line's words by turn id, whatever it names."""
+    """Value of each line's words, without its names, by turn id."""
     turn_weights: Mapping[str, float]
-    """Factors for the relevance of a turn's lines, by turn id; 1 if left out."""
+    """Factors for the relevance of a turn's lines, by turn id; 1 if missing."""
 
     def of_turn(self, turn_id: str) -> float:
         """Return the relevance of a turn: of all its lines together, each name counted in each line."""
@@ -271,7 +272,7 @@ def block_weight(text: BlockText) -> float:
 def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> Relevance:
     """Return `relevance` with more weight on turns that share words with `task` and `focus`.
 
-    Rare words count most, as in search. A turn whose id is in `focus` counts as if it held all of its words.
+    Rare words count most, as in search. A turn whose id is in `focus` counts as if it contained all of its words.
     """
     shares = {turn_id: TASK_WEIGHT * share for turn_id, share in _shared_words(relevance, task).items()}
     for turn_id, share in _shared_words(relevance, focus).items():
@@ -283,7 +284,7 @@ def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> 
 
 
 def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
-    """Return the share of the words and names of `text` that each turn holds, rare ones weighted, by turn id."""
+    """Return the share of the words and names of `text` that each turn contains, rare ones weighted, by turn id."""
     wanted = {name for line in text.splitlines() for name in names_of(line)}
     held = {turn_id: wanted.intersection(chain.from_iterable(rows)) for turn_id, rows in relevance.names.items()}
     times = Counter(chain.from_iterable(held.values()))
@@ -301,7 +302,7 @@ def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
 
 
 def _bases(turn: TurnEvidence) -> Sequence[float]:
-    """Return the worth of each line's words in a new turn, whatever it names; 0 for unread lines."""
+    """Return the value of each line's words in a new turn, without its names; 0 for unread lines."""
     failures = frozenset(turn.failure_lines)
     worths = array("d", bytes(8 * len(turn.lines)))  # a quarter of a list
     for line in turn.lines.to_read():
@@ -317,7 +318,7 @@ def _base(line: Line, failures: Collection[int]) -> float:
 
 
 def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
-    """Yield for each name the likelihood that the agent names it again, from its occurrences in the history.
+    """Yield for each name the likelihood that the agent uses it again, from its occurrences in the history.
 
     The coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public
     agent sessions; boosted trees over 26 features, cross-validated by session, ranked no better.

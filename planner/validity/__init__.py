@@ -49,8 +49,8 @@ _LOST_CALL = "[A result whose call was lost:]"
 def answer_calls(messages: Sequence[Message], *, last: bool = True) -> list[Message]:
     """Return `messages` with a note as the result of each call without one, and results without a call as text.
 
-    Runs of messages that need no repair stay the same objects. `last` False leaves the calls of the last message open,
-    as they may still run.
+    Runs of messages that need no repair stay the same objects. With `last` False the calls of the last message stay
+    open, as they may still run.
     """
     mended, open_calls = list[Message](), list[str]()
     for role, group in groupby(messages, lambda message: str(message["role"])):
@@ -71,7 +71,7 @@ def _notes(calls: Sequence[str]) -> list[Message]:
 
 
 def _answered(run: list[Message], calls: Sequence[str]) -> list[Message]:
-    """Return a run of the user's messages with one result for each of `calls`, in front, and other results as text."""
+    """Return a run of the user's messages with one result for each of `calls`, first, and other results as text."""
     own = {call: block for m in reversed(run) for call, block in reversed(_results(m)) if call in calls}
     chosen = {id(block) for block in own.values()}
     kinds = [id(block) in chosen for message in run for block in blocks(message)]
@@ -99,6 +99,6 @@ def lost_result(call: str) -> Block:
 
 
 def lost_call(result: Block) -> Block:
-    """Return the text of a `result` that has no call, marked as the host's."""
+    """Return a `result` without a call as a text block marked as the host's."""
     text = f"{_LOST_CALL}\n{readable_text(result.get('content'))}"
     return {"type": "text", "text": f"<system-reminder>\n{text}\n</system-reminder>"}

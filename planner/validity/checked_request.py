@@ -1,4 +1,5 @@
-"""A request as the rules read it, with the model's family, and a rule's violation: a value, never an exception."""
+"""Request in the form that the rules read, with the model's family; and a rule's violation as a value, never an
+exception."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ class CheckedRequest:
 
     @lazy_property
     def rounds(self) -> list[tuple[list[_Place], list[_Place], int]]:
-        """Calls of each run of assistant messages, results of the following run of user messages (which may be empty),
-        and the start of that run: neighbours of one role are one message to the API."""
+        """Rounds: calls of each run of assistant messages, results of the following run of user messages (which may be
+        empty), and the start of that run, as neighbours of one role are one message for the API."""
         by_role = groupby(enumerate(self.messages), lambda numbered: str(numbered[1]["role"]))
         runs = [(role, [at for at, _ in run]) for role, run in by_role]
         return [
@@ -61,7 +62,7 @@ class CheckedRequest:
 
     @property
     def last_answer(self) -> tuple[int, Sequence[Block]]:
-        """Index and content of the last assistant message; nothing at -1 without one."""
+        """Index and content of the last assistant message; -1 and an empty list without one."""
         for at in reversed(range(len(self.messages))):
             if self.messages[at]["role"] == "assistant":
                 return at, blocks(self.messages[at])
@@ -97,5 +98,5 @@ class Violation:
         return self.code not in MENDED_BY_THE_API
 
     def __str__(self) -> str:
-        """Return one line: the place, the problem, the cure and the rule."""
+        """Return one line: the place, the problem, the remedy and the rule."""
         return f"{self.place}: {self.problem}; {self.cure} (rule {self.rule})"

@@ -147,7 +147,7 @@ CALL_RULES = (
 
 
 def thinking_is_whole(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rules 10 and 11: thinking has its text or data and a signature, in assistant messages only.
+    """Check rules 10 and 11: thinking has its text or data and a signature, and is only in assistant messages.
 
     Only the API can check whether a signature matches.
     """
@@ -166,7 +166,7 @@ def thinking_is_whole(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def thinking_is_in_order(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 10: thinking is never last in the list, and leads its message with manual thinking.
+    """Check rule 10: thinking is never last in the list, and with manual thinking begins its message.
 
     "The final block in an assistant message cannot be `thinking`"; "If an assistant message contains any thinking
     blocks, the first block must be `thinking`" (Claude up to 4.5).
