@@ -19,10 +19,10 @@ from applier.learning.memory import Memory
 from applier.session.compaction import Compaction, attempt, rest, run_row, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.persistence import session_name
-from applier.session.picture_tier import fit_pictures
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.presets import level_after
 from applier.session.request import TooHeavy, TooLong
+from applier.session.result_tiers import fit_pictures
 from applier.session.state import State
 from applier.session.tiers import PlanTurns
 from planner.analysis import analyze_history

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from applier.session.media_load import Load, load_of
 from planner.analysis import Analysis, analyze_history, call_alone
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
 from planner.plan import CompactionPlan
 from planner.reading.history import History, assemble_history
+from planner.reading.media import Load, load_of
 from planner.reading.messages import (
     Message,
     blocks,

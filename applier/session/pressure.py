@@ -9,11 +9,11 @@ import copy
 import sys
 from dataclasses import dataclass, field, replace
 
-from applier.session.media_load import Load, MediaLimits
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, TooHeavy, TooLong, prompt_limit_tokens
 from applier.settings import SessionSettings
 from planner.prices import cache_prices
+from planner.reading.media import Load, MediaLimits
 from planner.reading.tokens import TokenCounter
 from planner.settings import RESTORE_TOOL, bare_tool_name, restore_tool_of
 

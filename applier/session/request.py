@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from applier.session.media_load import MANY_IMAGES
 from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
 from planner.reading.lazy_property import lazy_property
+from planner.reading.media import MANY_IMAGES
 from planner.reading.messages import Block, blocks, cache_marks, field_of, plain_message
 
 __all__ = [

@@ -13,12 +13,12 @@ from itertools import accumulate
 
 from applier.session.frame import Edits, Frame
 from applier.session.history_tracker import HistoryTracker, Result
-from applier.session.media_load import Load, MediaLimits
 from applier.session.request import Gauge
 from planner.analysis import Analysis
 from planner.guards import check_plan
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
 from planner.reading.history import History, Turn
+from planner.reading.media import Load, MediaLimits
 from planner.settings import RESTORE_TOOL, PlanSettings, bare_tool_name
 
 __all__ = ["PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier"]
