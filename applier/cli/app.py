@@ -34,7 +34,7 @@ COMMANDS = {
     "undo": "restore",
     "watch": "watch",
     "eval": "evaluate",
-    "prompts": "planner_prompts",
+    "prompts": "plans",
     "store": "stores",
     "proxy": "servers",
     "wrap": "clients",

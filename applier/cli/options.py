@@ -31,11 +31,9 @@ __all__ = [
     "SHARE",
     "age",
     "agreed",
-    "as_csv",
     "as_json",
     "change_options",
     "check_cap",
-    "check_form",
     "check_output",
     "existing_store",
     "import_extra",
@@ -62,7 +60,6 @@ transcript: Decorator = click.argument("transcript", type=EXISTING_FILE)
 part: Decorator = click.option(
     "--part", type=int, metavar="N", help="Only part N of a file with several conversations, or of a session log."
 )
-as_csv: Decorator = click.option("--csv", "as_csv", is_flag=True, help="Print every row as CSV, for a spreadsheet.")
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 show_all: Decorator = click.option(
     "--all", "show_all", is_flag=True, help="Show every line, and one row for each turn."
@@ -82,13 +79,6 @@ SHARE = click.FloatRange(0, 1, min_open=True)
 def together(*options: Decorator) -> Decorator:
     """Return a decorator that adds all `options`, in this order in the help."""
     return lambda command: reduce(lambda own, option: option(own), reversed(options), command)
-
-
-def check_form(**chosen: bool) -> None:
-    """Refuse more than one of the options for the output's form."""
-    names = [f"--{name.removeprefix('as_')}" for name, is_chosen in chosen.items() if is_chosen]
-    if len(names) > 1:
-        raise click.UsageError(f"{' and '.join(names)} exclude each other: use one.")
 
 
 change_options: Decorator = together(

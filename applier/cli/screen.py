@@ -5,13 +5,12 @@ On a terminal lines fit its width (or $COLUMNS); in a pipe they have any length.
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import TextIOWrapper
@@ -34,7 +33,6 @@ __all__ = [
     "day",
     "echo",
     "one_line",
-    "print_csv",
     "print_data",
     "print_json",
     "print_sections",
@@ -158,14 +156,6 @@ def day(time: float) -> str:
 def print_json(value: object, *, err: bool = False) -> None:
     """Print `value` as indented JSON on standard output (or error); NaN and infinity stay."""
     click.echo(json.dumps(value, indent=2), err=err)
-
-
-def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
-    """Print `rows` as CSV on standard output, with column names from the first row."""
-    if rows:
-        writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def print_data(text: str) -> None:

@@ -29,7 +29,6 @@ from planner.rules import RulesPlanner
 
 __all__ = [
     "ModelPlanner",
-    "PromptReader",
     "RelayedAnswer",
     "RelayedPlanner",
     "RelayedQuestion",
@@ -365,16 +364,3 @@ def rendered_prompts(
     if questions:
         _outcomes_in_order(questions, ask, basis)
     return tuple(texts)
-
-
-@dataclass
-class PromptReader:
-    """Planner by rules that keeps the prompts for a model."""
-
-    prompts_dir: str | Path | None = None
-    texts: tuple[str, ...] = ()
-
-    def propose(self, request: PlanRequest) -> Proposal:
-        """Return the rules' proposal, and store the prompts in `texts`."""
-        self.texts = rendered_prompts(request, self.prompts_dir)
-        return RulesPlanner().propose(request)

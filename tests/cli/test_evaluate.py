@@ -1,6 +1,5 @@
 """`eval`: what survives of a person's own transcripts, as a table and as JSON."""
 
-import csv
 import json
 import re
 import sys
@@ -34,17 +33,6 @@ def test_table_has_a_row_for_each_target(compactor, whole_run):
     ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--ratio", 0.1)
     rows = [line.split() for line in ran.out.splitlines() if "newest" in line]
     assert [row[1] for row in rows] == ["0.25", "0.10"]
-
-
-@pytest.mark.real
-def test_every_row_is_csv_when_asked(compactor, whole_run):
-    ran = compactor("eval", whole_run, "--method", "newest", "--ratio", 0.25, "--csv")
-    rows = list(csv.DictReader(ran.out.splitlines()))
-    assert [row["cut"].partition("@")[0] for row in rows] == ["run", "run"]
-    assert all(0 < float(row["size"]) <= 0.25 for row in rows)
-    calls = list(csv.DictReader(compactor("watch", whole_run, "--preset", "off", "--csv").out.splitlines()))
-    assert [row["call"] for row in calls] == [str(n) for n in range(1, len(calls) + 1)]
-    assert all(row["sent_tokens"] == row["history_tokens"] for row in calls)
 
 
 def test_a_file_that_is_no_transcript_costs_itself_alone(compactor, whole_run, folder):

@@ -31,7 +31,6 @@ SCENES = (
     ("demo",),
     ("demo", "--copy", DEMO),
     ("plan", DEMO, "--planner", "rules", "--all", "--target-ratio", "0.1"),
-    ("prompts", "render", DEMO, "--target-ratio", "0.05"),
     ("plan", SMALL, "--planner", "rules", "-o", "plan.json"),
     ("plan", SMALL, "--planner", "rules", "--json", "--target-tokens", "3000", "--focus", "the parser"),
     ("plan", SMALL, "--planner", "rules", "--target-tokens", "1", "--target-ratio", "0.1"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from applier.adapters.transcripts import transcript_files
-from applier.cli.options import SHARE, as_csv, as_json, check_form
-from applier.cli.screen import clean, echo, one_line, print_csv, print_json, print_table, progress, screen
+from applier.cli.options import SHARE, as_json
+from applier.cli.screen import clean, echo, one_line, print_json, print_table, progress, screen
 from applier.eval.evaluation import EvaluationRow, evaluate_files, evaluation_means
 from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.methods import METHODS
@@ -63,7 +63,6 @@ _EXISTING = click.Path(exists=True, path_type=Path)
     help="Exams to run instead: questions about the transcripts, as JSON (see docs/evaluation.md).",
 )
 @as_json
-@as_csv
 def eval_command(
     places: tuple[Path, ...],
     methods: tuple[str, ...],
@@ -73,7 +72,6 @@ def eval_command(
     lost: bool,
     probes: Path | None,
     as_json: bool,
-    as_csv: bool,
 ) -> None:
     """Measure what survives of what an agent needed later.
 
@@ -81,13 +79,12 @@ def eval_command(
     the share of names the agent wrote after the cut that the result contains. Recall in context also needs half of the
     words around them. The method never sees the part after the cut.
     """
-    check_form(as_json=as_json, as_csv=as_csv)
     paths = transcript_files(places)
     if not paths:
         raise TranscriptError(f"{places[0]}: contains no transcripts (.json, .jsonl)")
     if probes:
         views = _exam_views(probes, paths, methods, ratios or (0.10,), model)
-        _print_exams(views, lost=lost, as_json=as_json, as_csv=as_csv)
+        _print_exams(views, lost=lost, as_json=as_json)
         return
     with progress("measuring", len(paths)) as done:
         rows, problems = evaluate_files(
@@ -96,11 +93,7 @@ def eval_command(
     if problems and not rows:
         raise TranscriptError(problems[0])
     means = evaluation_means(rows)
-    if as_csv:
-        names = [name for name in COLUMNS.values() if name != "cuts"]
-        each = ((row.cut, *evaluation_means([row])) for row in rows)
-        print_csv([{"cut": cut} | {name: getattr(mean, name) for name in names} for cut, mean in each])
-    elif as_json:
+    if as_json:
         print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
     else:
         for row in rows if lost else ():
@@ -150,11 +143,8 @@ def _exam_views(
     return views
 
 
-def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool, as_csv: bool) -> None:
+def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool) -> None:
     means = exam_means([(view, view.scores) for view in views])
-    if as_csv:
-        print_csv([row for view in views for row in _answers(view)])
-        return
     if as_json:
         of_views = [_names(view) | {"sha": view.sha, "lost": [own.number for own in view.lost]} for view in views]
         print_json({"means": [asdict(mean) for mean in means], "views": of_views})
@@ -165,12 +155,6 @@ def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool, as_csv
         lines = (f"{question.number} {question.kind}: {question.text} -> {question.answer}" for question in view.lost)
         _print_list(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", lines)
     _print_rows([_scores(mean) for mean in means])
-
-
-def _answers(view: ExamView) -> Iterator[dict[str, object]]:
-    scores = view.scores
-    for own in view.exam.questions:
-        yield _names(view) | {"question": own.number, "kind": own.kind, "score": scores[own.number]}
 
 
 def _names(view: ExamView) -> dict[str, object]:

@@ -1,4 +1,5 @@
-"""`compactor plan`, `review`, `apply`, `demo`: make a plan, show it, change it by hand, apply it.
+"""`compactor plan`, `review`, `apply`, `demo`, `prompts`: make a plan, show it, change it by hand, apply it; copy the
+prompts that ask a model for one.
 
 Writes only the files that the user named, and the originals to the store before a transcript without them.
 """
@@ -28,7 +29,8 @@ from applier.processes import all_cores
 from applier.store.opening import open_store
 from applier.view import apply, look_in
 from planner.api import plan_compaction
-from planner.errors import StalePlan, StoreDamaged
+from planner.errors import SettingsError, StalePlan, StoreDamaged
+from planner.model.prompts import PROMPTS, load_prompts
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Strategy
 from planner.reading.history import read_history
@@ -36,7 +38,7 @@ from planner.reading.messages import Message
 from planner.review_text import finding_line, review_sections
 from planner.validity import check_messages
 
-__all__ = ["apply_command", "demo_command", "plan_command", "print_review", "review_command"]
+__all__ = ["apply_command", "demo_command", "plan_command", "print_review", "prompts_command", "review_command"]
 
 _PLACE = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -363,3 +365,21 @@ def _apply_and_restore(plan: CompactionPlan, messages: Sequence[Message]) -> tup
             if store.restore(reference).messages != history.messages_of(history.by_id[own.turn_id]):
                 raise StoreDamaged(f"{reference} was restored with other content")
     return view, list(removed)
+
+
+@click.group
+def prompts_command() -> None:
+    """Copy the planner's prompts."""
+
+
+@prompts_command.command
+@click.argument("folder", type=_FOLDER)
+def copy(folder: Path) -> None:
+    """Copy the packaged prompts to FOLDER, for editing and for --prompts FOLDER."""
+    taken = [name for name in sorted(PROMPTS) if (folder / f"{name}.md").exists()]
+    if taken:
+        raise SettingsError(f"{folder / taken[0]}.md exists already: name a new folder, or delete it first")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, path in load_prompts().files.items():
+        write_whole(folder / f"{name}.md", path.read_text("utf-8"))
+    echo(f"{len(PROMPTS)} prompts copied; use them with --prompts {folder}")

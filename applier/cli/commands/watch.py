@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from applier.cli.files import read_file
-from applier.cli.options import as_csv, as_json, check_form, import_extra, part, transcript
-from applier.cli.screen import echo, print_csv, print_json, print_table, progress, screen, show_page
+from applier.cli.options import as_json, import_extra, part, transcript
+from applier.cli.screen import echo, print_json, print_table, progress, screen, show_page
 from applier.eval.replay import Replay, replay
 from applier.session.events import Event
 from applier.session.presets import PRESETS, preset_named
@@ -48,7 +48,6 @@ CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_to
 @click.option("--planner", type=click.Choice(["rules", "model", "auto"]), default="rules", show_default=True)
 @part
 @as_json
-@as_csv
 @click.option(
     "--web",
     is_flag=True,
@@ -63,14 +62,14 @@ def watch_command(
     planner: Any,
     part: int | None,
     as_json: bool,
-    as_csv: bool,
     web: bool,
 ) -> None:
     """Replay a transcript through a session, call by call.
 
     Shows the size of each prompt and each compaction. No agent model is called, and nothing is stored.
     """
-    check_form(as_json=as_json, as_csv=as_csv, web=web)
+    if web and as_json:
+        raise click.UsageError("--json and --web exclude each other: use one.")
     read = read_file(transcript, part)
     if not any(message["role"] == "assistant" for message in read.messages[1:]):
         raise TranscriptError(f"{transcript}: contains no answer of an agent, so there is no call to replay")
@@ -87,9 +86,6 @@ def watch_command(
     data = [_data(run, model) for run in runs]
     if web:
         show_page(import_extra("applier.web", "web").PageServer({"task": task, "runs": data}))
-    elif as_csv:
-        numbered = ((run["preset"], number, call) for run in data for number, call in enumerate(run["calls"], 1))
-        print_csv([{"preset": preset, "call": number, **call} for preset, number, call in numbered])
     elif as_json:
         print_json(data)
     elif len(runs) == 1:
