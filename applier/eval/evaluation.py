@@ -16,8 +16,15 @@ from statistics import fmean
 
 from applier.adapters.transcripts import read_transcript
 from applier.eval.methods import Method, NotRecorded, methods_for
-from applier.eval.survival import Need, NeedRecall, Survival, find_needs, measure_recall, measure_survival
-from applier.eval.texts import message_tokens
+from applier.eval.survival import (
+    Need,
+    NeedRecall,
+    Survival,
+    find_needs,
+    measure_recall,
+    measure_survival,
+    message_tokens,
+)
 from applier.processes import in_processes
 from planner.errors import TranscriptError
 from planner.prices import payback_calls

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from applier.adapters.transcripts import read_transcript
 from applier.eval.methods import NotRecorded, methods_for
-from applier.eval.texts import message_tokens, one_space, plain_text, text_tokens
+from applier.eval.survival import message_tokens, one_space, plain_text, text_tokens
 from planner.errors import TranscriptError
 from planner.reading.messages import Message
 

@@ -19,7 +19,7 @@ from itertools import accumulate, chain, count, takewhile
 from pathlib import Path
 from typing import Any
 
-from applier.eval.texts import message_tokens
+from applier.eval.survival import message_tokens
 from applier.session.presets import PRESETS, preset_named
 from applier.session.session import Session
 from applier.settings import SessionSettings

@@ -19,7 +19,7 @@ from typing import Any
 import planner
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.eval.exam import Exam, read_exams
-from applier.eval.texts import plain_text
+from applier.eval.survival import plain_text
 from applier.view import preview
 from planner.analysis import analyze_history
 from planner.api import plan_compaction

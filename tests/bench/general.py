@@ -19,7 +19,7 @@ from rich.table import Table
 
 from applier.eval.exam import ExamQuestion, ExamSample, exam_samples, read_exams
 from applier.eval.methods import Method, methods_for
-from applier.eval.texts import message_tokens, plain_text
+from applier.eval.survival import message_tokens, plain_text
 from planner.reading.messages import Message
 from tests.bench.plain import equal_cut, newest_text
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from applier.eval.texts import one_space, plain_text
+from applier.eval.survival import one_space, plain_text
 from planner.analysis import analyze
 from planner.errors import TranscriptError
 from planner.reading.messages import Message

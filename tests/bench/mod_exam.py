@@ -22,7 +22,7 @@ from applier.adapters.transcripts import Transcript, read_transcript, transcript
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.eval.exam import QUESTION_KINDS, ExamSample, ExamView, exam_means, exam_samples, exam_view, read_exams
 from applier.eval.methods import FolderPlanner
-from applier.eval.texts import plain_text
+from applier.eval.survival import plain_text
 from applier.session import Session
 from applier.settings import SessionSettings
 from applier.testing import MessagesServer, Request

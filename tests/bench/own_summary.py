@@ -11,8 +11,7 @@ from applier.adapters.transcripts import read_transcript
 from applier.eval.evaluation import Cut, EvaluationRow, evaluate, measured
 from applier.eval.exam import ExamSample, ExamView, exam_view
 from applier.eval.methods import NotRecorded, methods_for
-from applier.eval.survival import find_needs
-from applier.eval.texts import message_tokens, plain_text, text_tokens
+from applier.eval.survival import find_needs, message_tokens, plain_text, text_tokens
 from planner.reading.messages import Message, blocks
 
 __all__ = ["OWN_SUMMARY", "own_summary", "summary_cut", "summary_rows", "summary_views"]

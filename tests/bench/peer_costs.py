@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from applier.eval.replay import Replay, ReplayedCall
-from applier.eval.texts import specifics
+from applier.eval.survival import specifics
 from applier.session.frame import first_difference
 from applier.session.request import prompt_limit_tokens
 from planner.reading.messages import Message, plain_message

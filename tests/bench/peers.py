@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from applier.eval.texts import message_tokens, text_tokens
+from applier.eval.survival import message_tokens, text_tokens
 from planner.errors import SettingsError
 from planner.reading.messages import Message, blocks, result_text
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from applier.eval.texts import message_tokens, pieces, plain_text, specifics, text_tokens
+from applier.eval.survival import message_tokens, pieces, plain_text, specifics, text_tokens
 from planner.reading.messages import Block, Message, blocks, result_text
 
 __all__ = ["best_lines", "equal_cut", "newest_text", "specifics_list"]

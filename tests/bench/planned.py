@@ -20,7 +20,7 @@ from rich.table import Table
 from applier import preview
 from applier.adapters.transcripts import Transcript, read_transcript, transcript_files
 from applier.eval.methods import FolderPlanner, NotRecorded
-from applier.eval.texts import message_tokens, plain_text
+from applier.eval.survival import message_tokens, plain_text
 from planner import plan_compaction
 from planner.brief import read_brief
 

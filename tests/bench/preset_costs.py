@@ -14,8 +14,7 @@ from pathlib import Path
 
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.eval.replay import Replay, ReplayedCall, replay
-from applier.eval.survival import placings
-from applier.eval.texts import agent_values, contains, plain_text, specifics
+from applier.eval.survival import agent_values, contains, placings, plain_text, specifics
 from applier.session.presets import RELEVANCE
 from applier.store import open_store
 from planner.prices import CACHE_READ_PRICES

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript, transcript_files
 from applier.eval.methods import find_method
-from applier.eval.texts import message_tokens, one_space, plain_text
+from applier.eval.survival import message_tokens, one_space, plain_text
 from planner.errors import SettingsError, TranscriptError
 from planner.reading.messages import Message, blocks
 

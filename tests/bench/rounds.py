@@ -14,7 +14,7 @@ from statistics import fmean
 
 from applier.eval.exam import Exam
 from applier.eval.methods import FolderPlanner, NotRecorded, compact_by
-from applier.eval.texts import message_tokens, one_space, plain_text
+from applier.eval.survival import message_tokens, one_space, plain_text
 from applier.session.session import Session
 from planner.analysis import analyze
 from planner.evidence import Evidence

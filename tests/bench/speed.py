@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from applier.eval.texts import message_tokens, o200k_counter, plain_text
+from applier.eval.survival import message_tokens, o200k_counter, plain_text
 from applier.session.session import Session
 from applier.settings import SessionSettings
 from applier.store import open_store

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from applier import apply
 from applier.eval.methods import FolderPlanner, NotRecorded
-from applier.eval.texts import message_tokens
+from applier.eval.survival import message_tokens
 from applier.store import open_store
 from planner.api import plan_compaction
 from planner.errors import CompactorError

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from applier.eval.texts import message_tokens
+from applier.eval.survival import message_tokens
 from planner.reading.messages import Message, blocks
 from tests.bench.tau2_words import long_words, payment_words, short_words
 from tests.bench.tau2_world import Call, ToolAnswer, World

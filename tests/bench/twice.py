@@ -1,7 +1,7 @@
 """What a view tells more than once: ``python -m tests.bench twice TRANSCRIPTS… --ratio .05 --ratio .1``.
 
 A view is read as its reader meets it, in pieces: each statement of the brief, each fact, each frame of user words, each
-entry's own lines (calls and their outcomes) and the lines it excerpts. A *specific* is what `applier.eval.texts` finds,
+entry's own lines (calls and their outcomes) and the lines it excerpts. A *specific* is read by `applier.eval.survival`,
 apart from the planner: a path, URL, identifier, id or number of three digits or more, spelled the same. It stands twice
 if it stands in two pieces; within one piece it may repeat, as code does. So does a *line* of 30 characters or more,
 white space folded. Messages that stand whole and the live tail are not counted: they are what is pointed at. The count
@@ -32,7 +32,7 @@ from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript, transcript_files
 from applier.eval.methods import RECORDED, FolderPlanner, methods_for
-from applier.eval.texts import message_tokens, one_space, plain_text, specifics
+from applier.eval.survival import message_tokens, one_space, plain_text, specifics
 
 __all__ = ["Piece", "Repeats", "add_command", "pieces_of", "repeats"]
 

@@ -16,7 +16,7 @@ from compaction_kit.compactors import ChecklistCompactor, UpdateAwareChecklistCo
 from compaction_kit.session import Turn
 
 from applier import preview
-from applier.eval.texts import plain_text
+from applier.eval.survival import plain_text
 from applier.store import open_store
 from planner import plan_compaction
 from planner.reading.history import read_history

@@ -4,7 +4,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from applier.eval.texts import plain_text
+from applier.eval.survival import plain_text
 from applier.store import open_store
 from planner.reading.history import read_history
 from planner.reading.messages import blocks, to_json

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from applier.eval.texts import plain_text
+from applier.eval.survival import plain_text
 from planner.errors import TranscriptError
 from tests.bench.continuing import judge, render, show_turn
 from tests.bench.general import comparisons

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.eval.exam import Exam, ExamView, exam_means, exam_samples, exam_views, read_exams
-from applier.eval.texts import one_space, plain_text
+from applier.eval.survival import one_space, plain_text
 from planner.errors import TranscriptError
 from tests.bench.__main__ import main
 from tests.bench.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets

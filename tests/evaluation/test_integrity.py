@@ -4,7 +4,7 @@ import pytest
 
 from applier.eval.evaluation import measure_integrity
 from applier.eval.methods import compact_by
-from applier.eval.texts import message_tokens
+from applier.eval.survival import message_tokens
 from tests.evaluation.restoring import restored_share
 from tests.evaluation.work import TASK
 from tests.strategies import make_session

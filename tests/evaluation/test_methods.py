@@ -18,7 +18,7 @@ from applier.eval.evaluation import (
     evaluation_means,
 )
 from applier.eval.methods import METHODS, PLAIN_METHODS, find_method
-from applier.eval.texts import message_tokens
+from applier.eval.survival import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
 from tests.bench.own_summary import summary_rows

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from applier.eval.texts import message_tokens
+from applier.eval.survival import message_tokens
 from planner.errors import SettingsError
 from planner.validity import check_messages
 from tests.bench.peers import PEERS

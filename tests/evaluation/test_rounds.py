@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from applier.eval.exam import Exam
-from applier.eval.texts import message_tokens
+from applier.eval.survival import message_tokens
 from planner.plan import Usage
 from planner.reading.tokens import TokenCounter
 from planner.rules import RulesPlanner

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from applier.eval.texts import contains, path_splits, specifics
+from applier.eval.survival import contains, path_splits, specifics
 from tests.strategies import texts
 
 
