@@ -96,13 +96,13 @@ _ABBREVIATION = lazy_pattern(rf"(?:[{LETTERS}]{{1,2}}\.)*[{LETTERS}]{{1,2}}")
 _HASH = lazy_pattern(rf"[0-9a-f]{{{SHORTEST_HASH},40}}")
 """Commit hash, short or long; the long one contains the short one at its beginning."""
 _BOUND = lazy_pattern(
-    r"(?:(?P<exit>\b(?:exit\w{0,5}|code|status|returned|returncode|rc))|(?P<port>\bports?|(?<=\w):)"
-    r"|(?P<issue>\b(?:issues?|pull|prs?)\b|[#!])|(?P<pid>\bpid))"
-    r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(\d{1,2})(?!\w)",
-    re.I,
+    r"(?:(?P<exit>e(?<!\we)xit\w{0,5}|c(?<!\wc)ode|s(?<!\ws)tatus|r(?<!\wr)(?:eturned|eturncode|c))"
+    r"|(?P<port>p(?<!\wp)orts?|:(?<=\w:))|(?P<issue>(?:i(?<!\wi)ssues?|p(?<!\wp)(?:ull|rs?))\b|[#!])"
+    r"|(?P<pid>p(?<!\wp)id))"
+    r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(\d{1,2})(?!\w)"
 )
-"""Small number that is a name because of the word before it: ``exit code 9``, ``"exitCode": 9``, ``PR #7``,
-``host:80``."""
+"""Small number that is a name because of the word before it: ``exit code 9``, ``"exitcode": 9``, ``pr #7``, ``host:80``.
+In lower case, and each word is held against what is before it behind its first letter: a search looks for letters."""
 _ASSIGNED = lazy_pattern(r"([A-Za-z_]\w*)=([\w.+-]+)")
 """``DEBUG=1``; not ``--level=1``, ``a==b``."""
 _INSTALLED = lazy_pattern(
@@ -224,13 +224,12 @@ class NameIndex:
 
     def unbound(self, text: str) -> list[str]:
         """Return the small numbers that are names in `text` (``port 3``) and not in the source."""
-        kinds = {kind for kind, _ in self._bound}
+        bound = [one for one in _bound_numbers(text) if one[2][0].isalpha()]
         return [
             words
-            for kind, number, words in _bound_numbers(text)
-            if words[0].isalpha()
-            and (kind, number) not in self._bound
-            and (kind in kinds or str(number) not in self._figures)
+            for kind, number, words in bound
+            if (kind, number) not in self._bound
+            and (any(kind == known for known, _ in self._bound) or str(number) not in self._figures)
         ]
 
     def assigns(self, name: str, value: str) -> bool:
@@ -273,9 +272,10 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
 
 
 def _bound_numbers(text: str) -> Iterator[tuple[str, int, str]]:
-    for match in _BOUND.finditer(text):
+    low = text.lower()
+    for match in _BOUND.finditer(low if len(low) == len(text) else text):  # a letter such as İ has two in lower case
         kind = next(kind for kind, word in match.groupdict().items() if word)
-        yield kind, int(match[match.lastindex or 0]), match[0]
+        yield kind, int(match[match.lastindex or 0]), text[slice(*match.span())]
 
 
 def _occurs(name: str, text: str) -> bool:

@@ -62,15 +62,14 @@ PATH_MARKS = r"[\w.:/~)\]}*>$%-]"
 def specifics_of(text: str) -> list[str]:
     """Return the distinct specifics of `text`, in order of first appearance."""
     names: dict[str, None] = {}
-    for found in _RUN.finditer(text):
-        url, run = found.groups()
+    for url, run in _RUN.findall(text):
         if url:
             names[url.rstrip(_TRAILING)] = None
         elif run and run.isidentifier() and run.isascii():  # one word, as most are
             if run not in names and _is_identifier(run):
                 names[run] = None
         elif run:
-            for match in _TOKEN.finditer(text, *found.span("run")):
+            for match in _TOKEN.finditer(run):
                 name = match.group().rstrip(_TRAILING)
                 if name not in names and _is_specific(match.lastgroup, name):
                     names[name] = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, Literal
 
 from planner.evidence.calls import Call
@@ -61,11 +61,11 @@ _ERROR = lazy_pattern(
 """Beginning of an error of a tool: ``Error: no such flight``, ``<tool_use_error>``, ``InputValidationError:``."""
 _TELLING = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|permitted|a)\b|no such|denied|refus|undefined|cannot"
-    r"|can't|unable|could ?n[o'’]t|(?<!-)unknown(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch|should"
-    r"|assert|incorrect|missing|issues? found",
-    re.I,
+    r"|can't|unable|could ?n[o'’]t|unknown(?<!-unknown)(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch"
+    r"|should|assert|incorrect|missing|issues? found"
 )
-"""English words of failure. They only select lines of a call that failed by another sign."""
+"""English words of failure in lower case; each begins with a letter, so that a search takes a sixth of the time. They
+only select lines of a call that failed by another sign."""
 _STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "code"})
 _ERROR_KEYS = frozenset({"error", "errors", "errormessage"})
 _SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
@@ -125,7 +125,8 @@ def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
     running = any(is_running(one.text) for one in result[:HEAD_LINES])
     opens = filled[:1] if call.kind != "ask" and not running else []
     if call.is_error or code or reports_error(call) or any(_ERROR.match(one.text) for one in opens):
-        reasons = [one for one in filled if says_failed(one.text)] or [
+        telling = (one for one in filled if says_failed(one.text))
+        reasons = [*islice(telling, REPORT_LINES)] or [
             one for one in printed_lines(filled) if not one.lines[0].continues
         ]
         reasons = reasons[:REPORT_LINES] or filled[:1]
@@ -158,7 +159,7 @@ def failed_outcome(
 
 def says_failed(text: str) -> bool:
     """Return True for a line with a word of failure."""
-    return _TELLING.search(text) is not None
+    return _TELLING.search(text.lower()) is not None
 
 
 def is_refusal(text: str) -> bool:

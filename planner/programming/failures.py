@@ -261,9 +261,9 @@ def _verdict(text: str) -> Verdict | None:
     text = text[:LINE_CHARACTERS]
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
-    counts = [(int(one[1]), one[2].lower()) for one in _COUNT.finditer(bare)]
-    first = _COUNT.search(bare)
-    head = bare[: first.start()].strip(" =✔✓") if first else ""
+    found = [*_COUNT.finditer(bare)]
+    counts = [(int(one[1]), one[2].lower()) for one in found]
+    head = bare[: found[0].start()].strip(" =✔✓") if found else ""
     is_brief = len(head) <= HEAD_CHARACTERS and len(head.split()) <= 2 and "error" not in head.lower()
     if counts and (is_brief if counts[0][1] in ("pass", "fail") else head.strip("✖✗× ") in ("", "Found", "Summary:")):
         if any(number for number, kind in counts if kind != "pass"):
