@@ -293,7 +293,7 @@ def _names(analysis: Analysis) -> Iterator[_Item]:
     first, again = dict[str, str](), dict[str, str]()
     for turn_id, turn in evidence.turns.items():
         for text in turn.lines.texts:
-            for name in set(chain.from_iterable(relevance.names[turn_id][text.first : text.stop])):
+            for name in set(relevance.names_in(turn_id, text.first, text.stop)):
                 if (
                     not is_word(name)
                     and first.setdefault(name, turn_id) != turn_id

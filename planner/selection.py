@@ -344,7 +344,7 @@ class _Selecting:
         """Return the names of a line, and its text in its entry."""
         turn = self.turns[turn_id]
         text = line_text(turn, turn.lines[number - 1], self.request.evidence.root)
-        return self.request.relevance.names[turn_id][number - 1] or [one_line(text)], text
+        return self.request.relevance.names_in(turn_id, number - 1, number) or [one_line(text)], text
 
     def _leave_told(self, told: Told, before: Mapping[str, TurnDecision]) -> float:
         """Remove added lines (compared with `before`) that only repeat another line, the shorter one of two; return the

@@ -101,8 +101,8 @@ _BOUND = lazy_pattern(
     r"|(?P<pid>p(?<!\wp)id))"
     r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(\d{1,2})(?!\w)"
 )
-"""Small number that is a name because of the word before it: ``exit code 9``, ``"exitcode": 9``, ``pr #7``, ``host:80``.
-In lower case, and each word is held against what is before it behind its first letter: a search looks for letters."""
+"""Small number that is a name because of the word before it: ``exit code 9``, ``"exitcode": 9``, ``pr #7``. In lower
+case, and each word is held against what is before it behind its first letter: a search looks for letters."""
 _ASSIGNED = lazy_pattern(r"([A-Za-z_]\w*)=([\w.+-]+)")
 """``DEBUG=1``; not ``--level=1``, ``a==b``."""
 _INSTALLED = lazy_pattern(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -101,16 +101,18 @@ class Told:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self.lines: defaultdict[str, list[tuple[Collection[str], str, str]]] = defaultdict(list)
+        self.lines: defaultdict[Hashable, list[tuple[Collection[Hashable], str, str]]] = defaultdict(list)
         """Lines by each name in them, with all their names and their place."""
 
-    def add(self, names: Collection[str], text: str, place: str = "") -> None:
+    def add(self, names: Collection[Hashable], text: str, place: str = "") -> None:
         """Record a line with these names, each once."""
         line = names, text, place
         for name in names:
             self.lines[name].append(line)
 
-    def says(self, names: Collection[str], text: Callable[[], str], part: Part, places: Collection[str] = ()) -> bool:
+    def says(
+        self, names: Collection[Hashable], text: Callable[[], str], part: Part, places: Collection[str] = ()
+    ) -> bool:
         """Return True if one kept line, at none of `places`, contains all names and words of a line of such a `part`;
         for printed and read lines most of their longer words are enough."""
         wanted, printed = frozenset(names), part in ("call", "result")
@@ -161,7 +163,7 @@ class _Turn:
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.costs = evidence.line_tokens
         self.standing: set[int] = set()
-        self.lines, self._weights, self._told = evidence.lines, relevance.weights, told
+        self.lines, self._weights, self._told = evidence.lines, relevance.weights.column, told
         self._head = HEAD_TOKENS if evidence.calls else 1
         self._block_weights = evidence.once(_block_weights)
         self.telling_lines = evidence.once(_telling_lines)
@@ -171,15 +173,15 @@ class _Turn:
         """Return the value of lines per raw token, and their tokens: the smallest possible, in a note without
         indentation and root."""
         standing, known, names = self.standing, self._told.lines, self.names
-        weights, places = self._weights.column, self._weights.places
+        weights, places, bounds = self._weights, names.places, names.bounds
         gain, cost = 0.0, 0 if standing else self._head
         for number in numbers:
             if number not in standing:
                 cost += self.costs[number - 1] + MARK_TOKENS
                 own = self.bases[number - 1]
-                for name in names[number - 1]:
+                for name in places[bounds[number - 1] : bounds[number]]:
                     if name not in known:
-                        own += weights[places[name]]
+                        own += weights[name]
                 gain += own * self._block_weights[number - 1]
         return gain * self.weight / (cost or 1), cost
 
@@ -196,13 +198,13 @@ class _Turn:
 
     def _is_told(self, number: int) -> bool:
         part = self.lines.text_at(number - 1).part
-        return self._told.says(self.names[number - 1], partial(self.lines.text, number), part)
+        return self._told.says(self.names.between(number - 1, number), partial(self.lines.text, number), part)
 
     def stand(self, numbers: Iterable[int]) -> None:
         """Record that lines are picked, so that their names and words add nothing any more."""
         for number in numbers:
             if number not in self.standing:
-                self._told.add(self.names[number - 1], self.lines.text(number))
+                self._told.add(self.names.between(number - 1, number), self.lines.text(number))
             self.standing.add(number)
 
 

@@ -11,24 +11,49 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import accumulate, chain, islice
 from math import exp, log1p
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
 from planner.evidence.words import words_of
+from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import BlockText, Line, Part, text_width
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Occurrences", "Relevance", "block_weight", "focused", "is_word", "line_relevance"]
+__all__ = ["Occurrences", "Relevance", "Rows", "block_weight", "focused", "is_word", "line_relevance"]
 
-Rows = Sequence[tuple[str, ...]]
-"""Names in each line of a turn, each once."""
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
 """Parts of a turn recorded as writers of each name, each by a bit of `Occurrences.writers`."""
 WORD, NUMBER = 1, 2
 _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Names in each line of a turn, each once, by their places in the columns: a tenth of what texts take."""
+
+    places: array[int]
+    bounds: array[int]
+    """Where in `places` each line begins, and where the last one ends."""
+
+    @classmethod
+    def of(cls, lines: Iterable[Collection[int]]) -> Rows:
+        """Return the rows of `lines`."""
+        places, bounds = array("I"), array("I", [0])
+        for line in lines:
+            places.extend(line)
+            bounds.append(len(places))
+        return cls(places, bounds)
+
+    def __iter__(self) -> Iterator[array[int]]:
+        """Iterate over the lines."""
+        return (self.between(at, at + 1) for at in range(len(self.bounds) - 1))
+
+    def between(self, first: int, stop: int) -> array[int]:
+        """Return the names of the lines with these indices."""
+        return self.places[self.bounds[first] : self.bounds[stop]]
 
 
 class Columns(NamedTuple):
@@ -69,10 +94,10 @@ class Occurrences:
     rows: dict[str, Rows] = field(default_factory=dict)
     """Names in each line, by turn id, including parts of a name that occur as names themselves."""
     places: dict[str, int] = field(default_factory=dict)
-    """Index of each name in the columns."""
+    """Index of each name in the columns, in their order."""
     joined: list[str] = field(default_factory=list)
     """Names with several components."""
-    parts: dict[str, list[str]] = field(default_factory=dict)
+    parts: dict[int, Sequence[int]] = field(default_factory=dict)
     """Names with components that occur as names themselves, each with itself and these components."""
     columns: Columns = field(default_factory=Columns.empty)
     characters: int = 0
@@ -92,81 +117,79 @@ class Occurrences:
 
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
         """Add the turns in `new`; `earlier` ones are counted again where a new name is part of one of theirs."""
-        same = {name: name for name in self.places}
-        self.rows |= {turn.turn.id: _line_names(turn, same) for turn in new}
-        every = chain.from_iterable(chain.from_iterable(self.rows[turn.turn.id] for turn in new))
-        fresh = {name: None for name in every if name not in self.places}  # in order: a set's differs by process
-        self.places.update((name, place) for place, name in enumerate(fresh, len(self.places)))
+        known, offset = len(self.places), 0
+        self.rows |= {turn.turn.id: self._read(turn) for turn in new}
+        fresh = dict.fromkeys(islice(self.places, known, None))
         self.columns = self.columns.grown(fresh)
-        del same  # as large as the names themselves
-        gaining = {name for name in self._gain_parts(fresh) if name not in fresh}
-        offset = 0
+        gaining = {place for place in self._gain_parts(fresh) if place < known}
         for turn in earlier if gaining else ():
             rows = self.rows[turn.turn.id]
-            if not gaining.isdisjoint(chain.from_iterable(rows)):
+            if not gaining.isdisjoint(rows.places):
                 rows = self.rows[turn.turn.id] = self._expanded(rows)
-                self._note(turn, [tuple(filter(fresh.__contains__, names)) for names in rows], offset)
+                self._note(turn, rows, offset, known)
             offset += _length(turn)
         for turn in new:
             rows = self.rows[turn.turn.id] = self._expanded(self.rows[turn.turn.id])
-            self._note(turn, rows, self.characters)
+            self._note(turn, rows, self.characters, 0)
             self.characters += _length(turn)
 
-    def _gain_parts(self, fresh: Mapping[str, None]) -> list[str]:
-        """Return the names with some of the `fresh` ones as parts."""
+    def _read(self, turn: TurnEvidence) -> Rows:
+        """Return the names in each line of `turn`, none in the middle of long blocks; new ones get a place."""
+        known, places, counts = self.places, array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
+        for text in turn.lines.texts:
+            for at in text.read:
+                names = names_of(text.words(at))
+                places.extend([known.setdefault(name, len(known)) for name in names])
+                counts[at + 1] = len(names)
+        return Rows(places, array("I", accumulate(counts)))
+
+    def _gain_parts(self, fresh: Mapping[str, None]) -> Iterator[int]:
+        """Yield the names with some of the `fresh` ones as parts."""
         self.joined += [name for name in fresh if not name.isidentifier()]
-        gaining = []
         for name in self.joined:
             parts = parts_of(name)
-            if not fresh.keys().isdisjoint(parts) and len(known := [part for part in parts if part in self.places]) > 1:
-                self.parts[name] = known
-                gaining.append(name)
-        return gaining
+            known = [] if fresh.keys().isdisjoint(parts) else [part for part in parts if part in self.places]
+            if len(known) > 1:
+                self.parts[self.places[name]] = array("I", map(self.places.__getitem__, known))
+                yield self.places[name]
 
     def _expanded(self, rows: Rows) -> Rows:
         """Return `rows` with each name followed by those of its parts that occur as names themselves."""
         parts = self.parts
-        if parts.keys().isdisjoint(chain.from_iterable(rows)):
+        if parts.keys().isdisjoint(rows.places):
             return rows
-        return [
+        return Rows.of(
             names
             if parts.keys().isdisjoint(names)
-            else tuple(dict.fromkeys(chain.from_iterable(parts.get(name, (name,)) for name in names)))
+            else dict.fromkeys(chain.from_iterable([parts.get(name, (name,)) for name in names]))
             for names in rows
-        ]
+        )
 
-    def _note(self, turn: TurnEvidence, rows: Rows, offset: int) -> None:
-        """Count the names in `rows` of `turn`, which begins after `offset` characters of the history."""
-        number, places = turn.turn.number, self.places
+    def _note(self, turn: TurnEvidence, rows: Rows, offset: int, least: int) -> None:
+        """Count the names in `rows` of `turn` from place `least` on; it begins after `offset` characters."""
+        number = turn.turn.number
         lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
         for text in turn.lines.texts:
             written, bit = text.part in ("assistant", "call"), _BITS.get(text.part, 0)
-            for names, end in zip(rows[text.first : text.stop], text.bounds[1:], strict=True):
-                for name in names:
-                    at = places[name]
-                    lines[at] += 1
-                    last_offsets[at] = offset + end
-                    if last_turns[at] != number:
-                        turns[at] += 1
-                        last_turns[at] = number
-                    if written:
-                        last_written[at] = number
-                    writers[at] |= bit
+            ends: dict[int, int] = {}
+            for at, end in zip(range(text.first, text.stop), text.bounds[1:], strict=True):
+                ends.update(dict.fromkeys(rows.between(at, at + 1), end))
+            for at, count in Counter(rows.between(text.first, text.stop)).items():
+                if at < least:
+                    continue
+                lines[at] += count
+                last_offsets[at] = offset + ends[at]
+                if last_turns[at] != number:
+                    turns[at] += 1
+                    last_turns[at] = number
+                if written:
+                    last_written[at] = number
+                writers[at] |= bit
             offset += len(text.text)
 
 
 def _length(turn: TurnEvidence) -> int:
     return sum(len(text.text) for text in turn.lines.texts)
-
-
-def _line_names(turn: TurnEvidence, same: dict[str, str]) -> Rows:
-    """Return the names in each line of `turn`, with equal names as the `same` object; none in the middle of long
-    blocks."""
-    rows: list[tuple[str, ...]] = [()] * len(turn.lines)
-    for text in turn.lines.texts:
-        for at in text.read:
-            rows[at] = tuple([same.setdefault(name, name) for name in names_of(text.words(at))])
-    return rows
 
 
 def is_word(name: str) -> bool:
@@ -228,9 +251,10 @@ class Weights(Mapping[str, float]):
         """Return the number of names."""
         return len(self.places)
 
-    def total(self, names: Iterable[str]) -> float:
-        """Return the sum of the weights of `names`, with repetitions."""
-        return sum(map(self.column.__getitem__, map(self.places.__getitem__, names)))
+    @lazy_property
+    def names(self) -> Sequence[str]:
+        """The names by their places."""
+        return list(self.places)
 
 
 @dataclass(frozen=True)
@@ -246,9 +270,13 @@ class Relevance:
     turn_weights: Mapping[str, float]
     """Factors for the relevance of a turn's lines, by turn id; 1 if missing."""
 
+    def names_in(self, turn_id: str, first: int, stop: int) -> list[str]:
+        """Return the names in the lines of a turn with these indices, as often as lines have them."""
+        return [self.weights.names[place] for place in self.names[turn_id].between(first, stop)]
+
     def of_turn(self, turn_id: str) -> float:
         """Return the relevance of a turn: of all its lines together, each name counted in each line."""
-        named = self.weights.total(chain.from_iterable(self.names[turn_id]))
+        named = sum(map(self.weights.column.__getitem__, self.names[turn_id].places))
         return (sum(self.bases[turn_id]) + named) * self.turn_weights.get(turn_id, 1.0)
 
 
@@ -285,8 +313,9 @@ def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> 
 
 def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
     """Return the share of the words and names of `text` that each turn contains, rare ones weighted, by turn id."""
-    wanted = {name for line in text.splitlines() for name in names_of(line)}
-    held = {turn_id: wanted.intersection(chain.from_iterable(rows)) for turn_id, rows in relevance.names.items()}
+    places = relevance.weights.places
+    wanted = {places[name] for line in text.splitlines() for name in names_of(line) if name in places}
+    held = {turn_id: wanted.intersection(rows.places) for turn_id, rows in relevance.names.items() if wanted}
     times = Counter(chain.from_iterable(held.values()))
     rarity = {name: log1p(len(held) / times[name]) for name in wanted if times[name]}
     whole = sum(rarity.values())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.analysis import analyze
 from planner.relevance.ranking import MOST_COMPARED, Told, rank_lines
-from planner.relevance.relevance import Weights
+from planner.relevance.relevance import Rows, Weights
 
 OWN = ["The words of the first.", "Others in the second turn.", "What a third one says."]
 
@@ -20,7 +20,7 @@ def test_a_line_that_is_next_but_for_rounding_is_picked_with_its_number():
     relevance = replace(
         analysis.relevance,
         weights=Weights({"a_name": 0}, array("d", [8e-12])),
-        names={"t1": [("a_name",)], "t2": [("a_name",)], "t3": [()]},
+        names={"t1": Rows.of([[0]]), "t2": Rows.of([[0]]), "t3": Rows.of([[]])},
         bases={"t1": [2.0], "t2": [1.0 - 4e-12], "t3": [1.0]},
         turn_weights={},
     )

@@ -19,7 +19,8 @@ PATHS = [
 def named_in(analysis):
     """Each line with what its text names and what relevance says that it names."""
     for turn_id, turn in analysis.evidence.turns.items():
-        for line, names in zip(turn.lines, analysis.relevance.names[turn_id], strict=True):
+        for at, line in enumerate(turn.lines):
+            names = analysis.relevance.names_in(turn_id, at, at + 1)
             yield line, [*specifics_of(line.text), *words_of(line.text)], names
 
 
