@@ -160,8 +160,16 @@ def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]
 
 def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
     """Return each statement of the brief with its repairs."""
-    words = _users_words(evidence) if text.strip() else ""
-    return [_checked(statement, evidence, words) for statement in read_brief(text)]
+    statements, known = read_brief(text), evidence.once(_checks)
+    for statement in statements:
+        if statement not in known:
+            known[statement] = _checked(statement, evidence, evidence.once(_users_words))
+    return [known[statement] for statement in statements]
+
+
+def _checks(_: Evidence) -> dict[PageStatement, CheckedStatement]:
+    """Return a place for the statements that were checked: a plan checks its page three times."""
+    return {}
 
 
 def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> CheckedStatement:

@@ -80,14 +80,14 @@ def rank_lines(
     while waiting and spent < budget_tokens:
         _, place, number = heappop(waiting)
         turn = turns[place]
-        numbers = turn.with_neighbours(number)
-        worth, cost = turn.worth(numbers)
+        around = turn.with_neighbours(number)
+        worth, cost = turn.worth(around)
         if worth <= 0:
             continue
         if waiting and worth < -waiting[0][0] - ROUNDING:
             heappush(waiting, (-worth, place, number))
             continue
-        numbers = turn.news(numbers)
+        numbers = turn.news(around)
         if number not in numbers:
             continue
         spent += cost
@@ -185,12 +185,13 @@ class _Turn:
                 gain += own * self._block_weights[number - 1]
         return gain * self.weight / (cost or 1), cost
 
-    def with_neighbours(self, number: int) -> tuple[int, ...]:
-        """Return line `number` with the neighbours that explain it; computed once for all plans."""
-        known = self._neighbours.get(number)
-        if known is None:
-            known = self._neighbours[number] = with_neighbours(self.lines, number)
-        return known
+    def with_neighbours(self, number: int) -> range:
+        """Return line `number` and the neighbours that explain it, found once for all plans."""
+        reach, at = self._neighbours, 2 * number
+        if not reach[at]:
+            own = with_neighbours(self.lines, number)
+            reach[at], reach[at + 1] = number - own.start + 1, own.stop - number
+        return range(number + 1 - reach[at], number + reach[at + 1])
 
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Return the lines with new content, and the picked ones."""
@@ -208,9 +209,9 @@ class _Turn:
             self.standing.add(number)
 
 
-def _neighbours(_: TurnEvidence) -> dict[int, tuple[int, ...]]:
-    """Return a cache for the neighbours of lines, by number."""
-    return {}
+def _neighbours(turn: TurnEvidence) -> bytearray:
+    """Return two bytes for each line, by number: how far its neighbours go before and behind it, each with itself."""
+    return bytearray(2 * len(turn.lines) + 2)
 
 
 def _block_weights(turn: TurnEvidence) -> Sequence[float]:
@@ -226,25 +227,25 @@ def _telling_lines(turn: TurnEvidence) -> list[int]:
     return [line.number for line in telling if line.number not in idle]
 
 
-def with_neighbours(lines: Lines, number: int) -> tuple[int, ...]:
+def with_neighbours(lines: Lines, number: int) -> range:
     """Return line `number` with the neighbours that explain it: the nearest ones, up to half of the text nearby. A long
     line explains itself."""
-    at = number - 1
+    at, alone = number - 1, range(number, number + 1)
     text = lines.text_at(at)
     own = len(text.words(at).strip())
     room = CONTEXT_CHARACTERS - own // 4
     if own >= 2 * room:  # more than half of all that may be near
-        return (number,)
+        return alone
     if text.part == "call" and at == text.first:  # the short arguments: each is a text of its own
-        return (number,)
+        return alone
     beside = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
-    around, standing, chosen = own + sum(beside.values()), own, [number]
+    around, standing, first, last = own + sum(beside.values()), own, number, number
     for index in sorted(beside, key=lambda index: abs(index - at)):
         if 2 * standing >= around:
             break
-        chosen.append(index + 1)
+        first, last = min(first, index + 1), max(last, index + 1)
         standing += beside[index]
-    return tuple(sorted(chosen))
+    return range(first, last + 1)
 
 
 def _near(text: BlockText, indices: Iterable[int], room: int) -> dict[int, int]:

@@ -118,7 +118,9 @@ class Occurrences:
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
         """Add the turns in `new`; `earlier` ones are counted again where a new name is part of one of theirs."""
         known, offset = len(self.places), 0
-        self.rows |= {turn.turn.id: self._read(turn) for turn in new}
+        seen: dict[int, array[int]] = {}
+        self.rows |= {turn.turn.id: self._read(turn, seen) for turn in new}
+        del seen
         fresh = dict.fromkeys(islice(self.places, known, None))
         self.columns = self.columns.grown(fresh)
         gaining = {place for place in self._gain_parts(fresh) if place < known}
@@ -133,14 +135,18 @@ class Occurrences:
             self._note(turn, rows, self.characters, 0)
             self.characters += _length(turn)
 
-    def _read(self, turn: TurnEvidence) -> Rows:
-        """Return the names in each line of `turn`, none in the middle of long blocks; new ones get a place."""
+    def _read(self, turn: TurnEvidence, seen: dict[int, array[int]]) -> Rows:
+        """Return the names in each line of `turn`, none in the middle of long blocks; new ones get a place. Names of
+        equal lines are in `seen`, by their hash."""
         known, places, counts = self.places, array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
         for text in turn.lines.texts:
             for at in text.read:
-                names = names_of(text.words(at))
-                places.extend([known.setdefault(name, len(known)) for name in names])
-                counts[at + 1] = len(names)
+                line = text.words(at)
+                key = hash(line)
+                if (own := seen.get(key)) is None:
+                    own = seen[key] = array("I", [known.setdefault(name, len(known)) for name in names_of(line)])
+                places.extend(own)
+                counts[at + 1] = len(own)
         return Rows(places, array("I", accumulate(counts)))
 
     def _gain_parts(self, fresh: Mapping[str, None]) -> Iterator[int]:
