@@ -145,7 +145,7 @@ def _argument_names(call: Call) -> set[str]:
 
 def _action(call: Call) -> str:
     """Return a call in one line, without the marks of JSON."""
-    arguments = ", ".join(f"{key}: {_plain(value, ARGUMENT_CHARACTERS)}" for key, value in call.input.items())
+    arguments = _listed((key, _plain(value, ARGUMENT_CHARACTERS)) for key, value in call.input.items())
     return f"{call.name} {arguments}".strip()
 
 
@@ -156,7 +156,7 @@ def _receipt(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str
     news = [one for one in fields if one[0] in kept or one[1] == "true" or not (one in shown or one[1] in given)]
     news = news or list(fields[:1])
     news.sort(key=lambda one: one[0] not in kept)
-    text = ", ".join(f"{key}: {value}" if key else value for key, value in news) if fields else call.text
+    text = _listed(news) if fields else call.text
     return " ".join(text.split())
 
 
@@ -178,9 +178,9 @@ def _leaves(key: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def _plain(value: object, most: int) -> str:
-    """Return a value of JSON as words: ``id: 7, total: 12.5``."""
+    """Return a value of JSON as words: ``Vienna, nights: 2``."""
     if isinstance(value, Mapping):
-        text = ", ".join(f"{key}: {_plain(own, most)}" for key, own in value.items())
+        text = _listed((key, _plain(own, most)) for key, own in value.items())
     elif isinstance(value, str):
         text = " ".join(value.split())
     elif isinstance(value, Sequence):
@@ -188,6 +188,16 @@ def _plain(value: object, most: int) -> str:
     else:
         text = json.dumps(value)
     return shortened(text, most)
+
+
+def _listed(fields: Iterable[tuple[str, str]]) -> str:
+    """Return fields in one line: ``NORDL26, nights: 2, 3``; words need no key, and a key is not repeated."""
+    listed, before = [], ""
+    for key, value in fields:
+        is_clear = key == before or (value not in ("true", "false", "null") and any(map(str.isalpha, value)))
+        listed.append(value if is_clear or not key else f"{key}: {value}")
+        before = key
+    return ", ".join(listed)
 
 
 def open_calls(evidence: Evidence) -> Iterator[tuple[str, str]]:

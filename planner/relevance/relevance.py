@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, zip_longest
 from math import exp, log1p
 from typing import NamedTuple
 
@@ -212,8 +212,9 @@ SUPERSEDED_WEIGHT = 0.5
 """Weight of lines of a superseded turn, compared with those of the turn that superseded it."""
 TASK_WEIGHT, FOCUS_WEIGHT = 0.3, 4.0
 """Weight gained by a turn that contains all words of the task, and of the caller's focus."""
-ANSWER_WEIGHT = 2.0
-"""Weight of the agent's texts without a call, its answers and conclusions, relative to its texts with calls."""
+ANSWER_WEIGHT, LAST_ANSWER_WEIGHT = 2.0, 4.0
+"""Weight of the agent's texts without a call, its answers and conclusions, relative to its texts with calls; and of the
+answer that the user has just replied to."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of a token by its sender, without its names: people and agents state what matters, results mostly repeat.
 As below, only the order of magnitude counts: a third or twice of any value changed fifteen exams by a question or two
@@ -329,11 +330,13 @@ def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
 
 
 def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
-    for turn_id, turn in evidence.turns.items():
+    turns = list(evidence.turns.values())
+    for turn, following in zip_longest(turns, turns[1:]):
         if turn.superseded_by:
-            yield turn_id, SUPERSEDED_WEIGHT
+            yield turn.turn.id, SUPERSEDED_WEIGHT
         elif turn.turn.kind == "assistant":
-            yield turn_id, ANSWER_WEIGHT
+            is_replied_to = following is not None and following.turn.live and following.turn.kind == "user"
+            yield turn.turn.id, LAST_ANSWER_WEIGHT if is_replied_to else ANSWER_WEIGHT
 
 
 def _bases(turn: TurnEvidence) -> Sequence[float]:

@@ -139,6 +139,13 @@ def test_hints_of_a_tool_definition_declare_it_and_the_plan_carries_the_declarat
     assert preview(type(plan).from_json(plan.to_json()), messages).messages == preview(plan).messages
 
 
+def test_words_need_no_key_in_a_receipt_and_figures_keep_theirs_once():
+    booked = {"booking": "DB-7KX2", "seats": [45, 46], "date": "2026-12-01", "refundable": True}
+    messages = [{"role": "user", "content": "Go on."}, *act(1, "book_train", 7, failed=False, record=booked)]
+    (effect,) = effects(analyze([*messages, {"role": "assistant", "content": "Done."}]).evidence)
+    assert effect.receipt == "DB-7KX2, seats: 45, 46, date: 2026-12-01, refundable: true, RC-4001"
+
+
 def test_fields_that_must_stay_come_first_in_a_receipt():
     use = {"type": "tool_use", "id": "a", "name": "bestellen", "input": {"artikel": "KET-17"}}
     result = {"note": "words " * 60, "lieferung": "2026-12-03"}
@@ -147,7 +154,7 @@ def test_fields_that_must_stay_come_first_in_a_receipt():
     messages += [{"role": "user", "content": [answer]}, {"role": "assistant", "content": "Done."}]
     declared = {"bestellen": ToolUse(effect="acts", keep_fields=("lieferung",))}
     (effect,) = effects(analyze(messages, uses=declared).evidence)
-    assert effect.text().startswith("bestellen artikel: KET-17 → lieferung: 2026-12-03")
+    assert effect.text().startswith("bestellen KET-17 → lieferung: 2026-12-03")
 
 
 def test_what_runs_and_what_was_asked_is_pending():

@@ -50,3 +50,14 @@ def test_what_the_agent_wrote_lately_is_likelier_to_be_named_again_than_what_onl
     messages = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     weights = analyze([{"role": "user", "content": "Go on with 4711."}, *messages]).relevance.weights
     assert weights["src/called_name.py"] > weights["printed_name"] > weights["4711"]
+
+
+def test_the_answer_that_the_user_replies_to_counts_more_than_the_same_answer_before():
+    answers = [
+        {"role": "assistant", "content": "The room on the garden side costs 158."},
+        {"role": "user", "content": "And with a balcony?"},
+        {"role": "assistant", "content": "The room on the garden side costs 158."},
+    ]
+    asked, replied = [{"role": "user", "content": "Find a room."}, *answers], {"role": "user", "content": "Book it."}
+    worths = [analyze([*asked, *tail]).relevance.turn_weights for tail in ([], [replied])]
+    assert worths[0]["t2"] == worths[0]["t4"] == worths[1]["t2"] < worths[1]["t4"]
