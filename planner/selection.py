@@ -8,10 +8,11 @@ that depends on its own turn alone. Pure: no model, no store, no clock.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import Any
 
 from planner.brief import PageStatement, brief_text, fit_brief, read_brief, with_record
@@ -38,6 +39,7 @@ __all__ = [
     "brief_limit",
     "least_tokens",
     "opening_lines",
+    "recorded_turns",
     "select",
 ]
 
@@ -47,8 +49,9 @@ BRIEF_SHARE = 0.8
 """Share of the free room that a planner's brief may fill; more if there is room, as a writer cannot count its tokens.
 The rest is for exact lines: on six sessions a page in the planner's own words answered more than twice as much as lines
 of the same size, and on two of 220,000 tokens 11,000 more tokens of lines answered .03."""
-LEAST_BRIEF_SHARE = 0.2
-"""Share of the target that brief and fill always have, however many failures stay."""
+LEAST_BRIEF_SHARE, LEAST_PAGE_SHARE = 0.2, 0.3
+"""Shares of the target that brief and fill always have, however many failures stay; the second with a page that a model
+wrote."""
 RECORD_SHARE, LEAST_RECORD_SHARE = 0.25, 0.1
 """Share of the room for brief and fill for the record of effects; or share of the target, if that is more."""
 RECORD_SHARES = (1.0, 0.5, 0.25)
@@ -100,17 +103,25 @@ def opening_lines(turn: TurnEvidence) -> frozenset[int]:
     return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
-def _room(target_tokens: float, least_tokens: float, live_tokens: float, window_tokens: float) -> float:
-    """Return the room for brief and fill together, after `least_tokens` that always stay, in the same tokens."""
-    room = memory_room(target_tokens, live_tokens) - (least_tokens - live_tokens)
-    most = max(window_tokens, target_tokens) - least_tokens
-    return max(0.0, min(max(room, LEAST_BRIEF_SHARE * target_tokens), most))
+def _room(request: PlanRequest, least_tokens: float, least_share: float) -> float:
+    """Return the room in tokens for brief and fill together, after `least_tokens` that always stay."""
+    live, target = request.evidence.live_tokens, request.target_tokens
+    room = memory_room(target, live) - (least_tokens - live)
+    most = max(request.settings.window_tokens, target) - least_tokens
+    return max(0.0, min(max(room, least_share * target), most))
 
 
 def brief_limit(request: PlanRequest, least_tokens: float) -> float:
     """Return the largest size of the brief, after `least_tokens` that always stay."""
-    live = request.evidence.live_tokens
-    return BRIEF_SHARE * _room(request.target_tokens, least_tokens, live, request.settings.window_tokens)
+    return BRIEF_SHARE * _room(request, least_tokens, LEAST_PAGE_SHARE)
+
+
+def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
+    """Return the ids of the turns whose effects have room beside a brief that fills its limit, one for each effect."""
+    room = (1 - BRIEF_SHARE) * _room(request, least_tokens, LEAST_PAGE_SHARE) / request.counter.scale
+    shortest = _settled_records(request)[-1]
+    costs = list(accumulate(request.counter.raw(one.line + "\n") for one in shortest))
+    return [one.turns[0] for one in shortest[: bisect_right(costs, room)] if one.heading == "EFFECTS"]
 
 
 def least_tokens(request: PlanRequest) -> int:
@@ -122,14 +133,13 @@ def least_tokens(request: PlanRequest) -> int:
 def select(request: PlanRequest, proposal: Proposal) -> Selection:
     """Return a decision for each turn within ``request.target_tokens``."""
     counter, selecting = request.counter, _Selecting(request, proposal, proposal.brief)
-    budget = request.target_tokens / counter.scale
-    window = request.settings.window_tokens / counter.scale
-    live = request.evidence.live_tokens / counter.scale
-    room = _room(budget, selecting.take_least(selecting.turns), live, window)
+    budget, is_page = request.target_tokens / counter.scale, proposal.provenance.planner != "rules"
+    least = selecting.take_least(selecting.turns) * counter.scale
+    room = _room(request, least, LEAST_PAGE_SHARE if is_page else LEAST_BRIEF_SHARE) / counter.scale
     records = _settled_records(request)
     written = brief_text(one for one in read_brief(proposal.brief) if one not in records[0])
     most = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * budget, room))
-    if proposal.provenance.planner != "rules":  # its writer kept to the limit, and all that it wrote has room
+    if is_page:  # its writer kept to the limit, and all that it wrote has room
         most = max(min(most, room - counter.raw(written)), (1 - BRIEF_SHARE) * room)
     brief, struck = fit_brief(with_record(written, records, counter, most), counter, room)
     if struck:
@@ -176,7 +186,7 @@ class _Selecting:
         """Compute the parts that stay in addition to `brief`."""
         request, settings = self.request, self.request.settings
         view = settings.window_tokens, request.target_tokens, settings.target_model
-        self.pinned = pinned(request.analysis, *view, brief)
+        self.pinned = pinned(request.analysis, *view, brief, self.proposal.provenance.planner)
 
     def take_least(self, turn_ids: Iterable[str]) -> float:
         """Choose the parts of turns that always stay; return the additional raw tokens."""

@@ -66,7 +66,8 @@ def turn_cards(
     )
     kept = None
     if mark_kept:
-        kept = pinned(request.analysis, settings.window_tokens, request.target_tokens, settings.target_model, None)
+        view = settings.window_tokens, request.target_tokens, settings.target_model
+        kept = pinned(request.analysis, *view, None, "model")
     runs = groupby(turns, key=lambda turn: turn.turn.id if turn.turn.id in shown else "")
     return tuple(
         _card(request, kept, next(run), shown[turn_id]) if turn_id else _fold(request, list(run))

@@ -30,7 +30,7 @@ from planner.reading.lines import Line, join_lines, statements
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
 from planner.reading.tokens import TokenCounter
 from planner.rules import rules_brief
-from planner.selection import brief_limit, least_tokens
+from planner.selection import brief_limit, least_tokens, recorded_turns
 
 __all__ = ["Question", "QuestionBasis", "brief_tokens", "choice_tokens", "notes_tokens", "plan_questions", "sizes_text"]
 
@@ -39,8 +39,8 @@ REQUEST_CHARACTERS = 600
 NEIGHBOURS = 12
 """Number of turns on either side of a piece that are listed in its question."""
 WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
-WORDS_NEED, SENTENCES_NEED, LINES_NEED = 0.16, 0.1, 0.035
-"""Shares of the brief for speech, for documents that were read, and for other lines: together 4 to 6 % of agent
+WORDS_NEED, SENTENCES_NEED, LINES_NEED = 0.12, 0.076, 0.027
+"""Shares of the brief for speech, for documents that were read, and for other lines: together 3 to 5 % of agent
 sessions. With three quarters of that, pages were no longer, and views of a tenth answered no more questions than views
 of half that size."""
 ENTRIES_RATIO = 0.004
@@ -50,12 +50,12 @@ BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 1_500, 300
 """Smallest sizes of an answer for a small history in tokens, if the target leaves room."""
 BRIEF_OUTPUT_SHARE = 0.6
 """Share of the output limit."""
-LINE_TOKENS = 105
-"""Tokens of one line of the page: 160 characters in English, 70 in Chinese. A model can count lines and imitate a
+LINE_TOKENS = 80
+"""Tokens of one line of the page: 160 characters in English, 80 in Chinese. A model can count lines and imitate a
 length that it sees, but cannot count words."""
-NOTE_TOKENS, DENSE_PROSE = 0.66, 1.25
-"""Tokens of a character of dense notes with paths and names (recorded answers have 4.2 to 4.4 a word); and the same
-relative to a token of the conversation's prose, if that is more."""
+NOTE_TOKENS, DENSE_PROSE = 0.5, 1.25
+"""Tokens of a character of dense notes (eight answers about sessions without code have .39 to .63); and the same
+relative to a token of the conversation's prose, if that is more (there 1.23 to 1.34)."""
 SAMPLE_LINES = 400
 """Lines of prose that are measured."""
 TOKENS_AN_ENTRY = 22
@@ -300,7 +300,8 @@ def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
     text = (
         f"The conversation has {len(basis.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
         f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most {lines} lines of "
-        f"at most {basis.line_characters} characters, headings not counted"
+        f"about {basis.line_characters} characters ({lines * basis.line_characters:,} in all), headings not counted, "
+        f"and beside it {_recorded(basis)}"
     )
     choice = choice_tokens(basis, turns)
     if not choice:
@@ -311,6 +312,15 @@ def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
         f"{text}; at most {most} entries, which choose at most {choice} tokens of turns and lines: the space beside "
         f"them is filled."
     )
+
+
+def _recorded(basis: QuestionBasis) -> str:
+    """Return which effects of the list are added to a brief by themselves."""
+    turns = recorded_turns(basis.request, basis.least_tokens)
+    if not turns:
+        return "no effects of the list below"
+    since = f" (since {turns[-1]})" if len(turns) > 1 else ""
+    return f"the newest {len(turns)} effects of the list below{since}"
 
 
 def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:

@@ -215,7 +215,12 @@ def test_a_card_hints_at_what_failed_and_what_was_done_again():
 def test_a_card_marks_the_lines_that_stay_in_any_case():
     request, cards = cards_of(SAMPLE)
     stands = pinned(
-        request.analysis, request.settings.window_tokens, request.target_tokens, request.settings.target_model, None
+        request.analysis,
+        request.settings.window_tokens,
+        request.target_tokens,
+        request.settings.target_model,
+        None,
+        "model",
     )
     for card in cards:
         (turn,) = card.turns

@@ -148,16 +148,35 @@ def sizes_of(words):
     [
         ("Please return the bookshelf. ", range(150, 170)),
         ("Верните деньги за полку на карту. ", range(110, 170)),
-        ("请帮我退掉书架，退款到尾号三二〇一的卡上。", range(50, 90)),
+        ("请帮我退掉书架，退款到尾号三二〇一的卡上。", range(35, 90)),
         ("本棚を返品して、カードに返金してください。", range(50, 110)),
         ("กรุณาคืนเงินค่าชั้นหนังสือเข้าบัตร", range(60, 140)),
     ],
 )
 def test_a_line_of_the_page_is_as_long_as_its_tokens_are_in_the_language_of_the_conversation(words, characters):
-    limit = re.search(r"a brief of at most (\d+) lines of at most (\d+) characters", sizes_of(words * 400))
+    limit = re.search(r"a brief of at most (\d+) lines of about (\d+) characters", sizes_of(words * 400))
     assert int(limit[2]) in characters
     line = (words * 40)[: int(limit[2])]
     assert plan_request().counter.text(line) <= 1.1 * LINE_TOKENS
+
+
+def test_the_question_counts_the_effects_that_have_room_beside_a_full_brief():
+    answered = [part for at in range(30) for part in order(at)]
+    basis = QuestionBasis.of(plan_request([{"role": "user", "content": "Order them."}, *answered, *SAMPLE]))
+    texts = {}
+    for target in (600, 3_000):
+        smaller = QuestionBasis.of(replace(basis.request, target_tokens=target))
+        (question,), _ = plan_questions(smaller, load_prompts())
+        texts[target] = re.search(r"beside it the newest (\d+) effects of the list below", question.values["sizes"])
+        assert texts[target] or target == 600
+    few = int(texts[600][1]) if texts[600] else 0
+    assert few < int(texts[3_000][1]) <= 30
+
+
+def order(number):
+    use = {"type": "tool_use", "id": f"o{number}", "name": "place_order", "input": {"item": f"KET-{number}"}}
+    answer = {"type": "tool_result", "tool_use_id": f"o{number}", "content": f'{{"receipt": "RC-{4000 + number}"}}'}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
 
 
 def test_the_prompts_explain_every_heading_that_a_planner_writes():

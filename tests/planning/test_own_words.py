@@ -67,7 +67,7 @@ def test_a_long_message_stands_to_its_end_while_it_is_a_small_part_of_the_target
     typed = "\n".join(f"Step {n}: the part number {n} of the page says what its reader asks." for n in range(25))
     messages = [{"role": "user", "content": typed}, *(part for at in range(12) for part in work(at))]
     for target_tokens, is_small in ((8_000, True), (1_000, False)):
-        words = pinned(analyze(messages), 200_000, target_tokens, "", "").user_words["t1"]
+        words = pinned(analyze(messages), 200_000, target_tokens, "", "", "rules").user_words["t1"]
         assert (len(words) == len(typed.split("\n"))) == is_small
 
 
