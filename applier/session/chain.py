@@ -30,7 +30,10 @@ from planner.errors import StoreError
 from planner.evidence.user_words import first_words
 from planner.reading.messages import blocks
 
-__all__ = ["CHAIN", "compact", "plan_ahead", "prepare", "recover", "undo"]
+__all__ = ["CHAIN", "compact", "plan_ahead", "prepare", "recover", "store_plan_ahead", "undo"]
+
+AHEAD_STATE = "ahead:"
+"""Prefix of the state with the plan that was made beforehand for the next compaction of a session."""
 
 CLEARLY_SHORTER = 0.75
 """Target after an API error "too long", as a share of the limit."""
@@ -222,6 +225,7 @@ def compact(
 def _compacted(state: State, focus: str, *, dry_run: bool) -> Compaction:
     if not dry_run:
         state.store_left_out()
+        _take_plan_ahead(state)
     if not focus and _is_fresh(state):
         return replace(Compaction.nothing(state, "", "nothing was answered since the last compaction"), stands=True)
     done = Compaction.nothing(state, "", "nothing to do")
@@ -233,6 +237,32 @@ def _compacted(state: State, focus: str, *, dry_run: bool) -> Compaction:
         state.ledger.tracker = state.ledger.tracker.sent(done.messages, len(state.ledger.frame.head))
         _save(state)
     return done
+
+
+def store_plan_ahead(state: State, messages: Sequence[object]) -> bool:
+    """Ask a model for the plan of the next compaction by hand, and store it; False if none was asked.
+
+    Raises:
+        TranscriptError: `messages` is not a list of messages.
+        StoreError: the plan cannot be stored.
+    """
+    plan = compact(state, messages, "", dry_run=True).plan
+    if plan is None or not state.planning.planned or not plan.provenance.read_turns:
+        return False
+    store, name = state.setup.store, f"{AHEAD_STATE}{state.setup.session_id}"
+    key = store.save(state.ledger.tracker.history)
+    store.use(lambda opened: opened.set_state(name, {"history": key, "plan": opened.save_plan(plan)}))
+    return True
+
+
+def _take_plan_ahead(state: State) -> None:
+    """Have the next plan go on from the stored one, if that was made after the plan in force."""
+    store, name, last = state.setup.store, f"{AHEAD_STATE}{state.setup.session_id}", state.ledger.frame.plan
+    with suppress(StoreError):
+        if made := store.use(lambda opened: opened.get_state(name)):
+            plan = store.use(lambda opened: opened.load_plan(made["plan"]))
+            if last is None or last.history.messages < plan.history.messages:
+                state.planning.read_ahead = plan
 
 
 def _is_fresh(state: State) -> bool:

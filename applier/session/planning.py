@@ -110,6 +110,8 @@ class Planning:
     """Tokens that planners had read for this session before this process."""
     ready: CompactionPlan | None = None
     """Plan made in advance, for an earlier state of the present history."""
+    read_ahead: CompactionPlan | None = None
+    """Model's plan that another process made for the next compaction; rules go on from it."""
     planned: list[Planned] = field(default_factory=list)
     """Requests to planners in this process, in order. The list only grows, also in the worker, as spending is final."""
     is_elsewhere: bool = False
@@ -179,10 +181,23 @@ class Planning:
             and ready.history.begins(analysis.history)
         ):
             return ready
+        ahead, self.read_ahead = self.read_ahead, None
+        if ahead is not None and not focus and ahead.history.begins(analysis.history):
+            return self._go_on_from(ahead, analysis, target_tokens)
         plan = None if rules_only else self._asked(analysis, target_tokens, focus)
         plan = plan or self._planned("rules", analysis, target_tokens, focus)
         self._build_on(plan)
         return plan
+
+    def _go_on_from(self, ahead: CompactionPlan, analysis: Analysis, target_tokens: int) -> CompactionPlan:
+        """Return the plan of the rules behind what a model read and wrote for `ahead`, with its cost."""
+        self.previous = ahead
+        self.count_read(max(self.read_tokens, ahead.provenance.read_tokens))
+        plan = self._planned("rules", analysis, target_tokens, "")
+        asked = ahead.provenance.model_dump(include={"planner", "model", "prompts", "asked"})
+        made = plan.provenance.model_copy(update={**asked, "usage": ahead.provenance.usage})
+        self.previous = plan.model_copy(update={"provenance": made})
+        return self.previous
 
     def _asked(self, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan | None:
         """Return the plan of the session's planner; None if there is none, it may not be asked now, or it fails."""

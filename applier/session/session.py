@@ -295,6 +295,21 @@ class Session:
         changed = None if first is None else first + len(closed)
         return replace(done, messages=[*closed, *done.messages], first_changed_message=changed) if closed else done
 
+    def plan_ahead(self, messages: Sequence[object]) -> bool:
+        """Ask the model for the next `compact` now, and store its plan for this process or another; False if none was
+        asked.
+
+        `compact` goes on from it by rules, without a question, while the history begins with the one that was planned;
+        not with a focus.
+
+        Raises:
+            TranscriptError: `messages` is not a list of messages.
+            StoreError: the plan cannot be stored.
+        """
+        _, messages = _split(messages)
+        with self._turn() as state:
+            return chain.store_plan_ahead(state, messages)
+
     def request_compaction(self, focus: str = "") -> None:
         """Compact at the next `prepare`; the model's own ``compact`` tool calls this."""
         with self._alone() as state:

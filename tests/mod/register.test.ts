@@ -5,7 +5,7 @@ const row = (role, text, handle) => ({ role, text, toolUses: [], handle })
 const OWN = { messages: [row('user', 'the summary of the client')] }
 
 // What lies beneath the mod: its program's answers in order, a model, and a client that compacts.
-const beneath = (on, replies) => {
+const beneath = (on, replies, context = {}) => {
   const seen = { asked: [], said: [], runs: [], own: 0 }
   on('fs.read', () => ({ value: JSON.stringify({ argv: ['program'] }) }))
   on('process.run', (_, e) => {
@@ -19,7 +19,7 @@ const beneath = (on, replies) => {
   on('session.id', () => ({ value: 'a-session' }))
   on('session.model', () => ({ value: 'a-model' }))
   on('session.surface', () => ({ value: null }))
-  on('session.usage', () => ({ value: { context: {}, rateLimits: [], startedAt: 0 } }))
+  on('session.usage', () => ({ value: { context, rateLimits: [], startedAt: 0 } }))
   on('session.messages', () => ({ value: [] }))
   on('ui.log', (_, e) => {
     seen.said.push(e.text)
@@ -42,6 +42,24 @@ test('questions are asked and their answers go back', async ($, on) => {
   expect(seen.asked.map(e => e.prompt)).toEqual(['what matters?'])
   const answered = JSON.parse(seen.runs[1].init?.stdin ?? seen.runs[1].stdin).answers
   expect(answered.q.text).toBe('yes')
+})
+
+test('near the limit a plan is made beforehand, once, and nobody waits for it', async ($, on) => {
+  const described = { tools: [], shorten_over_characters: 0, plans_ahead: true }
+  const near = { tokens: 60_000, window: 100_000, breakdown: { autoCompactThreshold: 67_000 } }
+  const seen = beneath(on, [described, { ask: [{ id: 'q', via: 'complete', prompt: 'what matters?' }] }, { is_ready: true }], near)
+  on('session.start', (_, e) => ({ cwd: e.cwd }))
+  on('session.append', (_, e, next) => next(e))
+  on('command.register', () => ({ value: undefined }))
+  on('model.complete', () => ({ value: { isAnswered: true, text: 'yes', usage: {} } }))
+  await $.session.start({ cwd: '/', surface: null, isInteractive: false })
+  const result = { type: 'tool_result', tool_use_id: 'c1', content: 'well' }
+  const append = () => $.session.append({ door: 'tool-result', message: { type: 'user', role: 'user', content: [result] }, uuid: 'u1', origin: { kind: 'tool', tool: 'Bash' } })
+  await append()
+  await append()
+  for (let wait = 0; wait < 50 && seen.runs.length < 3; wait += 1) await append()
+  expect(seen.runs.map(({ argv }) => argv.at(-1))).toEqual(['describe', 'ahead', 'ahead'])
+  expect(seen.said).toEqual([])
 })
 
 test('a view is drawn as its receipt, and whole where all is shown', async ($, on) => {

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from applier import open_store
 from applier.adapters import claude_code_mod as mod
 from applier.session import Session
+from applier.session.persistence import load_session
 from applier.settings import load_settings
 from planner.errors import CompactorError, ReferenceNotFound
 from tests.mod.client import ANSWER
@@ -17,6 +18,8 @@ from tests.strategies import histories, image, make_session
 from tests.viewed import refusals, said
 
 ROUNDS = 10
+NEVER = pytest.fail
+"""An answer to a question that must not be asked."""
 END = {"role": "assistant", "content": "Done so far."}
 NO_ANSWER = {"isAnswered": False, "reason": "nothing-to-fork"}
 
@@ -268,6 +271,35 @@ def test_a_plan_made_ahead_is_taken_up_or_does_no_harm(tmp_path):
             assert "messages" in rows.compact(store, hears, trigger="auto")
             text = said(rows.sent)
             assert (text.count("<compacted history="), "please no Bun-only APIs" in text) == (1, True)
+
+
+def test_a_plan_made_beforehand_spares_the_wait_for_the_model(tmp_path, store):
+    history = make_session(60)
+    rows, paid = Rows(history[:80]), {"isAnswered": True, "text": ANSWER, "usage": {"input_tokens": 900}}
+    assert rows.plan_ahead(store, paid)
+    assert store.events() == ()
+    rows.add(history[80:])
+    assert "messages" in rows.compact(store, NEVER, trigger="auto")
+    plan = store.load_plan(load_session(store, "a-session").frame.plan_id)
+    made = plan.provenance
+    assert (made.planner, made.usage.requests, plan.history.messages) == ("model", 1, len(history))
+    assert "please no Bun-only APIs" in said(rows.sent)
+    assert store.events()[-1]["message"] == "compacted: auto, planned beforehand"
+
+
+def test_a_plan_made_beforehand_is_not_used_for_other_words_another_history_or_twice(tmp_path):
+    history = make_session(60)
+    for case, more in (("focus", {"instructions": "keep the queue"}), ("rewound", {}), ("again", {})):
+        with open_store(tmp_path / f"{case}.db") as store:
+            rows, asked = Rows(history[:80]), []
+            assert rows.plan_ahead(store, hears)
+            if case == "rewound":
+                rows = Rows([{"role": "user", "content": "Something else"}, *history[1:80]])
+            if case == "again":
+                assert "messages" in rows.compact(store, NEVER, trigger="auto")
+                rows.add(history[80:])
+            assert "messages" in rows.compact(store, lambda question, asked=asked: asked.append(1) or NO_ANSWER, **more)
+            assert asked, case
 
 
 def test_a_subagent_compacts_by_itself(store):

@@ -44,7 +44,7 @@ def test_the_client_finds_the_mod_valid_and_its_tests_pass(tmp_path):
             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert run.returncode == 0, run.stdout + run.stderr
-    assert " 5 pass" in run.stdout + run.stderr
+    assert " 6 pass" in run.stdout + run.stderr
 
 
 def test_compactions_on_command_and_the_tools_behind_them(tmp_path, model):

@@ -77,17 +77,24 @@ class Rows:
 
     def compact(self, store: Any, answer: Any = ANSWER, project: str = "", **more: Any) -> dict[str, Any]:
         """Compact as the shim does: asks until there is an end; `answer` says what is answered to a question."""
+        reply = self._asked(lambda call: mod.compact(call, store, CLOCK, project=project), answer, more)
+        if "messages" in reply:
+            self._replace(reply["messages"])
+        return reply
+
+    def plan_ahead(self, store: Any, answer: Any = ANSWER, **more: Any) -> bool:
+        """Plan beforehand as the shim does; True if there is a plan."""
+        return bool(self._asked(lambda call: mod.ahead(call, store), answer, more)["is_ready"])
+
+    def _asked(self, run: Any, answer: Any, more: dict[str, Any]) -> dict[str, Any]:
         answers: dict[str, Any] = {}
         for _ in range(6):
-            call = json.loads(json.dumps(self.call(answers=answers, **more)))
-            reply = json.loads(json.dumps(mod.compact(call, store, CLOCK, project=project)))
+            reply = json.loads(json.dumps(run(json.loads(json.dumps(self.call(answers=answers, **more))))))
             for question in reply.get("ask", ()):
                 said = answer(question) if callable(answer) else answer
                 answers[question["id"]] = said if isinstance(said, dict) else {"isAnswered": True, "text": said}
             if "ask" not in reply:
                 break
-        if "messages" in reply:
-            self._replace(reply["messages"])
         return {**reply, "answers": answers}
 
     def _replace(self, rows: Sequence[dict[str, Any]]) -> None:

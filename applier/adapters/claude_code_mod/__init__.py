@@ -8,8 +8,8 @@ a transcript without them is returned; any failure leaves the client its own com
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -38,6 +38,7 @@ from planner.settings import OptionalToolName
 from planner.validity import check_messages
 
 __all__ = [
+    "ahead",
     "compact",
     "conversation_id",
     "describe",
@@ -180,13 +181,16 @@ def read_call(kind: type[Call], data: object) -> Call:
 
 
 def describe() -> dict[str, Any]:
-    """Return the tools to register, and the size in characters above which a result is shortened (0: never)."""
+    """Return the tools to register, the size in characters above which a result is shortened (0: never), and True if
+    plans are made beforehand."""
+    settings = load_settings()
     return {
         "tools": [
             {"name": tool["name"], "description": tool["description"], "inputSchema": tool["input_schema"]}
             for tool in definitions(PROJECT_TOOLS)
         ],
-        "shorten_over_characters": load_settings().shorten_over_tokens,  # no text has more tokens than characters
+        "shorten_over_characters": settings.shorten_over_tokens,  # no text has more tokens than characters
+        "plans_ahead": settings.background is not False and settings.planner != "rules",
     }
 
 
@@ -217,13 +221,10 @@ def compact(
         CompactorError: the call, the settings or the store cannot be read.
     """
     call = read_call(CompactCall, data)
-    settings, name = _settings(call).changed(project=project), conversation_id(call)
-    transcript = read_rows(call.messages, call.api)
-    messages = _behind_head(transcript.messages, store, name)
-    if not messages:
-        return {"pass": "there is nothing to compact"}
-    planner: PlannerChoice = "rules" if settings.planner == "rules" else _planner(call, settings)
-    with Session(store=store, settings=settings, planner=planner, model=call.model, session_id=name) as session:
+    with _opened(call, store, project) as (session, settings, transcript):
+        messages = _behind_head(transcript.messages, store, session.session_id)
+        if not messages:
+            return {"pass": "there is nothing to compact"}
         try:
             done = session.compact(messages, call.instructions)
         except Unanswered as asked:
@@ -236,7 +237,9 @@ def compact(
     did = "unchanged" if is_small else "compacted"
     now = clock()
     waited = f"; the agent waited {now - call.started_at:.1f} s" if call.started_at and not why else ""
-    _note(store, call, now, "passed" if why else did, f"{why or call.trigger}{waited}")
+    is_ahead = done.applied and done.plan and done.plan.provenance.asked != "rules" and not call.answers
+    planned = ", planned beforehand" if is_ahead else ""
+    _note(store, call, now, "passed" if why else did, f"{why or call.trigger}{planned}{waited}")
     if why:
         return {"pass": why}
     tokens = done.tokens_before, done.tokens_after
@@ -246,6 +249,33 @@ def compact(
         return {"unchanged": text} if is_small and call.as_summary == "front" else {**shown, "receipt": text}
     text = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
     return {**shown, "receipt": text}
+
+
+def ahead(data: object, store: Store, project: str = "") -> dict[str, Any]:
+    """Plan a compaction that will come, and store the plan: ``{"is_ready"}``, or ``{"ask"}`` as `compact` does.
+
+    `compact` goes on from it if the history begins with the one that was planned and no focus is asked for.
+
+    Raises:
+        CompactorError: the call, the settings or the store cannot be read.
+    """
+    call = read_call(CompactCall, data)
+    with _opened(call, store, project) as (session, settings, transcript):
+        messages = _behind_head(transcript.messages, store, session.session_id)
+        try:
+            return {"is_ready": bool(messages) and session.plan_ahead(messages)}
+        except Unanswered as asked:
+            return {"ask": [_question(question, settings) for question in asked.questions]}
+
+
+@contextmanager
+def _opened(call: CompactCall, store: Store, project: str) -> Iterator[tuple[Session, SessionSettings, RowTranscript]]:
+    """Yield the session of `call`, its settings, and the transcript."""
+    settings, name = _settings(call).changed(project=project), conversation_id(call)
+    transcript = read_rows(call.messages, call.api)
+    planner: PlannerChoice = "rules" if settings.planner == "rules" else _planner(call, settings)
+    with Session(store=store, settings=settings, planner=planner, model=call.model, session_id=name) as session:
+        yield session, settings, transcript
 
 
 def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> bool:

@@ -31,7 +31,8 @@ _PAGE = "starlette"
 
 @click.command
 @click.argument(
-    "question", type=click.Choice(["describe", "compact", "receipt", "shorten", "look-up", "preview", "remember"])
+    "question",
+    type=click.Choice(["describe", "ahead", "compact", "receipt", "shorten", "look-up", "preview", "remember"]),
 )
 def mod_command(question: str) -> None:
     """Answer our plugins inside clients: JSON on standard input, JSON on standard output.
@@ -61,6 +62,8 @@ def _answer(question: str, call: Any, project: str) -> object:
             return mod.shorten(call, store)
         if question == "receipt":
             return mod.receipt_of_own(call, store, time.time(), naming_store())
+        if question == "ahead":
+            return mod.ahead(call, store, project)
         return mod.compact(call, store, time.time, naming_store(), project)
 
 
