@@ -132,7 +132,7 @@ CLIENTS = {
         _home_of_pi,
         "extensions",
         (0, 87, 0),
-        "npm install -g @earendil-works/pi-coding-agent",
+        "npm install -g @earendil-works/pi-coding-agent, with Node 22.19 or newer",
     ),
 }
 """Clients with a plugin, by the name that a person types."""
