@@ -1,8 +1,8 @@
 """``python -m tests.bench tau2 --checkout DIR …``: a service agent goes on behind a view, on a database of tau2-bench.
 
-``prepare RUN`` writes a prompt for each task and condition; an agent that reads one has three commands: ``act`` runs a
-tool on its own copy of the database, ``say`` returns the customer's next message, and ``score RUN`` compares the
-database with the expected one. Asks no model: plans and summaries are answers that somebody writes into files.
+``prepare RUN`` writes a prompt for each task and condition; an agent that reads one has two commands: ``act`` runs a
+tool on its own copy of the database, ``say`` returns the customer's next message. ``score RUN`` compares the database
+with the expected one. Asks no model: plans and summaries are answers that somebody writes into files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from tests.bench.tau2_score import Entry, Score, customer_answer, score_log
 from tests.bench.tau2_story import Story, calls_of, tell_story
 from tests.bench.tau2_world import Call, ToolAnswer, World, load_tasks
 
-__all__ = ["CONDITIONS", "TASKS", "add_command"]
+__all__ = ["CONDITIONS", "TASKS", "Play", "add_command"]
 
 TASKS = (
     *(f"retail-{number}" for number in (16, 23, 30, 41, 54, 98, 102, 104)),
@@ -64,108 +64,114 @@ the arguments {{"id": "t12"}} prints that part whole.
 """
 
 
-def prepare(run: Path, checkout: Path, task: str) -> dict[str, int]:
-    """Write the story of `task` and the prompts whose answers are there; return the tokens shown, by condition."""
-    domain, number = task.split("-")
-    world, folder = World(checkout, domain), run / task
-    folder.mkdir(parents=True, exist_ok=True)
-    story = tell_story(world, load_tasks(checkout, domain)[number], task)
-    (folder / "story.json").write_text(json.dumps(asdict(story)), "utf-8")
-    shown = {condition: _shown(folder, story, condition) for condition in CONDITIONS}
-    for condition, messages in shown.items():
-        if messages is not None:
-            prompt = _prompt(world, run, checkout, f"{task} {condition}", condition in VIEWS, messages)
-            (folder / f"{condition}.prompt.txt").write_text(prompt, "utf-8")
-    return {condition: message_tokens(messages) for condition, messages in shown.items() if messages is not None}
+@dataclass(frozen=True)
+class Play:
+    """One task under one condition, in the folder of a run."""
+
+    run: Path
+    checkout: Path
+    task: str
+    condition: str
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the task."""
+        return self.run / self.task
+
+    @property
+    def log(self) -> list[Entry]:
+        """Steps of the agent since the cut."""
+        lines = self._log_file.read_text("utf-8").splitlines() if self._log_file.exists() else []
+        kept = [json.loads(line) for line in lines]
+        return [Entry(**one | {"call": Call(**one["call"]) if one["call"] else None}) for one in kept]
+
+    @property
+    def _log_file(self) -> Path:
+        return self.folder / f"{self.condition}.log.jsonl"
+
+    def at_cut(self) -> tuple[World, Story]:
+        """Return the story and its database at the cut: both follow from the checkout and the task."""
+        domain, number = self.task.split("-")
+        world = World(self.checkout, domain)
+        return world, tell_story(world, load_tasks(self.checkout, domain)[number], self.task)
+
+    def prepare(self) -> int | None:
+        """Write the prompt and return the tokens shown; None without the answer that the condition needs."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        world, story = self.at_cut()
+        shown = self._shown(story)
+        if shown is None:
+            return None
+        program = [sys.executable, "-m", "tests.bench", "tau2", "--checkout", str(self.checkout.resolve())]
+        command = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(program)}"
+        head = HEAD.format(command=command, place=f"{self.run.resolve()} {self.task} {self.condition}")
+        head += RESTORABLE if self.condition in VIEWS else ""
+        tools, messages = (json.dumps(part, indent=1, ensure_ascii=False) for part in (world.schemas(), list(shown)))
+        text = f"{head}\n# Policy\n{world.policy}\n# Tools\n{tools}\n\n# The conversation so far\n{messages}\n"
+        (self.folder / f"{self.condition}.prompt.txt").write_text(text, "utf-8")
+        return message_tokens(shown)
+
+    def _shown(self, story: Story) -> Sequence[Message] | None:
+        """Return what the agent sees; None, and the question in a file, without the answer that it needs."""
+        if self.condition == "whole":
+            return story.messages
+        if self.condition == "summary":
+            answer = self.folder / "ask-summary.answer.txt"
+            if answer.is_file():
+                words = f"Your summary of the conversation so far:\n{answer.read_text('utf-8')}"
+                return [{"role": "user", "content": words}]
+            question = f"{SUMMARISE}\n{as_text(story.messages)}"
+            (self.folder / "ask-summary.prompt.txt").write_text(question, "utf-8")
+            return None
+        is_model = self.condition.startswith("model")
+        planner: Any = FolderPlanner(self.folder, f"ask-{self.condition}") if is_model else "rules"
+        try:
+            plan = plan_compaction(story.messages, TASK, target_ratio=VIEWS[self.condition], planner=planner)
+        except NotRecorded:
+            return None
+        with open_store(self.folder / "store.db") as store:
+            return list(apply(plan, store=store))
+
+    def act(self, call: Call) -> str:
+        """Run `call` on the database of this play, log it, and return its result."""
+        if call.name == RESTORE:
+            answer = self._restored(str(call.arguments.get("id")))
+        else:
+            answer = _after(self.at_cut()[0], self.log).run(call)
+        return self._add(Entry(call=call, text=answer.text, is_error=answer.is_error))
+
+    def _restored(self, turn_id: str) -> ToolAnswer:
+        try:
+            with open_store(self.folder / "store.db") as store:
+                keys = [one.key for one in store.histories()]
+                parts = [as_text(list(store.restore(f"{key}:{turn_id}").messages)) for key in keys]
+        except CompactorError as error:
+            return ToolAnswer(f"Error: {error}", True)
+        return ToolAnswer(parts[0], False) if parts else ToolAnswer("Error: nothing was taken out", True)
+
+    def say(self, text: str) -> str:
+        """Log what the agent says, and return the customer's answer."""
+        return self._add(Entry(said=text, text=customer_answer(self.at_cut()[1].requests, self.log)))
+
+    def _add(self, entry: Entry) -> str:
+        with self._log_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(entry)) + "\n")
+        return entry.text
+
+    def score(self) -> Score:
+        """Return what the agent reached."""
+        (world, story), log = self.at_cut(), self.log
+        expected = [Entry(call=call) for call in story.remaining]
+        is_solved = _after(world, log).digest() == _after(self.at_cut()[0], expected).digest()
+        return score_log(list(calls_of(story.messages)), story.demands, log, is_solved=is_solved)
 
 
-def _shown(folder: Path, story: Story, condition: str) -> Sequence[Message] | None:
-    """Return what the agent sees under `condition`; None, and the question in a file, without the answer it needs."""
-    if condition == "whole":
-        return story.messages
-    if condition == "summary":
-        answer = folder / "ask-summary.answer.txt"
-        if answer.is_file():
-            return [
-                {"role": "user", "content": f"Your summary of the conversation so far:\n{answer.read_text('utf-8')}"}
-            ]
-        (folder / "ask-summary.prompt.txt").write_text(f"{SUMMARISE}\n{as_text(story.messages)}", "utf-8")
-        return None
-    planner: Any = "rules" if condition.startswith("rules") else FolderPlanner(folder, f"ask-{condition}")
-    try:
-        plan = plan_compaction(story.messages, TASK, target_ratio=VIEWS[condition], planner=planner)
-    except NotRecorded:
-        return None
-    with open_store(folder / "store.db") as store:
-        return list(apply(plan, store=store))
-
-
-def _prompt(world: World, run: Path, checkout: Path, place: str, is_view: bool, shown: Sequence[Message]) -> str:
-    program = [sys.executable, "-m", "tests.bench", "tau2", "--checkout", str(checkout.resolve())]
-    command = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(program)}"
-    head = HEAD.format(command=command, place=f"{run.resolve()} {place}") + (RESTORABLE if is_view else "")
-    tools, messages = (json.dumps(part, indent=1, ensure_ascii=False) for part in (world.schemas(), list(shown)))
-    return f"{head}\n# Policy\n{world.policy}\n# Tools\n{tools}\n\n# The conversation so far\n{messages}\n"
-
-
-def act(run: Path, checkout: Path, task: str, condition: str, call: Call) -> str:
-    """Run `call` on the condition's own database, log it, and return its result."""
-    folder = run / task
-    if call.name == RESTORE:
-        answer = _restored(folder, str(call.arguments.get("id")))
-    else:
-        answer = _world_after(checkout, _story(folder), _log(folder, condition)).run(call)
-    _add(folder, condition, Entry(call=call, text=answer.text, is_error=answer.is_error))
-    return answer.text
-
-
-def _restored(folder: Path, turn_id: str) -> ToolAnswer:
-    try:
-        with open_store(folder / "store.db") as store:
-            key = store.histories()[0].key
-            return ToolAnswer(as_text(list(store.restore(f"{key}:{turn_id}").messages)), False)
-    except CompactorError as error:
-        return ToolAnswer(f"Error: {error}", True)
-
-
-def say(run: Path, task: str, condition: str, text: str) -> str:
-    """Log what the agent says, and return the customer's answer."""
-    folder = run / task
-    answer = customer_answer(_story(folder).requests, _log(folder, condition))
-    _add(folder, condition, Entry(said=text, text=answer))
-    return answer
-
-
-def score(run: Path, checkout: Path, task: str, condition: str) -> Score:
-    """Return what the agent of `condition` reached."""
-    story, log = _story(run / task), _log(run / task, condition)
-    expected = [Entry(call=call) for call in story.remaining]
-    is_solved = _world_after(checkout, story, log).digest() == _world_after(checkout, story, expected).digest()
-    return score_log(list(calls_of(story.messages)), story.demands, log, is_solved=is_solved)
-
-
-def _world_after(checkout: Path, story: Story, log: Sequence[Entry]) -> World:
-    """Return the database after the story and the calls of `log`."""
-    world = World(checkout, story.domain)
-    calls = [call for call, _ in calls_of(story.messages)] + [entry.call for entry in log if entry.call]
-    for call in calls:
-        if call.has_effect:
-            world.run(call)
+def _after(world: World, log: Sequence[Entry]) -> World:
+    """Return the database after the calls of `log`."""
+    for entry in log:
+        if entry.call and entry.call.has_effect:
+            world.run(entry.call)
     return world
-
-
-def _story(folder: Path) -> Story:
-    return Story.from_dict(json.loads((folder / "story.json").read_text("utf-8")))
-
-
-def _log(folder: Path, condition: str) -> list[Entry]:
-    file = folder / f"{condition}.log.jsonl"
-    return [Entry.from_json(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
-
-
-def _add(folder: Path, condition: str, entry: Entry) -> None:
-    with (folder / f"{condition}.log.jsonl").open("a", encoding="utf-8") as file:
-        file.write(entry.as_json() + "\n")
 
 
 def add_command(commands: Any) -> None:
@@ -173,63 +179,58 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser("tau2", help="customer service goes on behind a view, on tau2-bench's databases")
     parser.add_argument("--checkout", type=Path, required=True, help="of sierra-research/tau2-bench, with its data")
     steps = parser.add_subparsers(required=True)
-    prepared = steps.add_parser("prepare", help="write prompts, and the questions whose answers further prompts need")
-    prepared.add_argument("run_folder", type=Path)
-    prepared.add_argument("--only", action="append", choices=TASKS, metavar="TASK")
-    prepared.set_defaults(run=_prepare)
+    helps = {
+        "prepare": "write prompts, and the questions whose answers further prompts need",
+        "act": "run a tool",
+        "say": "speak to the customer",
+        "score": "compare databases with the expected ones",
+    }
+    step = {name: steps.add_parser(name, help=text) for name, text in helps.items()}
+    for name, runs in (("prepare", _prepare), ("act", _step), ("say", _step), ("score", _score)):
+        step[name].add_argument("run_folder", type=Path)
+        step[name].set_defaults(run=runs)
+    step["prepare"].add_argument("--only", action="append", choices=TASKS, metavar="TASK")
+    step["score"].add_argument("--each", action="store_true", help="also a line for each task and condition")
     for name, words in (("act", ("tool", "arguments")), ("say", ("text",))):
-        step = steps.add_parser(name)
-        step.add_argument("run_folder", type=Path)
-        step.add_argument("task", choices=TASKS, metavar="TASK")
-        step.add_argument("condition", choices=CONDITIONS, metavar="CONDITION")
+        step[name].add_argument("task", choices=TASKS, metavar="TASK")
+        step[name].add_argument("condition", choices=CONDITIONS, metavar="CONDITION")
         for word in words:
-            step.add_argument(word)
-        step.set_defaults(run=_act if name == "act" else _say)
-    scored = steps.add_parser("score", help="compare databases with the expected ones")
-    scored.add_argument("run_folder", type=Path)
-    scored.add_argument("--each", action="store_true", help="also a line for each task and condition")
-    scored.set_defaults(run=_score)
+            step[name].add_argument(word)
 
 
 def _prepare(console: Console, options: argparse.Namespace) -> None:
     table = Table("task", *CONDITIONS, title="Tokens shown; ask: answer the ask-CONDITION prompts, and prepare again")
     for task in options.only or TASKS:
-        sizes = prepare(options.run_folder, options.checkout, task)
-        table.add_row(task, *(f"{sizes[name]:,}" if name in sizes else "ask" for name in CONDITIONS))
+        sizes = [Play(options.run_folder, options.checkout, task, condition).prepare() for condition in CONDITIONS]
+        table.add_row(task, *("ask" if size is None else f"{size:,}" for size in sizes))
     console.print(table)
 
 
-def _act(console: Console, options: argparse.Namespace) -> None:
-    try:
-        arguments = json.loads(options.arguments)
-    except ValueError as error:
-        raise SystemExit(f"arguments of {options.tool} are not JSON: {error}") from error
-    if not isinstance(arguments, dict):
-        raise SystemExit(f"arguments of {options.tool}: expected an object, found {type(arguments).__name__}")
-    call = Call(options.tool, arguments)
-    _print(console, act(options.run_folder, options.checkout, options.task, options.condition, call))
-
-
-def _say(console: Console, options: argparse.Namespace) -> None:
-    _print(console, say(options.run_folder, options.task, options.condition, options.text))
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+def _step(console: Console, options: argparse.Namespace) -> None:
+    play = Play(options.run_folder, options.checkout, options.task, options.condition)
+    if "text" in options:
+        answer = play.say(options.text)
+    else:
+        try:
+            arguments = json.loads(options.arguments)
+        except ValueError as error:
+            raise SystemExit(f"arguments of {options.tool} are not JSON: {error}") from error
+        if not isinstance(arguments, dict):
+            raise SystemExit(f"arguments of {options.tool}: expected an object, found {type(arguments).__name__}")
+        answer = play.act(Call(options.tool, arguments))
+    console.print(answer, highlight=False, soft_wrap=True, markup=False)
 
 
 def _score(console: Console, options: argparse.Namespace) -> None:
-    each = Table("task", "condition", *Score.columns())
-    sums = Table("condition", "tasks", *Score.columns())
+    each = Table("task", "condition", *Score._fields)
+    sums = Table("condition", "tasks", *Score._fields)
     for condition in CONDITIONS:
-        logs = sorted(options.run_folder.glob(f"*/{condition}.log.jsonl"))
-        scores = {
-            log.parent.name: score(options.run_folder, options.checkout, log.parent.name, condition) for log in logs
-        }
-        for task, one in scores.items():
-            each.add_row(task, condition, *one.cells())
+        tasks = sorted(log.parent.name for log in options.run_folder.glob(f"*/{condition}.log.jsonl"))
+        scores = [Play(options.run_folder, options.checkout, task, condition).score() for task in tasks]
+        for task, score in zip(tasks, scores, strict=True):
+            each.add_row(task, condition, *map(str, score))
         if scores:
-            sums.add_row(condition, str(len(scores)), *sum(scores.values(), Score()).cells())
+            sums.add_row(condition, str(len(scores)), *(str(sum(counts)) for counts in zip(*scores, strict=True)))
     if options.each:
         console.print(each)
     console.print(sums)

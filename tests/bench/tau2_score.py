@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from tests.bench.tau2_story import Demands
-from tests.bench.tau2_world import Call, is_look_up
+from tests.bench.tau2_world import Call
 
 __all__ = ["Entry", "Score", "customer_answer", "score_log"]
 
@@ -37,19 +37,8 @@ class Entry:
         """True if the step changed the database."""
         return self.call is not None and self.call.has_effect and not self.is_error
 
-    def as_json(self) -> str:
-        """Return the entry as a line of the log."""
-        return json.dumps(asdict(self))
 
-    @classmethod
-    def from_json(cls, line: str) -> Entry:
-        """Return the entry of a line of the log."""
-        kept = json.loads(line)
-        return cls(**kept | {"call": Call(**kept["call"]) if kept["call"] else None})
-
-
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """Counts for one task, or their sums."""
 
     solved: int = 0
@@ -63,19 +52,6 @@ class Score:
     restored: int = 0
     asked_again: int = 0
     """Answers of the customer beyond one consent for each request."""
-
-    def __add__(self, other: Score) -> Score:
-        """Return the sums."""
-        return Score(*(getattr(self, name) + getattr(other, name) for name in self.columns()))
-
-    @classmethod
-    def columns(cls) -> list[str]:
-        """Return the names of the counts."""
-        return [field.name for field in fields(cls)]
-
-    def cells(self) -> list[str]:
-        """Return the counts as text."""
-        return [str(getattr(self, name)) for name in self.columns()]
 
 
 def customer_answer(requests: Sequence[str], log: Sequence[Entry]) -> str:
@@ -96,27 +72,25 @@ def customer_answer(requests: Sequence[str], log: Sequence[Entry]) -> str:
         return END if acted or consents else LAST_WORD
     if acted:
         return requests[made]
-    if consents < PATIENCE:
-        return CONSENT
-    return f"{LEAVE_IT} {requests[made]}"
+    return CONSENT if consents < PATIENCE else f"{LEAVE_IT} {requests[made]}"
 
 
 def score_log(before: Sequence[tuple[Call, bool]], demands: Demands, log: Sequence[Entry], *, is_solved: bool) -> Score:
     """Return the counts of `log` after the calls `before` and their success."""
-    done = {_action(call) for call, succeeded in before if succeeded and call.has_effect}
-    known = {_exact(call) for call, succeeded in before if succeeded}
-    twice, calls = 0, [entry for entry in log if entry.call]
-    for entry in calls:
+    done = {_key(call, HOW) for call, succeeded in before if succeeded and call.has_effect}
+    known = {_key(call) for call, succeeded in before if succeeded}
+    look_ups = [entry.call for entry in log if entry.call and entry.call.is_look_up]
+    twice = 0
+    for entry in log:
         if entry.call and entry.call.has_effect:
-            twice += _action(entry.call) in done
-            done |= {_action(entry.call)} if not entry.is_error else set()
-    look_ups = [entry.call for entry in calls if entry.call and is_look_up(entry.call)]
+            twice += _key(entry.call, HOW) in done
+            done |= set() if entry.is_error else {_key(entry.call, HOW)}
     return Score(
         solved=int(is_solved),
         twice=twice,
         demands_broken=sum(_broken(demands, log)),
         look_ups=len(look_ups),
-        repeated_look_ups=sum(_exact(call) in known for call in look_ups),
+        repeated_look_ups=sum(_key(call) in known for call in look_ups),
         restored=sum(entry.call is not None and entry.call.name.startswith("restore") for entry in log),
         asked_again=max(0, sum(entry.text == CONSENT for entry in log) - sum(entry.acted for entry in log)),
     )
@@ -131,23 +105,14 @@ def _broken(demands: Demands, log: Sequence[Entry]) -> Iterator[bool]:
         elif entry.call and entry.call.name.startswith("transfer"):
             yield True
         elif entry.call and entry.call.has_effect:
-            texts = json.dumps(entry.call.arguments)
+            texts = json.dumps(dict(entry.call.arguments))
             yield any(one and one in texts for one in (demands.spared, demands.forbidden))
             yield not has_consent
             has_consent = has_consent and entry.is_error
 
 
-def _action(call: Call) -> str:
-    return _exact(Call(call.name, {key: value for key, value in call.arguments.items() if key not in HOW}))
-
-
-def _exact(call: Call) -> str:
-    return f"{call.name} {json.dumps(_sorted(call.arguments), sort_keys=True)}"
-
-
-def _sorted(value: Any) -> Any:
-    return {key: sorted(one) if _is_ids(one) else one for key, one in value.items()}
-
-
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+def _key(call: Call, without: Sequence[str] = ()) -> str:
+    """Return the call as text, the same for any order of its arguments and of their parts."""
+    given = {name: value for name, value in call.arguments.items() if name not in without}
+    parts = {name: sorted(map(str, value)) if isinstance(value, list) else value for name, value in given.items()}
+    return f"{call.name} {json.dumps(parts, sort_keys=True)}"

@@ -8,23 +8,22 @@ repeating the details.
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from applier.eval.survival import message_tokens
 from planner.reading.messages import Message, blocks
-from tests.bench.tau2_words import long_words, payment_words, short_words
 from tests.bench.tau2_world import Call, ToolAnswer, World
 
 __all__ = ["Demands", "Story", "calls_of", "tell_story"]
 
 LEAST_TOKENS = 26_000
 """Size of a history at the cut."""
-QUESTIONS_BETWEEN = 1
-"""Questions about other things between two actions."""
 LOOK_UPS_OF_A_QUESTION = 3
 """Look-ups that one question about other things takes."""
 
@@ -43,19 +42,12 @@ class Demands:
 class Story:
     """Conversation up to the cut, and what follows."""
 
-    domain: str
     messages: list[Message]
     remaining: list[Call]
     """Expected calls after the cut."""
     requests: list[str]
     """Customer's requests after the cut: one for each remaining call, then a check of the first action."""
     demands: Demands
-
-    @classmethod
-    def from_dict(cls, kept: dict[str, Any]) -> Story:
-        """Return the story that `asdict` made `kept` of."""
-        calls = [Call(**one) for one in kept["remaining"]]
-        return cls(kept["domain"], kept["messages"], calls, kept["requests"], Demands(**kept["demands"]))
 
 
 def calls_of(messages: Sequence[Message]) -> Iterator[tuple[Call, bool]]:
@@ -67,16 +59,18 @@ def calls_of(messages: Sequence[Message]) -> Iterator[tuple[Call, bool]]:
 
 
 class _Talk:
-    """Messages of a conversation in the making."""
+    """Conversation in the making: messages, and questions about other things."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, seed: str) -> None:
         self.world, self.messages = world, list[Message]()
+        self._questions = _questions(world, random.Random(seed))
 
-    def customer(self, text: str) -> None:
-        self.messages.append({"role": "user", "content": text})
-
-    def agent(self, text: str) -> None:
-        self.messages.append({"role": "assistant", "content": text})
+    def exchange(self, asked: str, calls: Sequence[Call], answer: str) -> None:
+        """Add the customer's words, the agent's calls and its answer."""
+        self.messages.append({"role": "user", "content": asked})
+        for call in calls:
+            self.call(call)
+        self.messages.append({"role": "assistant", "content": answer})
 
     def call(self, call: Call) -> ToolAnswer:
         """Run `call` and add it with its result."""
@@ -88,205 +82,182 @@ class _Talk:
         self.messages.append({"role": "user", "content": [result | ({"is_error": True} if answer.is_error else {})]})
         return answer
 
+    def ask_aside(self) -> None:
+        """Add a question about several other things, its look-ups and its answer."""
+        subjects, calls, answers = zip(*islice(self._questions, LOOK_UPS_OF_A_QUESTION), strict=True)
+        self.exchange(f"Another question: {', '.join(subjects)}?", calls, " ".join(answers))
+
 
 def tell_story(world: World, expected: Sequence[Call], seed: str) -> Story:
     """Return the conversation about the calls `expected`; `world` is left as it is at the cut."""
-    talk, dice = _Talk(world), random.Random(seed)
-    user = _user(world, expected)
-    wishes = [long_words(world, user, call) for call in expected]
-    names = [short_words(world, call) for call in expected]
-    done = max(1, len(expected) // 2)
-    tries = {place: _refused(world, user, expected[place]) for place in {0, done - 1}}
+    user, talk, done = _user(world, expected[0]), _Talk(world, seed), max(1, len(expected) // 2)
+    names, short = _names(world, user), [_short_words(world, call) for call in expected]
     first_choice = _first_choice(world, user, expected[-1])
-    demands = _demands(world, user, [*expected, first_choice, *(call for call in tries.values() if call)])
-    first_wishes = [*wishes[:-1], long_words(world, user, first_choice)]
-    questions = _questions(world, dice)
-    _open(talk, user, demands)
-    for call, wish in zip([*expected[:-1], first_choice], first_wishes, strict=True):
-        talk.customer(f"One thing I want later, do not do it yet: {wish}.")
-        for look_up in _look_ups(world, call):
-            talk.call(look_up)
-        talk.agent(f"Noted, nothing is done yet.{_prices(world, call)} I carry it out when you ask for it.")
-        _ask(talk, questions)
+    demands = _demands(world, user, [*expected, first_choice])
+    _open(talk, user, demands, names)
+    for call in [*expected[:-1], first_choice]:
+        asked = f"One thing I want later, do not do it yet: {_wish(call, names)}."
+        talk.exchange(asked, _look_ups(world, call), "Noted, nothing is done yet. I carry it out when you ask for it.")
+        talk.ask_aside()
     while message_tokens(talk.messages) < LEAST_TOKENS:
-        _ask(talk, questions)
+        talk.ask_aside()
     if first_choice != expected[-1]:
-        talk.customer(f"I have changed my mind about {names[-1]}. What I want now is: {wishes[-1]}.")
-        talk.agent(f"I have noted that instead.{_prices(world, expected[-1])}")
-    for _ in range(QUESTIONS_BETWEEN):
-        _ask(talk, questions)
+        asked = f"I have changed my mind about {short[-1]}. What I want now is: {_wish(expected[-1], names)}."
+        talk.exchange(asked, (), "I have noted that instead.")
+    talk.ask_aside()
     for place in range(done):
-        _carry_out(talk, user, expected[place], tries.get(place), names[place], wishes[place])
+        _carry_out(talk, expected[place], short[place], names, is_refused_first=place in (0, done - 1))
         if place < done - 1:
-            talk.agent(f"Done: {names[place]} is confirmed.")
-            for _ in range(QUESTIONS_BETWEEN):
-                _ask(talk, questions)
-    requests = [f"Good. Next is {name}, just as we agreed on it." for name in names[done:]]
-    requests.append(
-        f"Last thing: I have no mail about {names[0]}. If it is not done yet, do it now, and otherwise just say so."
-    )
-    return Story(world.domain, talk.messages, list(expected[done:]), requests, demands)
+            talk.messages.append({"role": "assistant", "content": f"Done: {short[place]} is confirmed."})
+            talk.ask_aside()
+    check = f"Last thing: I have no mail about {short[0]}. If it is not done yet, do it now, and otherwise just say so."
+    requests = [f"Good. Next is {name}, just as we agreed on it." for name in short[done:]]
+    return Story(talk.messages, list(expected[done:]), [*requests, check], demands)
 
 
-def _first_choice(world: World, user: Any, call: Call) -> Call:
-    """Return `call` as the customer wants it at first: another item or another payment, if there is one."""
-    given = dict(call.arguments)
-    if "new_item_ids" in given:
-        items = {item.item_id: item.product_id for item in world.db.orders[given["order_id"]].items}
-        old, new = given["item_ids"][0], given["new_item_ids"]
-        variants = world.db.products[items[old]].variants.values()
-        others = [one.item_id for one in variants if one.available and one.item_id not in (old, new[0])]
-        return Call(call.name, given | {"new_item_ids": [*others[:1], *new[1:]]}) if others else call
-    key = next((name for name in ("payment_method_id", "payment_id") if name in given), "")
-    others = [other for other in user.payment_methods if key and other != given[key] and "certificate" not in other]
-    return Call(call.name, given | {key: others[0]}) if others else call
-
-
-def _user(world: World, expected: Sequence[Call]) -> Any:
-    for given in (call.arguments for call in expected):
-        if key := given.get("user_id"):
-            return world.db.users[key]
-        if "order_id" in given:
-            return world.db.users[world.db.orders[given["order_id"]].user_id]
-        return world.db.users[world.db.reservations[given["reservation_id"]].user_id]
-    raise ValueError("the task expects no action with an effect")
-
-
-def _demands(world: World, user: Any, calls: Sequence[Call]) -> Demands:
-    """Return what none of `calls` touches, empty where there is nothing of the kind."""
-    used = {text for call in calls for text in _texts(call.arguments)}
-    owned = user.orders if world.domain == "retail" else user.reservations
-    spared, forbidden = ([key for key in keys if key not in used] for keys in (owned, user.payment_methods))
-    return Demands(spared[-1] if spared else "", forbidden[-1] if forbidden else "")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
-    elif isinstance(value, str):
-        yield value
-
-
-def _open(talk: _Talk, user: Any, demands: Demands) -> None:
+def _open(talk: _Talk, user: Any, demands: Demands, names: Mapping[str, str]) -> None:
     """Identify the customer, take the demands, look at all that the customer owns."""
-    name = f"{user.name.first_name} {user.name.last_name}"
-    retail = talk.world.domain == "retail"
-    talk.customer(f"Hello, {name} here, {f'my e-mail is {user.email}' if retail else f'my user id is {user.user_id}'}.")
-    if retail:
-        talk.call(Call("find_user_id_by_email", {"email": user.email}))
-    talk.call(Call("get_user_details", {"user_id": user.user_id}))
-    talk.agent(f"Thank you, {user.name.first_name}, I have your profile. What can I do for you?")
+    calls = [Call("get_user_details", {"user_id": user.user_id})]
+    hello, kind, owned = f"my user id is {user.user_id}", "reservation", getattr(user, "reservations", ())
+    if talk.world.domain == "retail":
+        calls.insert(0, Call("find_user_id_by_email", {"email": user.email}))
+        hello, kind, owned = f"my e-mail is {user.email}", "order", user.orders
+    name = user.name
+    talk.exchange(
+        f"Hello, {name.first_name} {name.last_name} here, {hello}.",
+        calls,
+        f"Thank you, {name.first_name}, I have your profile. What can I do for you?",
+    )
     wanted = ["carry out nothing before you have shown me its details and I have said yes, even if I seem in a hurry"]
     wanted += [f"leave {demands.spared} exactly as it is, whatever else we change"] if demands.spared else []
-    wanted += [f"never use {payment_words(user, demands.forbidden)}"] if demands.forbidden else []
-    talk.customer(f"Some rules for all of this talk: {'; '.join(wanted)}; and do not pass me on to a colleague.")
-    talk.agent("Understood, I keep to that.")
-    talk.customer("Then look at everything that I have with you first.")
-    for key in user.orders if retail else user.reservations:
-        talk.call(Call("get_order_details", {"order_id": key}) if retail else _reservation(key))
-    talk.agent("I have looked at all of it. Which changes do you want?")
+    wanted += [f"never use {names[demands.forbidden]}"] if demands.forbidden else []
+    rules = f"Some rules for all of this talk: {'; '.join(wanted)}; and do not pass me on to a colleague."
+    talk.exchange(rules, (), "Understood, I keep to that.")
+    looked_at = [Call(f"get_{kind}_details", {f"{kind}_id": key}) for key in owned]
+    talk.exchange(
+        "Then look at everything that I have with you first.",
+        looked_at,
+        "I have looked at all of it. Which changes do you want?",
+    )
 
 
-def _reservation(key: str) -> Call:
-    return Call("get_reservation_details", {"reservation_id": key})
-
-
-def _look_ups(world: World, call: Call) -> list[Call]:
-    """Return the look-ups that an agent does before it offers `call`."""
-    given = call.arguments
-    if "new_item_ids" in given:
-        items = {item.item_id: item.product_id for item in world.db.orders[given["order_id"]].items}
-        products = dict.fromkeys(items[one] for one in given["item_ids"])
-        return [Call("get_product_details", {"product_id": one}) for one in products]
-    flights = [(world.db.flights[flight["flight_number"]], flight["date"]) for flight in given.get("flights", ())]
-    routes = dict.fromkeys((flight.origin, flight.destination, date) for flight, date in flights)
-    return [_search(*route) for route in routes]
-
-
-def _search(origin: str, destination: str, date: str) -> Call:
-    return Call("search_direct_flight", {"origin": origin, "destination": destination, "date": date})
-
-
-def _prices(world: World, call: Call) -> str:
-    given = call.arguments
-    if "new_item_ids" not in given:
-        return ""
-    items = {item.item_id: item for item in world.db.orders[given["order_id"]].items}
-    old = [items[one] for one in given["item_ids"]]
-    variants = [world.db.products[item.product_id].variants for item in old]
-    new = [own[key].price for own, key in zip(variants, given["new_item_ids"], strict=True)]
-    difference = sum(new) - sum(item.price for item in old)
-    return f" The new price is ${sum(new):.2f}, the difference to what you paid ${difference:.2f}."
-
-
-def _refused(world: World, user: Any, call: Call) -> Call | None:
-    """Return `call` with a slip that the tools refuse: another payment method, or else an id without its case."""
-    given = dict(call.arguments)
-    key = next((name for name in ("payment_method_id", "payment_id") if name in given), "")
-    others = [other for other in user.payment_methods if key and other != given[key]]
-    slips = [given | {key: other} for other in others]
-    slips += [
-        given | {name: given[name].lower().lstrip("#")} for name in ("order_id", "reservation_id") if name in given
-    ]
-    return next((slip for one in slips if world.would_fail(slip := Call(call.name, one))), None)
-
-
-def _carry_out(talk: _Talk, user: Any, call: Call, slip: Call | None, name: str, wish: str) -> None:
-    """Ask for consent and run `call`, after `slip` was refused."""
-    talk.customer(f"Now {name}, please, just as we agreed on it.")
-    talk.agent(f"I would now {_turned(wish)}. Shall I go ahead?")
-    talk.customer("Yes, go ahead.")
-    if slip is not None:
-        refusal = talk.call(slip).text
-        talk.agent(f"That was refused ({refusal}): I entered it wrong. May I try again, just as you asked for it?")
-        talk.customer("Yes, but once only, please.")
+def _carry_out(talk: _Talk, call: Call, name: str, names: Mapping[str, str], *, is_refused_first: bool) -> None:
+    """Ask for consent and run `call`, first with a slip that the tools refuse: an id without its case."""
+    offer = f"I would now carry out: {_wish(call, names).replace(' my ', ' your ')}. Shall I go ahead?"
+    talk.exchange(f"Now {name}, please, just as we agreed on it.", (), offer)
+    talk.messages.append({"role": "user", "content": "Yes, go ahead."})
+    keys = [key for key in ("order_id", "reservation_id") if key in call.arguments]
+    if is_refused_first and keys:
+        slip = {key: call.arguments[key].lower().lstrip("#") for key in keys}
+        refusal = talk.call(Call(call.name, {**call.arguments, **slip})).text
+        words = f"That was refused ({refusal}): I entered it wrong. May I try again, just as you asked for it?"
+        talk.messages.append({"role": "assistant", "content": words})
+        talk.messages.append({"role": "user", "content": "Yes, but once only, please."})
     answer = talk.call(call)
     if answer.is_error:
         raise ValueError(f"{call.name} {dict(call.arguments)}: the checkout refuses an expected action: {answer.text}")
 
 
-def _turned(wish: str) -> str:
-    """Return a wish of the customer as the agent says it."""
-    return wish.replace(" my ", " your ").replace("that I am ill", "your illness")
+def _user(world: World, call: Call) -> Any:
+    owners = {"order_id": "orders", "reservation_id": "reservations"}
+    owned = [getattr(world.db, kind)[call.arguments[key]] for key, kind in owners.items() if key in call.arguments]
+    return world.db.users[owned[0].user_id if owned else call.arguments["user_id"]]
 
 
-def _ask(talk: _Talk, questions: Iterator[tuple[str, Call, str]]) -> None:
-    """Add a question about several other things, its look-ups and its answer."""
-    asked = list(islice(questions, LOOK_UPS_OF_A_QUESTION))
-    talk.customer(f"Another question: {', '.join(subject for subject, _, _ in asked)}?")
-    for _, call, _ in asked:
-        talk.call(call)
-    talk.agent(" ".join(answer for _, _, answer in asked))
+def _first_choice(world: World, user: Any, call: Call) -> Call:
+    """Return `call` as the customer wants it at first: another item or another payment, if there is one."""
+    given = call.arguments
+    if items := given.get("new_item_ids"):
+        variants = next(one.variants for one in world.db.products.values() if items[0] in one.variants)
+        taken = (items[0], *given["item_ids"])
+        others = [[key, *items[1:]] for key, one in variants.items() if one.available and key not in taken]
+        return Call(call.name, {**given, "new_item_ids": others[0]}) if others else call
+    key = next((name for name in ("payment_method_id", "payment_id") if name in given), "")
+    paid = [other for other in user.payment_methods if key and other != given[key] and "certificate" not in other]
+    return Call(call.name, {**given, key: paid[0]}) if paid else call
+
+
+def _demands(world: World, user: Any, calls: Sequence[Call]) -> Demands:
+    """Return what none of `calls` touches, empty where there is nothing of the kind."""
+    used = json.dumps([dict(call.arguments) for call in calls])
+    owned = user.orders if world.domain == "retail" else user.reservations
+    last = (
+        next((key for key in reversed(list(keys)) if key not in used), "") for keys in (owned, user.payment_methods)
+    )
+    return Demands(*last)
+
+
+def _look_ups(world: World, call: Call) -> list[Call]:
+    """Return the look-ups that an agent does before it offers `call`."""
+    new, flights = set(call.arguments.get("new_item_ids", ())), call.arguments.get("flights", ())
+    products = [one for one in getattr(world.db, "products", {}).values() if new & one.variants.keys()]
+    searches = [_search(world.db.flights[one["flight_number"]], one["date"]) for one in flights]
+    return [Call("get_product_details", {"product_id": one.product_id}) for one in products] + searches
+
+
+def _search(flight: Any, date: str) -> Call:
+    route = {"origin": flight.origin, "destination": flight.destination, "date": date}
+    return Call("search_direct_flight", route)
 
 
 def _questions(world: World, dice: random.Random) -> Iterator[tuple[str, Call, str]]:
     """Yield parts of questions that no later action needs: what is asked, its look-up, its answer."""
-    products, flights = (
-        list(getattr(world.db, "products", {}).values()),
-        list(getattr(world.db, "flights", {}).values()),
-    )
+    products, flights = (list(getattr(world.db, kind, {}).values()) for kind in ("products", "flights"))
     while True:
         dice.shuffle(products)
-        yield from map(_about_product, products)
-        if flights:
-            yield _about_route(dice.choice(flights), f"2024-05-{dice.randint(16, 30)}")
+        for product in products:
+            least = min(product.variants.values(), key=lambda one: one.price)
+            name, state = product.name.lower(), "in stock" if least.available else "sold out"
+            answer = f"The cheapest {name} ({_words(least.options)}) costs ${least.price:.2f} and is {state}."
+            call = Call("get_product_details", {"product_id": product.product_id})
+            yield f"what does your cheapest {name} cost", call, answer
+        for flight in dice.sample(flights, k=min(1, len(flights))):
+            date = f"2024-05-{dice.randint(16, 30)}"
+            price = getattr(flight.dates.get(date), "prices", {}).get("economy")
+            state = f"at ${price} in economy" if price else "but is not on sale"
+            asked = f"what goes from {flight.origin} to {flight.destination} on {date}"
+            yield asked, _search(flight, date), f"{flight.flight_number} flies then, {state}."
 
 
-def _about_product(product: Any) -> tuple[str, Call, str]:
-    least = min(product.variants.values(), key=lambda one: one.price)
-    options = ", ".join(f"{name} {value}" for name, value in least.options.items())
-    state = "in stock" if least.available else "sold out"
-    answer = f"The cheapest {product.name.lower()} ({options}) costs ${least.price:.2f} and is {state}."
-    call = Call("get_product_details", {"product_id": product.product_id})
-    return f"what does your cheapest {product.name.lower()} cost", call, answer
+def _names(world: World, user: Any) -> dict[str, str]:
+    """Return what the customer calls each item, payment method and reservation, by its id."""
+    products = getattr(world.db, "products", {}).values()
+    items = {key: f"{own.name} ({_words(one.options)})" for own in products for key, one in own.variants.items()}
+    payments = {key: _payment_words(key, method) for key, method in user.payment_methods.items()}
+    trips = {key: world.db.reservations[key] for key in getattr(user, "reservations", ())}
+    return items | payments | {key: f"{key} ({one.origin} to {one.destination})" for key, one in trips.items()}
 
 
-def _about_route(flight: Any, date: str) -> tuple[str, Call, str]:
-    day = flight.dates.get(date)
-    price = getattr(day, "prices", {}).get("economy")
-    answer = f"{flight.flight_number} flies then" + (f", at ${price} in economy." if price else ", but is not on sale.")
-    asked = f"what goes from {flight.origin} to {flight.destination} on {date}"
-    return asked, _search(flight.origin, flight.destination, date), answer
+def _payment_words(key: str, method: Any) -> str:
+    if method.source == "credit_card":
+        return f"my {method.brand} card ending in {method.last_four}"
+    return f"my {method.source.replace('_', ' ')} ending in {key[-4:]}"
+
+
+def _wish(call: Call, names: Mapping[str, str]) -> str:
+    """Return the wish that `call` fulfils, with every detail but the ids of items and payments."""
+    return f"{call.name.replace('_', ' ')}: {_words(call.arguments, names)}"
+
+
+def _words(value: Any, names: Mapping[str, str] | None = None) -> str:
+    """Return arguments or options as a customer says them."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{re.sub('_ids?$', '', key).replace('_', ' ')} {_words(value[key], names)}" for key in value)
+    if isinstance(value, list):
+        return " and ".join(_words(one, names) for one in value)
+    return (names or {}).get(value, str(value))
+
+
+def _short_words(world: World, call: Call) -> str:
+    """Return how the customer refers to `call` once it was agreed on: without ids, choices and payment."""
+    given, about = call.arguments, "my profile"
+    if "reservation_id" in given:
+        trip = world.db.reservations[given["reservation_id"]]
+        about = f"my trip from {trip.origin} to {trip.destination} on {trip.flights[0].date}"
+    elif "order_id" in given:
+        items = world.db.orders[given["order_id"]].items
+        own = [item.name for item in items if item.item_id in given.get("item_ids", ())] or [items[0].name]
+        about = f"the order with the {' and the '.join(dict.fromkeys(own))}"
+    elif "passengers" in given:
+        about = given["passengers"][0]["first_name"]
+    return f'"{call.name.replace("_", " ")}" for {about}'

@@ -16,12 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["DOMAINS", "Call", "ToolAnswer", "World", "is_look_up", "load_tasks"]
+__all__ = ["Call", "ToolAnswer", "World", "load_tasks"]
 
 DOMAINS = {"retail": ("RetailTools", "RetailDB"), "airline": ("AirlineTools", "FlightDB")}
 """Names of each domain's toolkit and database class."""
-READING = ("get", "find", "list", "search", "calculate", "restore", "transfer")
-"""First words of the names of tools that change no database."""
 NEEDED = "loguru toml pyyaml addict deepdiff python-dotenv docstring-parser"
 
 
@@ -35,7 +33,12 @@ class Call:
     @property
     def has_effect(self) -> bool:
         """True if the tool changes the database."""
-        return self.name.split("_")[0] not in READING
+        return not self.is_look_up and self.name.split("_")[0] not in ("calculate", "restore", "transfer")
+
+    @property
+    def is_look_up(self) -> bool:
+        """True if the tool reads the database."""
+        return self.name.split("_")[0] in ("get", "find", "list", "search")
 
 
 @dataclass(frozen=True)
@@ -46,16 +49,11 @@ class ToolAnswer:
     is_error: bool
 
 
-def is_look_up(call: Call) -> bool:
-    """Return whether `call` reads the database."""
-    return call.name.split("_")[0] in ("get", "find", "list", "search")
-
-
 def load_tasks(checkout: Path, domain: str) -> dict[str, list[Call]]:
     """Return the expected calls with an effect of each task, by the task's number."""
     tasks = json.loads(_data(checkout, domain, "tasks.json").read_text("utf-8"))
     expected = {task["id"]: (task["evaluation_criteria"] or {}).get("actions") or [] for task in tasks}
-    calls = {number: [Call(one["name"], one["arguments"]) for one in actions] for number, actions in expected.items()}
+    calls = {number: [Call(one["name"], one["arguments"]) for one in own] for number, own in expected.items()}
     return {number: [call for call in own if call.has_effect] for number, own in calls.items()}
 
 
@@ -78,15 +76,15 @@ class World:
             package.__path__ = [str(checkout / "src" / "tau2")]
             sys.modules["tau2"] = package
         try:
-            _be_quiet()
+            logging.getLogger("dotenv").setLevel(logging.ERROR)
+            import_module("loguru").logger.remove()  # the tools' own log is not an answer of theirs
             tools = import_module(f"tau2.domains.{domain}.tools")
             models = import_module(f"tau2.domains.{domain}.data_model")
         except ModuleNotFoundError as error:
             raise SystemExit(f"{checkout}: {error}; its tools need `pip install {NEEDED}`") from error
         self.domain = domain
         self.db: Any = getattr(models, database).load(_data(checkout, domain, "db.json"))
-        self._toolkit = getattr(tools, toolkit)
-        self._tools: Any = self._toolkit(self.db)
+        self._tools: Any = getattr(tools, toolkit)(self.db)
         self.policy = _data(checkout, domain, "policy.md").read_text("utf-8")
 
     def run(self, call: Call) -> ToolAnswer:
@@ -96,15 +94,6 @@ class World:
         except Exception as error:  # noqa: BLE001 - any tool may raise anything, as the benchmark's own environment expects
             return ToolAnswer(f"Error: {error}", True)
         return ToolAnswer(returned if isinstance(returned, str) else json.dumps(_plain(returned)), False)
-
-    def would_fail(self, call: Call) -> bool:
-        """Return whether `call` fails now, without running it here."""
-        trial = self._toolkit(self.db.model_copy(deep=True))
-        try:
-            trial.use_tool(call.name, **json.loads(json.dumps(call.arguments)))
-        except ValueError:
-            return True
-        return False
 
     def schemas(self) -> list[dict[str, Any]]:
         """Return the tools as the Messages API declares them."""
@@ -117,12 +106,6 @@ class World:
     def digest(self) -> str:
         """Return the digest of the database."""
         return str(self.db.get_hash())
-
-
-def _be_quiet() -> None:
-    """Turn off the tools' own log, which is not an answer of theirs."""
-    logging.getLogger("dotenv").setLevel(logging.ERROR)
-    import_module("loguru").logger.remove()
 
 
 def _plain(value: Any) -> Any:

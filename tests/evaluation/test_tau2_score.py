@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.bench.tau2 import RESTORE, Play
 from tests.bench.tau2_score import CONSENT, END, Entry, Score, customer_answer, score_log
 from tests.bench.tau2_story import Demands
 from tests.bench.tau2_world import Call
@@ -81,6 +82,9 @@ def test_look_ups() -> None:
     assert (scored.look_ups, scored.repeated_look_ups, scored.restored, scored.asked_again) == (2, 1, 1, 1)
 
 
-def test_log_is_kept_as_lines() -> None:
-    for entry in _talked("Cancelled.", _returned()):
-        assert Entry.from_json(entry.as_json()) == entry
+def test_log_is_kept_and_a_view_without_parts_restores_none(tmp_path) -> None:
+    play = Play(tmp_path, tmp_path, "retail-16", "whole")
+    play.folder.mkdir()
+    call = Call(RESTORE, {"id": "t4"})
+    assert play.act(call).startswith("Error: ")
+    assert play.log == [Entry(call=call, text=play.log[0].text, is_error=True)]
