@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.postgres_server import PostgresServer, initdb_program
 
@@ -30,6 +30,9 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "same")
 """Profile of Hypothesis. ``same``: every run draws the same examples. ``random``: explores, under a seed that the
 header prints and ``--hypothesis-seed`` repeats."""
 settings.load_profile(PROFILE)
+QUICK, LEAST_EXAMPLES = 3, 3
+"""Profile ``same`` draws one of so many examples that a law asks for, and never fewer than the second number: a change
+that breaks a law breaks it for most histories, and the rest is searched for at random."""
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4_000_000_000
@@ -64,6 +67,8 @@ def pytest_collection():
 def pytest_collection_modifyitems(config, items):
     """Skip tests marked `real` unless the flag or their own name asks for them; run their files first, so that no
     worker waits for them at the end."""
+    if PROFILE == "same":
+        draw_fewer_examples({item.obj for item in items if is_hypothesis_test(getattr(item, "obj", None))})
     slow = {item.path for item in items if item.get_closest_marker("real")}
     items.sort(key=lambda item: item.path not in slow)
     named = {argument.split("[")[0].rpartition("::")[2] for argument in config.args if "::" in argument}
@@ -71,6 +76,14 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("real") and getattr(item, "originalname", "") not in named:
                 item.add_marker(pytest.mark.skip(reason=REASON))
+
+
+def draw_fewer_examples(laws):
+    """Let each law draw the share of its examples that the profile ``same`` has."""
+    for law in laws:
+        own = law._hypothesis_internal_use_settings  # Hypothesis has no public way to change a law's own number
+        few = max(LEAST_EXAMPLES, own.max_examples // QUICK)
+        law._hypothesis_internal_use_settings = settings(own, max_examples=min(own.max_examples, few))
 
 
 def pytest_configure(config):
