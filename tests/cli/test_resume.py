@@ -14,16 +14,22 @@ from applier.adapters.transcripts import read_transcript
 from planner.validity import check_messages
 from tests.transcripts.session_logs import ClaudeCodeLog
 
+CALLS, LINES = 12, 40
+"""Calls of a session, and lines of each result."""
+RULES = ("--planner", "rules", "--target-ratio", "0.3")
+
 
 @pytest.fixture
 def session(folder):
     log = ClaudeCodeLog()
     log.user("rename the module parser to reader", cwd="/w/my.app", version="2.1.0")
-    for number in range(30):
+    for number in range(CALLS):
         key = f"toolu_{number}"
         call = {"type": "tool_use", "id": key, "name": "Read", "input": {"file_path": f"/w/my.app/part{number}.py"}}
         log.assistant(f"msg_{number}", call, cwd="/w/my.app")
-        log.user([{"type": "tool_result", "tool_use_id": key, "content": f"value = {number}\n" * 150}], cwd="/w/my.app")
+        log.user(
+            [{"type": "tool_result", "tool_use_id": key, "content": f"value = {number}\n" * LINES}], cwd="/w/my.app"
+        )
     path = folder / "old.jsonl"
     path.write_text(log.text())
     return path
@@ -31,7 +37,7 @@ def session(folder):
 
 def test_compacted_session_stands_beside_the_old_one(compactor, session, folder):
     before = session.read_bytes()
-    ran = compactor("resume", session, "--planner", "rules", "--json")
+    ran = compactor("resume", session, *RULES, "--json")
     assert ran.code == 0, ran.err
     path = Path(ran.json["file"])
     assert (path.parent, path.stem) == (folder, ran.json["session_id"])
@@ -46,7 +52,7 @@ def test_compacted_session_stands_beside_the_old_one(compactor, session, folder)
 
 
 def test_dry_run_and_nothing_to_do_write_nothing(compactor, session, folder):
-    assert "would become" in compactor("resume", session, "--planner", "rules", "--dry-run").out
+    assert "would become" in compactor("resume", session, *RULES, "--dry-run").out
     ran = compactor("resume", session, "--planner", "rules", "--target-ratio", 1)
     assert (ran.code, "Nothing to compact" in ran.out) == (0, True)
     assert list(folder.iterdir()) == [session]
@@ -54,7 +60,7 @@ def test_dry_run_and_nothing_to_do_write_nothing(compactor, session, folder):
 
 def test_session_is_written_where_the_client_looks(compactor, session, folder, monkeypatch):
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder / "client"))
-    told = compactor("resume", session, "--planner", "rules", "--in-client", "--json").json
+    told = compactor("resume", session, *RULES, "--in-client", "--json").json
     place = Path(told["file"])
     assert told["resume"] == f"cd /w/my.app && claude --resume {place.stem}"
     assert place.parent == folder / "client" / "projects" / "-w-my-app"
@@ -71,7 +77,7 @@ def test_last_is_the_newest_session_and_never_an_own_result_unless_the_client_re
     here.mkdir(parents=True)
     place.write_text(session.read_text().replace("/w/my.app", str(folder)))
     os.utime(place, (1e9, 1e9))
-    command = ("resume", "last", "--planner", "rules", "--in-client", "--json")
+    command = ("resume", "last", *RULES, "--in-client", "--json")
     first = compactor(*command).json
     assert first["session"] == str(place)
     again = compactor(*command).json
@@ -83,7 +89,7 @@ def test_last_is_the_newest_session_and_never_an_own_result_unless_the_client_re
 @pytest.mark.real
 def test_where_the_client_does_not_look_it_is_told_to_be_put_there(compactor, session, folder, monkeypatch):
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder / "client"))
-    ran = compactor("resume", session, "--planner", "rules", "-o", "new.jsonl", "--json")
+    ran = compactor("resume", session, *RULES, "-o", "new.jsonl", "--json")
     place = folder / "client" / "projects" / "-w-my-app" / f"{ran.json['session_id']}.jsonl"
     command = ran.json["resume"]
     assert f"cp new.jsonl {place} && cd /w/my.app && claude --resume {place.stem}" in command
@@ -98,9 +104,9 @@ def rollout(folder):
     lines = [{"type": "session_meta", "payload": {"id": "s", "cwd": "/w", "history_mode": "paginated"}}]
     text = {"type": "input_text", "text": "rename the module parser to reader"}
     lines.append({"type": "response_item", "payload": {"type": "message", "role": "user", "content": [text]}})
-    for number in range(30):
+    for number in range(CALLS):
         call = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": f"c{number}"}
-        output = {"type": "function_call_output", "call_id": f"c{number}", "output": f"value = {number}\n" * 150}
+        output = {"type": "function_call_output", "call_id": f"c{number}", "output": f"value = {number}\n" * LINES}
         lines += [{"type": "response_item", "payload": item} for item in (call, output)]
     path = folder / "rollout-old.jsonl"
     path.write_text("".join(json.dumps({"ordinal": at, **line}) + "\n" for at, line in enumerate(lines)))
@@ -109,7 +115,7 @@ def rollout(folder):
 
 def test_a_rollout_goes_below_the_sessions_of_the_day_with_every_line_numbered(compactor, folder, monkeypatch):
     monkeypatch.setenv("CODEX_HOME", str(folder / "codex"))
-    ran = compactor("resume", rollout(folder), "--planner", "rules", "--in-client", "--json")
+    ran = compactor("resume", rollout(folder), *RULES, "--in-client", "--json")
     place = Path(ran.json["file"])
     name = str(place.relative_to(folder / "codex" / "sessions"))
     assert re.fullmatch(rf"\d{{4}}/\d\d/\d\d/rollout-[\dT-]+-{ran.json['session_id']}\.jsonl", name)
@@ -151,16 +157,16 @@ def test_a_session_is_found_by_its_id_or_as_the_last_one_of_this_folder(compacto
     assert found == {"last": str(logs[1]), number(3): str(logs[2]), number(4): str(newest)}
     newest.write_text(newest.read_text().replace('"/w"', json.dumps(str(Path.cwd()))))
     assert _taken(compactor, "last") == str(newest)
-    missing = compactor("resume", number(9), "--planner", "rules")
+    missing = compactor("resume", number(9), *RULES)
     assert (missing.code, "no session that the clients keep has this id" in missing.err) == (2, True)
 
 
 def _taken(compactor, name):
-    return compactor("resume", name, "--planner", "rules", "--dry-run", "--json").json["session"]
+    return compactor("resume", name, *RULES, "--dry-run", "--json").json["session"]
 
 
 def test_a_session_is_never_overwritten(compactor, session, folder):
-    ran = compactor("resume", session, "--planner", "rules", "-o", session)
+    ran = compactor("resume", session, *RULES, "-o", session)
     assert (ran.code, "never overwritten" in ran.err) == (2, True)
 
 
@@ -170,7 +176,7 @@ def test_message_lists_are_no_sessions(compactor, transcript):
 
 
 def test_apply_writes_a_session_log_of_its_own(compactor, session, folder):
-    assert compactor("plan", session, "--planner", "rules", "-o", "plan.json").code == 0
+    assert compactor("plan", session, *RULES, "-o", "plan.json").code == 0
     assert compactor("apply", "plan.json", session, "-o", "view.jsonl").code == 0
     view = read_transcript(folder / "view.jsonl")
     assert view.format == "claude_code"
