@@ -285,7 +285,6 @@ def pi(trial: Trial) -> None:
         at(server.url)
         done = trial.run(*command)
     trial.note("install", "" if "Compacted: " in done.stderr and not status.returncode else done.stderr[-300:])
-    trial.cells["restore by the agent"] = counter.answer_to_restore
     trial.compactor("uninstall", "pi", "--yes")
     proxied = Counter()
     with trial.upstream(proxied) as server:
@@ -294,10 +293,13 @@ def pi(trial: Trial) -> None:
             program("proxy", *options), cwd=trial.work, env=trial.environment(), stderr=subprocess.PIPE, text=True
         ) as proxy:
             assert proxy.stderr is not None
-            at(proxy.stderr.readline().strip().partition("=")[2], contextWindow=400_000)
+            first_line = proxy.stderr.readline().strip()
+            at(first_line.partition("=")[2] or server.url, contextWindow=400_000)
             done = trial.run(*command)
             proxy.terminate()
-    trial.note("wrap or proxy", "" if proxied.view and not done.returncode else done.stderr[-300:])
+    trial.note("wrap or proxy", "" if proxied.view and not done.returncode else f"{first_line} {done.stderr[-300:]}")
+    is_too_old = trial.cells["install"].startswith("not possible")
+    trial.cells["restore by the agent"] = trial.cells["install"] if is_too_old else counter.answer_to_restore
     trial.reads(trial.newest(".pi/agent/sessions/**/*.jsonl"))
     trial.note("log resumed", f"{ONLY_LOGS}; /compact in Pi itself")
 
