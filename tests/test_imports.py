@@ -36,7 +36,7 @@ ONLY_IN = {
     "zstandard": ("applier.adapters.proxy", "applier.store.records"),
     "mcp": ("applier.adapters.mcp",),
     "ray": ("applier.fleet",),
-    "tiktoken": ("planner.reading.tokens", "planner.reading.vocabulary"),
+    "tiktoken": ("planner.reading.tokens",),
 }
 """Libraries that only these modules (or those below them) may import."""
 

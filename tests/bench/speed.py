@@ -29,7 +29,7 @@ from planner.api import plan_compaction
 from planner.errors import SettingsError
 from planner.plan import CompactionPlan
 from planner.reading.messages import Message
-from planner.reading.vocabulary import load_vocabulary
+from planner.reading.tokens import load_vocabulary
 from tests.bench.peers import PEERS, Peer
 
 __all__ = ["PARTS", "Timing", "made_session", "measure_speed"]

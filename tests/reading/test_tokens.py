@@ -17,8 +17,7 @@ from applier.session.session import Session
 from applier.view import preview
 from planner import CompactionPlan, PlanSettings, SettingsError, plan_compaction
 from planner.reading.media import image_size, visible_pages
-from planner.reading.tokens import MOST_REMEMBERED, TokenCounter
-from planner.reading.vocabulary import O200K_URL, estimate_tokens, load_vocabulary
+from planner.reading.tokens import MOST_REMEMBERED, O200K_URL, TokenCounter, estimate_tokens, load_vocabulary
 from tests.conftest import NetworkTouched
 from tests.strategies import LONG, POOL, histories, image, text, texts
 
