@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from applier.store.backend import VERSION_TABLE, Backend
 from applier.store.fact_index import notes_of_facts
 from applier.store.forgetting import SESSION_STATE, Kin, names_in, state_name
-from applier.store.opening import check_format, open_store
+from applier.store.opening import OLD_FORMAT, WholeNames, check_format, open_store
 from applier.store.records import (
     NOTHING,
     Node,
@@ -46,7 +46,6 @@ from applier.store.records import (
 from applier.store.reference import find_history
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store, event_place
-from applier.store.upgrade import OLD_FORMAT, WholeNames
 from planner.errors import CompactorError, StoreDamaged, StoreError
 from planner.plan import CompactionPlan, ExtractedFact
 from planner.reading.messages import message_digest, to_json

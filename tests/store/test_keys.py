@@ -12,8 +12,7 @@ from applier.adapters.visible import Visible
 from applier.session import Session
 from applier.store import open_store
 from applier.store.archive import export_conversation
-from applier.store.opening import FORMAT
-from applier.store.upgrade import OLD_FORMAT
+from applier.store.opening import FORMAT, OLD_FORMAT
 from planner.api import plan_compaction
 from planner.errors import ReferenceNotFound
 from planner.reading.history import read_history
