@@ -3,7 +3,7 @@
 import pytest
 
 from applier.adapters.transcripts import transcript_files
-from applier.cli.finished_conversations import MANY, conversations_in
+from applier.cli.commands.learn import MANY, conversations_in
 from applier.learning.memory import FinishedConversation
 
 
