@@ -120,5 +120,5 @@ def test_the_load_of_a_message_counts_pictures_pages_and_bytes():
     message = shown(image(SMALL), image(LARGE))
     load = load_of(message)
     assert (load.images, load.large) == (2, 1)
-    assert load.size == len(json.dumps(message, ensure_ascii=False))
+    assert load.size == len(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
     assert MediaLimits().excess(load) < 1
