@@ -79,7 +79,7 @@ class PlanReview:
 def reviewed(
     plan: CompactionPlan, messages: Sequence[object], edits: Sequence[Edit] = (), *, brief: str | None = None
 ) -> PlanReview:
-    """Return the review of `plan` over `messages`, after `edits` and with `brief` in place of the plan's own.
+    """Return the review of `plan` over `messages`, after `edits` and with `brief` instead of the plan's own.
 
     Its plan has passed the guards. Writes nothing.
     """
@@ -92,7 +92,7 @@ def reviewed(
 
 
 def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
-    """Return `plan` with `edits` in place of its decisions; later edits win."""
+    """Return `plan` with its decisions replaced by `edits`; later edits win."""
     decisions = plan.decisions
     for edit in edits:
         if f"t{edit.last}" not in decisions:

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from applier.view import Preview, preview
 from planner.analysis import Analysis, analyze
-from planner.brief import told_failures
+from planner.brief import covered_failures
 from planner.evidence import Evidence
 from planner.evidence.grounding import NameIndex
 from planner.evidence.turns import call_head, shortened
@@ -186,7 +186,7 @@ class _Account:
 def _account_of(shown: Preview) -> _Account:
     plan, analysis = shown.plan, shown.plan.bound_analysis
     assert analysis is not None
-    stated = told_failures(plan.brief, analysis.evidence)
+    stated = covered_failures(plan.brief, analysis.evidence)
     return _Account.of(analysis, analyze(shown.messages, known=analysis), plan.extracted_facts, stated)
 
 
@@ -266,8 +266,8 @@ def _failures(evidence: Evidence) -> Iterator[_Item]:
         if decisive:
             calls = "; ".join(call_head(call, evidence.root) for call in turn.failed_calls)
             tried = shortened(calls, TRIED_CHARACTERS)
-            telling = max(decisive, key=lambda line: len(_words(line))).strip()
-            text = f"{tried}: {telling}" if tried else telling
+            informative = max(decisive, key=lambda line: len(_words(line))).strip()
+            text = f"{tried}: {informative}" if tried else informative
             yield _item(evidence, "failure", turn_id, text, *decisive)
 
 

@@ -64,7 +64,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """Effects of the agent's tools by name, for tools without a declaration of their own."""
     planner: Literal["auto", "model", "rules"] = "auto"
     planner_model: str = ""
-    """The model that plans; empty: the planner's own default."""
+    """Model that plans; empty: the planner's own default."""
     background: bool | None = None
     """Plan in a worker between calls. None: when a model plans, or the history is long."""
     background_debounce_seconds: float = Field(default=5.0, ge=0)
@@ -182,7 +182,7 @@ def _table(path: Path) -> dict[str, Any]:
     tools = content.get("tool", {})
     if path.name == PROJECT_FILE:
         if "tool" in content:
-            cure = "settings stand here by themselves: [tool.compactor] is for a pyproject.toml"
+            cure = "write the settings without a table: [tool.compactor] is for a pyproject.toml"
             raise SettingsError(f"{path}: {cure}")
         return content
     table = tools.get("compactor", {}) if isinstance(tools, dict) else {}
@@ -207,12 +207,12 @@ def _check_trust(table: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def load_settings(**given: Any) -> SessionSettings:
+def load_settings(**values: Any) -> SessionSettings:
     """Return settings: arguments over environment over project file over defaults; None counts as missing.
 
     Raises:
         SettingsError: an unknown name or a value out of bounds; the text names it.
     """
-    settings = SessionSettings(**{name: value for name, value in given.items() if value is not None})
+    settings = SessionSettings(**{name: value for name, value in values.items() if value is not None})
     register_prices(settings.prices)
     return settings

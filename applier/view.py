@@ -193,7 +193,7 @@ def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[A
     bound, count = plan.bound_analysis, plan.history.messages
     if messages is None:
         if bound is None:
-            raise StalePlan("this plan holds no history: pass the messages it was made for")
+            raise StalePlan("this plan has no history in memory: pass the messages it was made for")
         return bound, ()
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise ApplyError(f"messages: expected a list of messages, found {type(messages).__name__}")

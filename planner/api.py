@@ -17,7 +17,7 @@ from planner.pinned import unknown_view
 from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
 from planner.reading.families import names_provider
-from planner.reading.messages import given_message
+from planner.reading.messages import checked_message
 from planner.rules import RulesPlanner
 from planner.selection import Selection, select
 from planner.settings import PlanSettings, ToolUse, declared_uses, restore_tool_of
@@ -107,7 +107,7 @@ def plan_compaction(
     settings = settings or PlanSettings()
     settings = settings.model_copy(update={"restore_tool": settings.restore_tool or restore_tool_of(tools or ())})
     analysis = analyze(messages, settings.target_model, uses=declared_uses(tool_uses or {}, tools or ()))
-    plain = (given_message(one, "messages") for one in sent)
+    plain = (checked_message(one, "messages") for one in sent)
     sent_tokens = analysis.tokens if known is None else analysis.counter.messages(plain)
     fixed = analysis.counter.request((), system, tools)
     target = _target(analysis.tokens, sent_tokens, fixed, target_tokens, target_ratio, settings)
@@ -142,7 +142,7 @@ def plan_analysis(
         PlannerUnavailable, PlanRejected: as the planner does.
     """
     if not isinstance(task, str):
-        raise SettingsError(f"task must be text that says what the agent works on, found {type(task).__name__}")
+        raise SettingsError(f"task must be text that describes the agent's task, found {type(task).__name__}")
     check_argument("focus", focus, str, "text")
     check_argument("previous", previous, CompactionPlan, "a CompactionPlan")
     check_argument("now", now, int | float, "seconds since the epoch")
@@ -230,8 +230,8 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
     must = sum(bool(turn.decisive_lines or turn.typed_lines) for turn in turns)
     problem = (
         f"the view takes {plan.estimated_tokens} tokens, {request.target_tokens} were asked for: {live} are in the "
-        f"live tail, {must} turns hold failures or words of the user that must stay, and half of the target is for a "
-        "memory of the rest in any case"
+        f"live tail, {must} turns have failures or words of the user that must stay, and half of the target is always "
+        "for a memory of the rest"
     )
     finding = Finding(code="target_unreachable", problem=problem)
     return plan.model_copy(update={"findings": (*plan.findings, finding)})

@@ -30,9 +30,9 @@ __all__ = [
     "brief_text",
     "check_brief",
     "check_statements",
+    "covered_failures",
     "fit_brief",
     "read_brief",
-    "told_failures",
     "with_notes",
 ]
 
@@ -213,12 +213,12 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
     for name in missing:
         holder = next((turn_id for turn_id, turn in reversed(evidence.turns.items()) if turn.names.holds(name)), "")
         if not holder and invented(name, evidence.names):
-            return None, f"{name!r} stands in no turn: {_short(statement)}"
+            return None, f"{name!r} occurs in no turn: {_short(statement)}"
         added += [holder] if holder else []
     turns = tuple(dict.fromkeys((*cited, *added)))
     if turns == statement.turns:
         return statement, ""
-    elsewhere = f"{missing[0]!r} stands elsewhere: " if missing else ""
+    elsewhere = f"{missing[0]!r} occurs elsewhere: " if missing else ""
     return replace(statement, turns=turns), f"{elsewhere}{_short(statement)}"
 
 
@@ -267,21 +267,21 @@ def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvide
     return is_marked and any(match[0] in turn.text for turn in cited)
 
 
-def told_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
+def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
     """Return the decisive lines that `brief` replaces, by turn id, so that no entry need repeat them.
 
     A statement replaces a line only under FAILED, only if it cites the turn, and only with all names and half of the
     words of the line.
     """
-    told: dict[str, frozenset[int]] = {}
+    covered: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):
         cited = statement.turns if statement.heading == "FAILED" else ()
         for turn in (evidence.turns[turn_id] for turn_id in cited if turn_id in evidence.turns):
             decisive = [turn.lines[number - 1] for number in turn.decisive_lines]
             lines = {line.number for line in decisive if _carries(statement.text, line.text)}
             if lines:
-                told[turn.turn.id] = told.get(turn.turn.id, frozenset()) | lines
-    return told
+                covered[turn.turn.id] = covered.get(turn.turn.id, frozenset()) | lines
+    return covered
 
 
 def _carries(text: str, line: str) -> bool:

@@ -47,18 +47,18 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
     brief, of_brief = analysis.once(_checked_brief, plan.brief)
     view = plan.window_tokens, plan.target_tokens, plan.target_model
-    stands = pinned(analysis, *view, brief, plan.provenance.planner)
-    sound, findings = _guard_decisions(stands, plan.turns, plan.target_model)
+    pins = pinned(analysis, *view, brief, plan.provenance.planner)
+    sound, findings = _guard_decisions(pins, plan.turns, plan.target_model)
     facts, of_facts = _guard_facts(analysis.evidence, plan.extracted_facts)
     findings += (*of_facts, *of_brief)
-    for decisions in _ever_more(stands, sound, plan.target_model):
+    for decisions in _ever_more(pins, sound, plan.target_model):
         tool = plan.restore_tool
         layout = lay_out(analysis, decisions, brief=brief, model=plan.target_model, restore_tool=tool)
         least = max(1, least_savings if decisions is sound else 1)
         if layout.first_changed is None or analysis.tokens - layout.tokens >= least:
             break
-    if stands.words_left_out:
-        problem = f"the target has no room for all words that the user typed in {stands.words_left_out} turns"
+    if pins.words_left_out:
+        problem = f"the target has no room for all words that the user typed in {pins.words_left_out} turns"
         findings.append(Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn"))
     if decisions is not sound:
         too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")
@@ -81,12 +81,12 @@ def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, 
     return check_brief(brief, analysis.evidence)
 
 
-def _ever_more(stands: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
+def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
     """Yield decisions to try until the view is smaller: `sound`; everything kept except live results that are too
     large; everything kept."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
-    yield _guard_decisions(stands, kept.values(), model)[0]
+    yield _guard_decisions(pins, kept.values(), model)[0]
     yield kept
 
 
@@ -98,10 +98,10 @@ def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDec
 
 
 def _guard_decisions(
-    stands: Pinned, decisions: Iterable[TurnDecision], model: str
+    pins: Pinned, decisions: Iterable[TurnDecision], model: str
 ) -> tuple[dict[str, TurnDecision], list[Finding]]:
     """One sound decision for every turn, in order."""
-    turns = stands.analysis.evidence.turns
+    turns = pins.analysis.evidence.turns
     by_turn = {decision.turn_id: decision for decision in decisions}
     findings = [_no_such_turn(turn_id) for turn_id in by_turn if turn_id not in turns]
     sound: dict[str, TurnDecision] = {}
@@ -109,11 +109,11 @@ def _guard_decisions(
         decision = by_turn.get(turn_id)
         if decision is None:
             decision = TurnDecision(turn_id=turn_id, strategy="keep", relevance_score=1.0, reason="no decision")
-            problem = "the plan says nothing of it"
+            problem = "the plan has no decision for it"
             findings.append(Finding(code="missing_decision", turn_id=turn_id, problem=problem, repair="kept"))
-        sound[turn_id] = _Guarding(stands, turn, _meant(decision), findings).sound()
+        sound[turn_id] = _Guarding(pins, turn, _meant(decision), findings).sound()
     kept = {turn_id for turn_id, decision in sound.items() if decision.strategy == "keep" or turns[turn_id].turn.live}
-    if lead := leading_turn(stands.analysis.history, kept, model):
+    if lead := leading_turn(pins.analysis.history, kept, model):
         problem = f"{sound[lead].strategy} would touch the thinking that leads the last calls"
         findings.append(Finding(code="live_tail", turn_id=lead, problem=problem, repair="kept"))
         sound[lead] = sound[lead].model_copy(update=KEPT)
@@ -135,7 +135,7 @@ def _meant(decision: TurnDecision) -> TurnDecision:
 class _Guarding:
     """One decision and its repairs so far."""
 
-    stands: Pinned
+    pins: Pinned
     turn: TurnEvidence
     decision: TurnDecision
     findings: list[Finding]
@@ -153,11 +153,11 @@ class _Guarding:
 
     def lines_finding(self, code: str, lines: Iterable[int], problem: str, repair: str, **update: Any) -> None:
         """Keep also `lines`, with a finding."""
-        excerpts = ranges_of(self.standing.union(lines))
+        excerpts = ranges_of(self.kept_lines.union(lines))
         self.note_finding(code, problem, repair, strategy="summarize", excerpts=excerpts, **update)
 
     @property
-    def standing(self) -> set[int]:
+    def kept_lines(self) -> set[int]:
         """Return the numbers of the lines that the decision keeps."""
         return line_numbers(self.decision.excerpts, len(self.turn.lines))
 
@@ -165,15 +165,15 @@ class _Guarding:
         """Keep the live tail, messages of unknown kind and those that the API would refuse; show a preview of a live
         result that fits no window."""
         own, decision = self.turn.turn, self.decision
-        if why := self.stands.analysis.broken.get(own.id):
+        if why := self.pins.analysis.broken.get(own.id):
             self.note_finding("invalid_history", why, "kept as it is", **KEPT)
-        elif own.id in self.stands.demoted:
-            preview = self.stands.demoted[own.id]
-            shown = decision.strategy == "summarize" and not decision.summary and preview <= self.standing
+        elif own.id in self.pins.demoted:
+            preview = self.pins.demoted[own.id]
+            shown = decision.strategy == "summarize" and not decision.summary and preview <= self.kept_lines
             update = {} if shown else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
             problem = "the live tail alone would fill the window"
             self.note_finding("live_demoted", problem, "what is long in it shows a preview", **update)
-        elif (own.live or own.must_stand) and decision.strategy != "keep":
+        elif (own.live or own.must_stay) and decision.strategy != "keep":
             self.note_finding("live_tail", f"{decision.strategy} would touch what is not answered", "kept", **KEPT)
 
     def called_failed(self) -> None:
@@ -196,26 +196,26 @@ class _Guarding:
         """Keep a failed approach by a statement of the brief, or else by the lines that show it; one that only the
         planner reports, by its first lines."""
         turn, decision = self.turn, self.decision
-        lines = self.stands.failures[turn.turn.id] if decision.failed_approach else frozenset()
-        by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in self.stands.told
+        lines = self.pins.failures[turn.turn.id] if decision.failed_approach else frozenset()
+        by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in self.pins.covered
         if by_planner and decision.strategy in ("drop", "reference"):
             lines = opening_lines(turn)
         self.loss_finding("failed_approach", lines, "how it failed", "its decisive lines stay")
 
     def words_stay(self) -> None:
         """Keep the user's words verbatim."""
-        lines = self.stands.user_words.get(self.turn.turn.id, frozenset())
+        lines = self.pins.user_words.get(self.turn.turn.id, frozenset())
         self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
 
     def loss_finding(self, code: str, lines: frozenset[int], what: str, repair: str) -> None:
         """Keep `lines` unless they are kept already, with a finding."""
-        if self.decision.strategy != "keep" and not lines <= self.standing:
+        if self.decision.strategy != "keep" and not lines <= self.kept_lines:
             self.lines_finding(code, lines, f"{self.decision.strategy} would lose {what}", repair)
 
     def traced(self) -> None:
         """Keep at least a mark and an id for an image or document; replace an empty summary."""
         decision = self.decision
-        if decision.strategy == "drop" and self.turn.once(media_marks, self.stands.analysis.history):
+        if decision.strategy == "drop" and self.turn.once(media_marks, self.pins.analysis.history):
             problem = "drop would lose an image or document without a trace"
             self.note_finding("media", problem, "referenced", strategy="reference")
         elif decision.strategy == "summarize" and not decision.summary.strip() and not decision.excerpts:
@@ -228,7 +228,7 @@ class _Guarding:
 def _invention(turn: TurnEvidence, summary: str) -> str:
     """Return the problem of a summary with a name that the turn does not contain; empty without one."""
     names = invented(summary, turn.names) if summary else []
-    return f"the summary names {names[0]!r}, which the turn does not hold" if names else ""
+    return f"the summary names {names[0]!r}, which the turn does not contain" if names else ""
 
 
 def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tuple[ExtractedFact, ...], list[Finding]]:
@@ -260,7 +260,7 @@ def _fact_problems(_: TurnEvidence) -> dict[tuple[str, str, str], str]:
 def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
     names = invented(f"{fact.content}\n{fact.quote}", turn.names)
     if names:
-        return f"the fact names {names[0]!r}, which {fact.source} does not hold"
+        return f"the fact names {names[0]!r}, which {fact.source} does not contain"
     quote = " ".join(fact.quote.split())
     if (fact.type == "constraint" or quote) and not (quote and quote in " ".join(join_lines(turn.user_lines).split())):
         return f"the quote {fact.quote[:60]!r} is not the user's own words in {fact.source}"

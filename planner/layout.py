@@ -107,11 +107,11 @@ def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     first: dict[str, str] = {}
     for turn_id, text in entries.items():
 
-        def told(match: re.Match[str], turn_id: str = turn_id) -> str:
+        def replaced(match: re.Match[str], turn_id: str = turn_id) -> str:
             same = first.setdefault(match["call"], turn_id) if match["call"] else turn_id
             return match[0] if same == turn_id else f"{match['mark'] or ''}> as at {same}"
 
-        yield turn_id, _CALL_ALONE.sub(told, text)
+        yield turn_id, _CALL_ALONE.sub(replaced, text)
 
 
 def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
@@ -243,13 +243,13 @@ def leading_turn(history: History, kept: Container[str], model: str) -> str:
     `thinking` …, but found `tool_use`"). In a view, notes and the user's words are text after results, so a run reaches
     back over kept calls to the last kept answer.
     """
-    messages, standing = history.messages, [turn for turn in history.turns if turn.id in kept]
-    spoken = (at for turn in reversed(standing) for at in reversed(range(turn.start, turn.stop)))
+    messages, kept_turns = history.messages, [turn for turn in history.turns if turn.id in kept]
+    spoken = (at for turn in reversed(kept_turns) for at in reversed(range(turn.start, turn.stop)))
     first = next((at for at in spoken if messages[at]["role"] == "assistant"), -1)
     calls = first >= 0 and any(block["type"] == "tool_use" for block in blocks(messages[first]))
     if thinking_policy(model) == "strip" or not calls or leads_with_thinking(messages[first]):
         return ""
-    before = [turn for turn in standing if turn.stop <= first and turn.kind != "user"]
+    before = [turn for turn in kept_turns if turn.stop <= first and turn.kind != "user"]
     for turn in takewhile(lambda turn: turn.kind == "tools", reversed(before)):
         first = turn.start
     while first > 0 and not leads_with_thinking(messages[first]) and not has_user_words(messages[first - 1]):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 
 from planner.analysis import Analysis
-from planner.brief import told_failures
+from planner.brief import covered_failures
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import retried
 from planner.evidence.names import specifics_of
@@ -67,7 +67,7 @@ class Pinned:
     successes: Mapping[str, frozenset[int]]
     """Lines of the later success of each failed action, by turn id; with the failure alone the agent would act
     twice."""
-    told: Mapping[str, frozenset[int]]
+    covered: Mapping[str, frozenset[int]]
     """Decisive lines of failures that the brief replaces, by turn id."""
 
     def lines(self, turn: TurnEvidence) -> frozenset[int]:
@@ -82,15 +82,15 @@ def pinned(
     """Return the parts of a history that stay in addition to the `brief` of `planner`, for `model` to read; None: the
     brief is not written yet."""
     turns = analysis.evidence.turns
-    told = told_failures(brief or "", analysis.evidence)
+    covered = covered_failures(brief or "", analysis.evidence)
     failures = {
-        turn_id: frozenset(turn.decisive_lines) - told.get(turn_id, frozenset()) for turn_id, turn in turns.items()
+        turn_id: frozenset(turn.decisive_lines) - covered.get(turn_id, frozenset()) for turn_id, turn in turns.items()
     }
     successes = analysis.once(_successes)
     live = [turn for turn in turns.values() if turn.turn.live]
     fits = sum(turn.tokens for turn in live) <= window_tokens * LIVE_SHARE
     demoted = frozenset(turn.turn.id for turn in live if not fits and turn.turn.kind in ("tools", "user"))
-    whole = {turn_id for turn_id, turn in turns.items() if turn.turn.must_stand or turn.turn.live} - demoted
+    whole = {turn_id for turn_id, turn in turns.items() if turn.turn.must_stay or turn.turn.live} - demoted
     view = unknown_view(analysis.history)
     whole |= {view} if view and turns[view].tokens <= target_tokens else set()
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
@@ -98,7 +98,7 @@ def pinned(
     words, left_out = analysis.once(_user_words, window_tokens, target_tokens, factor)
     previews = analysis.once(_previews, demoted, window_tokens)
     return Pinned(
-        analysis, frozenset(whole.union(analysis.broken)), previews, words, left_out, failures, successes, told
+        analysis, frozenset(whole.union(analysis.broken)), previews, words, left_out, failures, successes, covered
     )
 
 

@@ -137,8 +137,8 @@ def call_line(call: Call, text: str, root: str) -> str:
         if value == about:
             text = text.replace(f" {key}=", " ", 1)
         elif plain or (call.command and (key == "description" or value == root)):
-            before, found, behind = text.rpartition(argument)
-            text = before + behind if found and behind[:1] in ("", " ") else text
+            before, separator, behind = text.rpartition(argument)
+            text = before + behind if separator and behind[:1] in ("", " ") else text
     return text.replace(f" cd {root} && ", " ", 1)[1:]
 
 
@@ -235,8 +235,8 @@ class _Entry:
             outcome = DONE
         elif len(outcome) > OUTCOME_CHARACTERS:
             below = (" ".join(line.text.split()) for line in result)
-            stands = any(len(line) > OUTCOME_CHARACTERS and outcome.startswith(line) for line in below)
-            outcome = "" if stands else outcome[:OUTCOME_CHARACTERS] + "…"
+            is_below = any(len(line) > OUTCOME_CHARACTERS and outcome.startswith(line) for line in below)
+            outcome = "" if is_below else outcome[:OUTCOME_CHARACTERS] + "…"
         mark = "✗ > " if call.number in self.failed_calls else "> "
         return clean(f"{mark}{head} → {self.evidence.shown(outcome)}" if outcome else f"{mark}{head}")
 
@@ -259,11 +259,11 @@ class _Entry:
         shown = chosen - self.turn.boilerplate_lines
         spoken = any(line.number in chosen for line in self.turn.lines.of_part("assistant"))
         # an only call says what the turn is about: what the agent said says it as well, but for a failure
-        stands_alone = len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
+        is_alone = len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
         for call in self.turn.calls:
             named = [line for line in self.turn.lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)]
             result = self.turn.lines.chosen(shown, call.result_block)
-            if named or result or stands_alone:
+            if named or result or is_alone:
                 own = self.turn.lines_of(call.block)
                 whole = named[0] if named and named[0].number == own[0].number else None
                 outcome = self.turn.outcome_of(call)
@@ -277,12 +277,12 @@ class _Entry:
                 answers = [line for line in result if line.source == "user"]
                 yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
 
-    def user_words(self, lines: Sequence[Line], said: Callable[[str], str] = str) -> str:
-        """Return words of the user, exact; never a document, or text by a host or tool. `said`: a line's text without
-        what the host put around it."""
+    def user_words(self, lines: Sequence[Line], text_of: Callable[[str], str] = str) -> str:
+        """Return words of the user, exact; never a document, or text by a host or tool. `text_of`: function that
+        removes a host's text around a line."""
         if not lines:
             return ""
-        words = GAP.join(clean(said(join_lines(run))) for run in _runs(lines))
+        words = GAP.join(clean(text_of(join_lines(run))) for run in _runs(lines))
         cut = "…" * self.turn.lines.goes_on(lines[-1].number)
         return f"<{USER_FRAME}>{words}{cut}</{USER_FRAME}>"
 

@@ -186,7 +186,7 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
     known = {one.text for one in written}
     since = [one for one in read_brief(proposal.brief) if _cites_since(one.turns, earlier) and one.text not in known]
     past = earlier.provenance
-    note = f"the brief of t1-t{past.read_turns + 1} stands, and behind it what rules read off the turns since"
+    note = f"the brief of t1-t{past.read_turns + 1} stays, followed by what rules read from the turns since"
     reading = past.model_dump(include={"read_turns", "unread_turns", "named"})
     provenance = proposal.provenance.model_copy(update={**reading, "notes": (note,)})
     named = {one.turn_id: proposed(one) for one in earlier.turns if one.turn_id in past.named}

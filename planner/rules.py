@@ -113,8 +113,8 @@ def _facts_of(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
         text = statement.text.strip()
         if text_width(text) >= LEAST_DEMAND and not (is_question(text) or introduces(text)):
             yield "constraint", text
-    for said in turn.statements_of(turn.failure_lines):
-        text = said.text.strip()
+    for failed_line in turn.statements_of(turn.failure_lines):
+        text = failed_line.text.strip()
         whole = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
         if whole:  # a name cut in two would be one that the turn does not hold
             yield "error", whole
@@ -234,7 +234,7 @@ def _urls(turn: TurnEvidence) -> tuple[str, ...]:
 
 def open_items(evidence: Evidence) -> list[RecordLine]:
     """Return the open tasks of the agent's lists, each with its state; none of abandoned lists."""
-    tasks = (one for standing in task_lists(evidence) for one in standing if one.is_open)
+    tasks = (one for one_list in task_lists(evidence) for one in one_list if one.is_open)
     turns = list(evidence.turns.values())
     return [
         RecordLine(f"{f'Task #{one.number}: ' * bool(one.number)}{shortened(one.text)} ({one.status})", (one.turn_id,))

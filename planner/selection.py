@@ -30,7 +30,7 @@ from planner.placeholders import (
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.reading.patterns import lazy_pattern
-from planner.relevance.ranking import MARK_TOKENS, Pick, Told, one_line, rank_lines
+from planner.relevance.ranking import MARK_TOKENS, KeptTexts, Pick, one_line, rank_lines
 from planner.rules import effects_records
 
 __all__ = [
@@ -154,7 +154,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     beside_images = selecting.keep_images(left)
     filled = beside_images - selecting.fill(beside_images, selecting.in_order(budget), brief)
     selecting.keep_ends()
-    brief = selecting.without_told(brief)
+    brief = selecting.without_repeats(brief)
     return Selection(selecting.chosen, brief, max(0, int(filled * counter.scale)), tuple(selecting.findings))
 
 
@@ -285,7 +285,7 @@ class _Selecting:
         Sizes of lines are first estimated as upper bounds; the measured difference is spent on more lines, until one
         does not fit.
         """
-        told, room = self._told(brief), left
+        kept_texts, room = self._kept_texts(brief), left
         for _ in range(MOST_ROUNDS):
             if not picks:
                 break
@@ -294,7 +294,7 @@ class _Selecting:
             costs = {turn_id: self.costs[turn_id] for turn_id in grown}
             more = sum(self._grow(before[turn_id], lines) for turn_id, lines in grown.items())
             if more <= left:
-                left -= more + self._leave_told(told, before)
+                left -= more + self._leave_out_repeats(kept_texts, before)
                 picks, room = behind, left
                 continue
             self.chosen |= before
@@ -306,21 +306,21 @@ class _Selecting:
 
     def _fitting(self, left: float, picks: Sequence[Pick]) -> tuple[dict[str, set[int]], Sequence[Pick]]:
         """Return the lines of each turn with as many of the first `picks` as fit, at least one; and the other picks."""
-        standing: dict[str, set[int]] = {}
+        lines_of_turns: dict[str, set[int]] = {}
         count = 0
         for pick in picks:
-            lines = standing.get(pick.turn_id) or self._standing(pick.turn_id)
+            lines = lines_of_turns.get(pick.turn_id) or self._lines_kept(pick.turn_id)
             new = set(pick.numbers) - lines
             turn = self.turns[pick.turn_id]
             head = 0 if lines and len(turn.calls) < 2 else self._head_tokens(pick.turn_id)
             cost = head + turn.tokens_of(new) + MARK_TOKENS * len(new)
-            if cost > left and standing:
+            if cost > left and lines_of_turns:
                 break
             left -= cost
             count += 1
             lines |= new
-            standing[pick.turn_id] = lines
-        return standing, picks[count:]
+            lines_of_turns[pick.turn_id] = lines
+        return lines_of_turns, picks[count:]
 
     def _grow(self, before: TurnDecision, lines: set[int]) -> float:
         """Add `lines` to a turn; return the additional raw tokens."""
@@ -335,20 +335,20 @@ class _Selecting:
             self.heads[turn_id] = self._raw_tokens(head) / max(1, len(turn.calls))
         return self.heads[turn_id]
 
-    def _told(self, brief: str) -> Told:
+    def _kept_texts(self, brief: str) -> KeptTexts:
         """Return the names and words that `brief` and the turns contain so far."""
-        told = Told()
+        kept_texts = KeptTexts()
         for statement in read_brief(brief):
-            told.note(statement.text)
+            kept_texts.add_text(statement.text)
         for turn_id in self.chosen:
-            self._note_heads(told, turn_id)
-            for number in self._standing(turn_id):
-                told.add(*self._about(turn_id, number), turn_id)
-        return told
+            self._note_heads(kept_texts, turn_id)
+            for number in self._lines_kept(turn_id):
+                kept_texts.add(*self._about(turn_id, number), turn_id)
+        return kept_texts
 
-    def _note_heads(self, told: Told, turn_id: str) -> None:
+    def _note_heads(self, kept_texts: KeptTexts, turn_id: str) -> None:
         for head in filter(_HEAD.match, self._entry(self.chosen[turn_id]).split("\n")):
-            told.note(head, f"> {turn_id}")
+            kept_texts.add_text(head, f"> {turn_id}")
 
     def _about(self, turn_id: str, number: int) -> tuple[Collection[str], str]:
         """Return the names of a line, and its text in its entry."""
@@ -356,49 +356,49 @@ class _Selecting:
         text = line_text(turn, turn.lines[number - 1], self.request.evidence.root)
         return self.request.relevance.names_in(turn_id, number - 1, number) or [one_line(text)], text
 
-    def _leave_told(self, told: Told, before: Mapping[str, TurnDecision]) -> float:
+    def _leave_out_repeats(self, kept_texts: KeptTexts, before: Mapping[str, TurnDecision]) -> float:
         """Remove added lines (compared with `before`) that only repeat another line, the shorter one of two; return the
         change in raw tokens."""
         added: list[tuple[str, Collection[str], str, int]] = []
         news = {turn_id: line_numbers(old.excerpts, len(self.turns[turn_id].lines)) for turn_id, old in before.items()}
         for turn_id, stood in news.items():
             if stood:
-                self._note_heads(told, turn_id)
-            for number in self._standing(turn_id) - stood:
+                self._note_heads(kept_texts, turn_id)
+            for number in self._lines_kept(turn_id) - stood:
                 names, text = self._about(turn_id, number)
                 added.append((text, names, turn_id, number))
         left = dict.fromkeys(before, 0)
         for text, names, turn_id, number in sorted(added, key=lambda one: (-len(one[0]), one[3])):
             part = self.turns[turn_id].lines.text_at(number - 1).part
             own = {turn_id} if part == "result" else {turn_id, f"> {turn_id}"}
-            if told.says(names, partial(str, text), part, own):
+            if kept_texts.repeats(names, partial(str, text), part, own):
                 left[turn_id] += 1
             else:
                 if not news[turn_id]:  # now its calls stand, too
-                    self._note_heads(told, turn_id)
-                told.add(names, text, turn_id)
+                    self._note_heads(kept_texts, turn_id)
+                kept_texts.add(names, text, turn_id)
                 news[turn_id].add(number)
         return sum(self._grow(before[turn_id], news[turn_id]) for turn_id, count in left.items() if count)
 
-    def _standing(self, turn_id: str) -> set[int]:
+    def _lines_kept(self, turn_id: str) -> set[int]:
         return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
 
-    def without_told(self, brief: str) -> str:
+    def without_repeats(self, brief: str) -> str:
         """Return `brief` without statements that an entry of a cited turn repeats; the agent's notes all stay."""
         statements = read_brief(brief)
-        rest = [one for one in statements if one.heading in RECORDED or not self._stands_below(one)]
+        rest = [one for one in statements if one.heading in RECORDED or not self._is_repeated_below(one)]
         return brief if len(rest) == len(statements) else brief_text(rest)
 
-    def _stands_below(self, statement: PageStatement) -> bool:
-        if not self.pinned.told.keys().isdisjoint(statement.turns):
+    def _is_repeated_below(self, statement: PageStatement) -> bool:
+        if not self.pinned.covered.keys().isdisjoint(statement.turns):
             return False
-        told, text = Told(), _CHANGED.sub("", statement.text)
+        kept_texts, text = KeptTexts(), _CHANGED.sub("", statement.text)
         for turn_id in statement.turns:
             if self.chosen[turn_id].strategy != "keep":
                 entry = self._entry(self.chosen[turn_id])
                 for line in (*entry.split("\n"), *_quoted_words(entry)):
-                    told.note(line)
-        return told.tells(text, "assistant")
+                    kept_texts.add_text(line)
+        return kept_texts.repeats_text(text, "assistant")
 
     def _entry(self, decision: TurnDecision) -> str:
         marks = self.turns[decision.turn_id].once(media_marks, self.request.history)
@@ -415,4 +415,4 @@ class _Selecting:
         if decision.strategy == "keep" or turn.turn.live:
             return decision.strategy == "keep"
         entry = self.costs[turn_id] * self.request.counter.scale
-        return 0 < len(turn.lines) == len(self._standing(turn_id)) and turn.tokens <= entry
+        return 0 < len(turn.lines) == len(self._lines_kept(turn_id)) and turn.tokens <= entry

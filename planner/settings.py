@@ -45,21 +45,21 @@ class CheckedSettings(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **values: Any) -> None:
         """Check the arguments.
 
         Raises:
             SettingsError: an unknown name or a value out of bounds; the text names it and the expected form.
         """
         with explained(type(self)):
-            super().__init__(**given)
+            super().__init__(**values)
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # nested: their names stay in the error
 
-    def changed(self, **given: Any) -> Self:
+    def changed(self, **values: Any) -> Self:
         """Return a copy with some values changed and checked; nothing else is read again."""
         with explained(type(self)):
-            return self.model_validate({name: getattr(self, name) for name in self.model_fields_set} | given)
+            return self.model_validate({name: getattr(self, name) for name in self.model_fields_set} | values)
 
 
 @contextmanager

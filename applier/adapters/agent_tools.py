@@ -81,14 +81,14 @@ class RestoreContext(_ToolInput):
     @model_validator(mode="after")
     def _in_order(self) -> RestoreContext:
         if self.first_line is not None and self.last_line is not None and self.last_line < self.first_line:
-            raise ValueError("last_line stands before first_line")
+            raise ValueError("last_line is before first_line")
         return self
 
 
 class SearchContext(_ToolInput):
-    """Find where something stands in the whole conversation so far, compacted turns included.
+    """Find a text in the whole conversation so far, compacted turns included.
 
-    What stands there as you write it comes first; a question or several words find the turns that fit best. Shows
+    Exact matches of the text come first; a question or several words find the turns that fit best. Shows
     the best lines, with the turn's id and line numbers for restore_context.
     """
 
@@ -119,10 +119,10 @@ class WriteNote(_ToolInput):
 
     kind: NoteKind = Field(default="fact", description="decision, fact, or open (still to do)")
     text: str = Field(default="", max_length=MOST_CHARACTERS, description="the note, in one or two sentences")
-    remove: str = Field(default="", description="id of an earlier note that no longer holds, such as n1a2b3c")
+    remove: str = Field(default="", description="id of an earlier note that is no longer valid, such as n1a2b3c")
 
     @model_validator(mode="after")
-    def _says_something(self) -> WriteNote:
+    def _is_not_empty(self) -> WriteNote:
         if not self.text.strip() and not self.remove:
             raise ValueError("give a text, or the id of a note to remove")
         return self
@@ -205,7 +205,7 @@ class Facts(_ToolInput):
     """Facts, decisions, requests and prohibitions of this project, each with the turn it came from."""
 
     type: FactType | None = Field(default=None, description="only facts of this type")
-    words: str = Field(default="", description="only facts that hold some of these words, best first")
+    words: str = Field(default="", description="only facts that contain some of these words, best first")
     days: int | None = Field(default=None, ge=1, description="only facts of the last N days")
 
 

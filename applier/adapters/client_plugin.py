@@ -51,7 +51,7 @@ PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
 MARKETPLACE = "relevance-compactor"
 """Name of our folder in Codex, which loads plugins from marketplaces only."""
 ENTRY = f"../{PLUGIN_NAME}.js"
-"""File beside the folder that loads it, for a client that loads files (OpenCode)."""
+"""File next to the folder that loads it, for a client that loads files (OpenCode)."""
 MANIFEST, PROGRAM = ".claude-plugin/plugin.json", "program.json"
 ADMINISTRATOR = "ask whoever manages this machine"
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
@@ -140,7 +140,7 @@ CLIENTS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """A reason why the plugin does not work, and its cure."""
+    """Reason why the plugin does not work, and its remedy."""
 
     what: str
     cure: str
@@ -263,7 +263,7 @@ def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Itera
         yield Problem(what, f"claude plugin uninstall {entry['id']}")
     own = next((entry for entry in ours if entry.get("id") == PLUGIN_ID), None)
     if own is None:
-        yield Problem(f"Claude Code does not load what is in {folder}", f"{ADMINISTRATOR}, or start it anew")
+        yield Problem(f"Claude Code does not load what is in {folder}", f"{ADMINISTRATOR}, or start it again")
     elif own.get("errors") and not others:
         yield Problem(" ".join(map(str, own["errors"])), "compactor install claude-code")
     elif not own.get("enabled") and not others:

@@ -59,7 +59,7 @@ LEAST_WINDOW_TOKENS = 2_000
 
 
 class NotRecorded(PlannerUnavailable):
-    """The folder has no recorded answer for this sample."""
+    """Error for a sample without a recorded answer."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _named(name: str) -> Iterator[None]:
 def compact_by(
     messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
 ) -> list[Message]:
-    """Return the view of `planner` for the same share of the size, whatever tokens it counts."""
+    """Return the view of `planner` for this target, as a share of the size, since planners count tokens differently."""
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
     return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 

@@ -27,7 +27,7 @@ __all__ = ["MOST_CANDIDATES", "Group", "Heard", "ProposedLine", "Review", "is_ov
 FAILURE_DAYS, ENVIRONMENT_DAYS = 90, 30
 """Days after which an error that did not come back expires; fewer for an error of the machine."""
 MOST_SOURCES = 3
-"""Most sources of a line, the newest."""
+"""Largest number of sources of a line, the newest."""
 FEWEST = 2
 """Conversations needed for a repeated error, or for a wish that does not call itself lasting."""
 ALIKE = 0.8
@@ -53,7 +53,7 @@ _CHANGES = re.compile(r"\b(?:no longer|from now on|instead|any ?more|going forwa
 MOST_CANDIDATES = 200
 """Largest number of new candidates in one question, and of kept ones from earlier reviews."""
 MOST_CHARACTERS = 400
-"""Most characters of a line's new words."""
+"""Largest number of characters in a line's new words."""
 
 _DAY = re.compile(r", (\d{4}-\d\d-\d\d)\)$")
 

@@ -44,7 +44,7 @@ __all__ = ["Reader", "Reading", "lessons_of", "open_reader", "with_written"]
 
 WRITTEN_KINDS = frozenset({"decision", "fact", "wish", "error"})
 MOST_CHARACTERS, MOST_LESSONS = 640, 12
-"""Most characters of a line's text and words, and most lessons of one answer."""
+"""Largest number of characters in a line's text and words, and of lessons in one answer."""
 
 ALIKE = 0.5
 """Share of a rule's words from which a model's line counts as a repetition."""

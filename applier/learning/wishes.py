@@ -76,7 +76,7 @@ _COURSE = re.compile(
 )
 """Question about the next step of this work: ``what would you like to do next?``; its answer decides nothing."""
 COURSE_WORDS = 20
-"""Most words of such a question."""
+"""Largest number of words in such a question."""
 _CONVENTIONS = re.compile(r"\b(?:constraints|conventions|ground rules|house rules|principles|guidelines)\b", re.I)
 _ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)]) +")
 _OF_THIS_TASK = re.compile(

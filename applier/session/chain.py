@@ -227,7 +227,9 @@ def _compacted(state: State, focus: str, *, dry_run: bool) -> Compaction:
         state.store_left_out()
         _take_plan_ahead(state)
     if not focus and _is_fresh(state):
-        return replace(Compaction.nothing(state, "", "nothing was answered since the last compaction"), stands=True)
+        return replace(
+            Compaction.nothing(state, "", "nothing was answered since the last compaction"), is_repeated=True
+        )
     done = Compaction.nothing(state, "", "nothing to do")
     for tier in state.setup.preset.manual:
         done = attempt(state, tier, "manual", focus=focus, dry_run=dry_run)
@@ -299,7 +301,7 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
     if state.ledger.view is view:
         return None
     pressure.requested = pressure.focus = ""
-    state.setup.log("recovered", "a shorter list goes out", tokens_before=before, tokens_after=state.tokens)
+    state.setup.log("recovered", "a shorter list is sent", tokens_before=before, tokens_after=state.tokens)
     return _send(state)
 
 
@@ -328,8 +330,8 @@ def undo(state: State) -> bool:
 def _save(state: State) -> None:
     """Store the state for a restart, if it has changed; a shared session is saved with each call."""
     setup, ledger = state.setup, state.ledger
-    committed, standing = ledger.committed, (state.planning.read_tokens, ledger.is_sent)
-    if setup.is_shared or (committed, *standing) == ledger.saved:
+    committed, read_and_sent = ledger.committed, (state.planning.read_tokens, ledger.is_sent)
+    if setup.is_shared or (committed, *read_and_sent) == ledger.saved:
         return
     problem = ""
     try:
@@ -337,7 +339,7 @@ def _save(state: State) -> None:
             ledger.commit(committed.frame, setup.store, ledger.view)
         name, saved = session_name(setup.session_id), state.to_save().model_dump(mode="json")
         setup.store.use(lambda store: store.set_state(name, saved))
-        ledger.saved = ledger.committed, *standing
+        ledger.saved = ledger.committed, *read_and_sent
     except StoreError as error:
         problem = f"a restart would not continue from here: {error}"
     setup.log.trouble("store_failed", problem)

@@ -32,7 +32,7 @@ CLEAR_OLD = ClearResults(keep_last=3, preview_characters=400)
 SAFE_SHARE = 0.5
 """Share of a plan's savings that clearing old results must reach to be preferred."""
 OUTPUT_PRICE = 5.0
-"""An output token costs about five input tokens on every current Claude model."""
+"""Price of an output token in input tokens, on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9
 """Window passed to plans, so large that the live tail stays whole. If that cannot fit, the session's own last tier cuts
 it."""
@@ -61,7 +61,7 @@ class Compaction:
     """Plan in force afterwards; None if no tier planned."""
     dollars: Mapping[str, float] = field(default_factory=dict)
     """Costs and savings in dollars, if the price of the model is known: see `planner.prices.switch_dollars`."""
-    stands: bool = False
+    is_repeated: bool = False
     """True if the last compaction was requested, too, and nothing was answered since: `messages` is its list,
     unchanged."""
 
@@ -172,7 +172,7 @@ def _apply(
         store.failed_at = state.setup.clock()
         return "store_failed", f"the originals could not be stored: {error}"
     if store.opening != ledger.store_opening:
-        return "store_failed", "the store was begun anew"
+        return "store_failed", "the store was created again"
     if trigger != "arrival":
         ledger.note_compaction(before)
     plan_goal = state.setup.preset.plan_goal
@@ -248,7 +248,7 @@ def _with_carried(state: State, edits: Edits) -> Edits:
 
 
 def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compaction]:
-    """`edits` made on paper, and measured."""
+    """Return the drafted frame and view of `edits`, and their measured effect."""
     gauge, ledger = state.pressure.gauge, state.ledger
     tracker, committed = ledger.tracker, ledger.committed
     covered = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)

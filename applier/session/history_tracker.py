@@ -22,7 +22,7 @@ from planner.reading.messages import (
     blocks,
     cache_marks,
     call_ids,
-    given_message,
+    checked_message,
     message_digest,
     plain_message,
     result_ids,
@@ -57,7 +57,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """How a list differs from the history known before."""
+    """Difference between a list and the history known before."""
 
     start: int
     """Index in the history of the first new message."""
@@ -169,15 +169,15 @@ class HistoryTracker:
         tracker = self._copy()
         return tracker, tracker._take(list(messages))
 
-    def _take(self, given: list[object]) -> Arrival:
-        head, start = self._head_of(given)
-        own = given[head:]
+    def _take(self, passed: list[object]) -> Arrival:
+        head, start = self._head_of(passed)
+        own = passed[head:]
         for index, place in ((index, index - start) for index in self._replaced if start <= index < start + len(own)):
             own[place] = self._original(own[place], index)
         known = len(self)
         at, marked = self._unchanged(own, start, min(known, start + len(own)))
-        places = range(head + at - start, len(given))
-        new = [(given_message(own[place - head], f"messages[{place}]"), own[place - head]) for place in places]
+        places = range(head + at - start, len(passed))
+        new = [(checked_message(own[place - head], f"messages[{place}]"), own[place - head]) for place in places]
         is_edit = self._is_edit([plain for plain, _ in new], at)
         for index in marked:
             self._take_marks(index, own[index - start])
@@ -206,15 +206,15 @@ class HistoryTracker:
                     replaced[index] = [*known, message]
         return replace(self, _heads=heads, _replaced=replaced)
 
-    def _head_of(self, given: Sequence[object]) -> tuple[int, int]:
-        """Return the number of messages at the front of `given` that replaced messages of the history, and the number
+    def _head_of(self, passed: Sequence[object]) -> tuple[int, int]:
+        """Return the number of messages at the front of `passed` that replaced messages of the history, and the number
         of the latter."""
-        if not (given and self.plain and self._heads):
+        if not (passed and self.plain and self._heads):
             return 0, 0
-        is_original = given[0] == self.plain[0]
-        first = self.digests[0] if is_original else message_digest(plain_message(given[0]))
+        is_original = passed[0] == self.plain[0]
+        first = self.digests[0] if is_original else message_digest(plain_message(passed[0]))
         for head, start, digest in self._heads:
-            if first == digest and len(given) >= len(head) and all(map(_say_the_same, given[1:], head[1:])):
+            if first == digest and len(passed) >= len(head) and all(map(_say_the_same, passed[1:], head[1:])):
                 return len(head), start
         return 0, 0
 

@@ -18,7 +18,7 @@ from applier.store.records import NOTED_SECONDS
 from applier.store.views import remember_view
 from planner.errors import StoreError
 
-__all__ = ["LastList", "Ledger", "Standing", "Undoable"]
+__all__ = ["KnownState", "LastList", "Ledger", "Undoable"]
 
 MOST_UNDOABLE = 10
 """Largest number of compactions that can be undone: each contains a decision for every turn of its history."""
@@ -46,7 +46,7 @@ class LastList:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class KnownState:
     """Newest stored state of a shared session, if this process knows it: see `applier.session.sharing`."""
 
     number: int | None = None
@@ -96,7 +96,7 @@ class Ledger:
     """Time at which the store last recorded that the conversation continues."""
     saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
     """State for a restart: frame, tokens read by planners, and whether the frame was sent."""
-    standing: Standing = field(default_factory=Standing)
+    known_state: KnownState = field(default_factory=KnownState)
 
     def copy(self) -> Ledger:
         """Return an independent copy."""

@@ -191,7 +191,7 @@ class SavedFrame(BaseModel):
 
     @classmethod
     def of(cls, committed: Committed) -> Self:
-        """`committed` as it is stored."""
+        """Return `committed` in its stored form."""
         frame = committed.frame
         return cls(
             key=committed.key,

@@ -85,7 +85,7 @@ class Planned:
     failure: str = ""
     """Why no plan came of it."""
     seconds: float = 0.0
-    """How long it took."""
+    """Duration of the request."""
 
 
 @dataclass

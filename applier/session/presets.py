@@ -58,7 +58,7 @@ class Measurement:
     idle_seconds: float = 0.0
     """Since the last call."""
     requested: str = ""
-    """``manual``, ``tool``, ``prompt_too_long``: somebody asked for it."""
+    """Trigger of a requested compaction: ``manual``, ``tool``, ``prompt_too_long``."""
     prices: ModelPrices = field(default_factory=cache_prices)
 
 
@@ -173,7 +173,7 @@ class Preset:
 
 
 def _tuned_tier(tier: Tier, share: float | None) -> Tier:
-    """Return `tier` with a user's share of the history, in place of the preset's share and size."""
+    """Return `tier` with a user's share of the history instead of the preset's share and size."""
     if share is None or not isinstance(tier, PlanTurns):
         return tier
     return replace(tier, target_share=share, history_share=share, target_tokens=0)

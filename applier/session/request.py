@@ -177,9 +177,9 @@ class Gauge:
 
     def with_fixed(self, fixed_tokens: int) -> Gauge:
         """Return this gauge with system and tools now known to count `fixed_tokens`, which explain extra tokens."""
-        told = (fixed_tokens - self.fixed_tokens) * self.ratio
-        extra = max(0.0, self.extra_tokens - told) if told > 0 else self.extra_tokens
-        least = max(1, round(self.least_actual + told)) if self.least_actual else 0
+        known_tokens = (fixed_tokens - self.fixed_tokens) * self.ratio
+        extra = max(0.0, self.extra_tokens - known_tokens) if known_tokens > 0 else self.extra_tokens
+        least = max(1, round(self.least_actual + known_tokens)) if self.least_actual else 0
         extra = max(extra, -fixed_tokens * self.ratio)
         return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
 
@@ -220,8 +220,8 @@ class Gauge:
         return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
 
     def _most_beside(self, counted: int, limit_tokens: int, *, agreed: bool) -> float:
-        """Return the largest number of tokens besides messages. If system and tools are unknown, one prompt proves at
-        most a share of the limit, as it may be the usage of another prompt; two that `agreed` on the tokenizer prove
+        """Return the largest number of tokens that are not messages. If system and tools are unknown, one prompt proves
+        at most a share of the limit, as it may be the usage of another prompt; two that `agreed` on the tokenizer prove
         more, and that remains."""
         if self.fixed_tokens:
             return LARGEST_EXTRA * self.fixed_tokens + LARGEST_EXTRA_TOKENS

@@ -61,7 +61,7 @@ class DemoteLarge:
             elif is_newest:
                 tokens_left, characters_left = tokens_left - tokens, characters_left - characters
         most = situation.preview_characters(self.preview_characters)
-        made = {result.place: _stand_in(situation.tracker, result, most) for result in demoted}
+        made = {result.place: _preview(situation.tracker, result, most) for result in demoted}
         return _replaced(made, "large results")
 
 
@@ -78,9 +78,9 @@ class FitNewest:
         """Shorten large content until the prompt is within the limit."""
         over, tracker = situation.tokens - situation.limit_tokens, situation.tracker
         least, made = situation.preview_characters(self.preview_characters), dict[Place, str]()
-        results = [result for result in situation.standing() if result.message >= tracker.live_start]
+        results = [result for result in situation.visible_results() if result.message >= tracker.live_start]
         for result in sorted(results, key=lambda result: (situation.is_look_up(result), -result.tokens)):
-            if over > 0 and (preview := _stand_in(tracker, result, least)):
+            if over > 0 and (preview := _preview(tracker, result, least)):
                 made[result.place] = preview
                 left = tracker.counter.text(preview) + RESTORE_LINE_TOKENS
                 over -= situation.gauge.of_messages(result.tokens - left)
@@ -165,7 +165,7 @@ class ClearResults:
         tracker = situation.tracker
         known = [result for result in tracker.results if not self.kinds or result.call.kind in self.kinds]
         newest = {result.place for result in known[-self.keep_last :]} if self.keep_last else set()
-        may_go = {result.place for result in situation.standing()} - newest
+        may_go = {result.place for result in situation.visible_results()} - newest
         border, least = self._border(situation), max(self.over_characters, self.preview_characters)
         old = [
             result
@@ -177,7 +177,7 @@ class ClearResults:
         ]
         if not old or sum(result.tokens for result in old) < self.min_free_tokens:
             return None
-        made = {result.place: _stand_in(tracker, result, self.preview_characters) for result in old}
+        made = {result.place: _preview(tracker, result, self.preview_characters) for result in old}
         return _replaced(made, "old results")
 
     def _border(self, situation: Situation) -> int:
@@ -204,7 +204,7 @@ class StubRereads:
         for result in situation.arrived():
             if len(result.text) <= self.over_characters:
                 continue
-            same = (r for r in situation.standing() if r.text == result.text and r.place not in stubbed)
+            same = (r for r in situation.visible_results() if r.text == result.text and r.place not in stubbed)
             first = next((r for r in same if r.call.identity == result.call.identity), result)
             if first.place < result.place:
                 turn_id = situation.tracker.turn_id(first.message)
@@ -218,7 +218,7 @@ def _replaced(texts: dict[Place, str], what: str) -> Edits | None:
     return Edits(f"{len(shorter)} {what}", placeholders=shorter) if shorter else None
 
 
-def _stand_in(tracker: HistoryTracker, result: Result, characters: int) -> str:
+def _preview(tracker: HistoryTracker, result: Result, characters: int) -> str:
     """Return the first and last lines of a result up to `characters` (0: a line that describes it), and all lines that
     must stay; empty if this saves no tokens."""
     tail_characters = int(characters * TAIL_SHARE)

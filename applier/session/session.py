@@ -500,7 +500,7 @@ if hasattr(os, "register_at_fork"):
 def _check_task(task: object) -> None:
     """Raise a SettingsError unless `task` is text; an empty text means the user's own words."""
     if not isinstance(task, str):
-        raise SettingsError(f"task: expected text that says what the agent works on, found {type(task).__name__}")
+        raise SettingsError(f"task: expected text that describes the agent's task, found {type(task).__name__}")
 
 
 def _split(messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:

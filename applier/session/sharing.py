@@ -118,13 +118,13 @@ class Sharing:
             try:
                 is_alone = stack.enter_context(self._hold(state, HOLD_SECONDS))
                 self._take_up(state)
-                store.failed_at = None if state.ledger.standing.is_lost else store.failed_at
+                store.failed_at = None if state.ledger.known_state.is_lost else store.failed_at
             except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
-                problem, store.failed_at = f"this process goes on by what it knows: {error}", state.setup.clock()
-            state.ledger.standing = replace(state.ledger.standing, is_lost=bool(problem))
+                problem, store.failed_at = f"this process continues with its own state: {error}", state.setup.clock()
+            state.ledger.known_state = replace(state.ledger.known_state, is_lost=bool(problem))
             state.setup.log.trouble("store_failed", problem)
-            standing = state.ledger.standing
-            is_planned = standing.planner != self.process and state.setup.clock() < standing.planner_until
+            known_state = state.ledger.known_state
+            is_planned = known_state.planner != self.process and state.setup.clock() < known_state.planner_until
             state.planning.is_elsewhere = not is_alone or is_planned
             yield
             self._save(state)
@@ -133,7 +133,7 @@ class Sharing:
         """Save changes made between two calls, unless another process is in a call."""
         try:
             with ExitStack() as stack:
-                if not state.ledger.standing.is_lost and stack.enter_context(self._hold(state, 0)):
+                if not state.ledger.known_state.is_lost and stack.enter_context(self._hold(state, 0)):
                     self._save(state)
         except StoreError as error:
             state.setup.log.trouble("store_failed", f"other processes do not know of the newest answer: {error}")
@@ -147,57 +147,59 @@ class Sharing:
         Raises:
             StoreError: the store cannot be read.
         """
-        data, standing = state.setup.store.use(lambda store: store.get_state(self._name)), state.ledger.standing
+        data, known_state = state.setup.store.use(lambda store: store.get_state(self._name)), state.ledger.known_state
         number = _number(data)
-        if number == standing.number:
+        if number == known_state.number:
             return
-        if standing.number is None:
+        if known_state.number is None:
             state.setup.log.load(state.setup.store.use(lambda store: store.events(state.setup.session_id)))
-        unsaved = 0 if standing.is_saved else state.ledger.last.messages
+        unsaved = 0 if known_state.is_saved else state.ledger.last.messages
         try:
             saved = None if data is None else _read(data)
-            if saved is not None and not (standing.is_saved and saved.frame == standing.frame):
+            if saved is not None and not (known_state.is_saved and saved.frame == known_state.frame):
                 state.go_on_from(saved)
         except (StoreDamaged, ReferenceNotFound, TranscriptError):
-            state.ledger.standing = replace(standing, number=number)  # what this process knows takes its place
+            state.ledger.known_state = replace(known_state, number=number)  # what this process knows takes its place
             raise
         frame = saved.frame if saved else None
-        state.ledger.standing = replace(standing, number=number, frame=frame, is_saved=saved is not None)
+        state.ledger.known_state = replace(known_state, number=number, frame=frame, is_saved=saved is not None)
         if isinstance(saved, Shared):
             until = saved.planner_until
-            state.ledger.standing = replace(state.ledger.standing, planner=saved.planner, planner_until=until)
+            state.ledger.known_state = replace(state.ledger.known_state, planner=saved.planner, planner_until=until)
             _go_on(state, saved)
             is_answered = saved.is_answered and unsaved != saved.messages
             state.ledger.last = replace(state.ledger.last, is_answered=is_answered)
 
     def _save(self, state: State) -> None:
         """Store the session's state, if no other process has meanwhile."""
-        state.ledger.standing = replace(state.ledger.standing, is_saved=False)
-        if state.ledger.standing.is_lost:
+        state.ledger.known_state = replace(state.ledger.known_state, is_saved=False)
+        if state.ledger.known_state.is_lost:
             return
         try:
             if not state.ledger.committed.key:  # with what is stored of it, it is forgotten
                 state.ledger.commit(state.ledger.frame, state.setup.store, state.ledger.view)
-            change = _Change(state.ledger.standing.number or 0, state.ledger.standing.frame, self._shared(state))
+            change = _Change(state.ledger.known_state.number or 0, state.ledger.known_state.frame, self._shared(state))
             state.setup.store.use(lambda store: store.change_state(self._name, change))
         except StoreError as error:
             state.setup.log.trouble("store_failed", f"other processes do not know of the newest call: {error}")
             return
         if change.is_made:
             to = change.to
-            state.ledger.standing = replace(state.ledger.standing, number=to.number, frame=to.frame, is_saved=True)
+            state.ledger.known_state = replace(
+                state.ledger.known_state, number=to.number, frame=to.frame, is_saved=True
+            )
             state.ledger.last = replace(state.ledger.last, is_answered=to.is_answered)
 
     def _shared(self, state: State) -> Shared:
         last, planning = state.ledger.last, state.planning
         if planning.worker.job is not None or planning.ready is not None:
             until = (planning.worker.started_at or 0.0) + PLAN_SECONDS
-            state.ledger.standing = replace(state.ledger.standing, planner=self.process, planner_until=until)
-        elif state.ledger.standing.planner == self.process:
-            state.ledger.standing = replace(state.ledger.standing, planner_until=0.0)
+            state.ledger.known_state = replace(state.ledger.known_state, planner=self.process, planner_until=until)
+        elif state.ledger.known_state.planner == self.process:
+            state.ledger.known_state = replace(state.ledger.known_state, planner_until=0.0)
         return Shared(
             **dict(state.to_save()),
-            number=(state.ledger.standing.number or 0) + 1,
+            number=(state.ledger.known_state.number or 0) + 1,
             messages=last.messages,
             counted_tokens=last.counted_tokens,
             at=last.at,
@@ -208,8 +210,8 @@ class Sharing:
             marks=state.setup.marks,
             gauge=state.pressure.gauge,
             rests=[(*tier, *until) for tier, until in state.pressure.rests.items()],
-            planner=state.ledger.standing.planner,
-            planner_until=state.ledger.standing.planner_until,
+            planner=state.ledger.known_state.planner,
+            planner_until=state.ledger.known_state.planner_until,
         )
 
 
@@ -239,7 +241,7 @@ def _read(data: Any) -> SavedSession:
     try:
         return (Shared if _number(data) else SavedSession).model_validate(data)
     except ValidationError as error:
-        raise StoreDamaged(f"where a session stands cannot be read: {error.errors()[0]['msg']}") from None
+        raise StoreDamaged(f"the state of a session cannot be read: {error.errors()[0]['msg']}") from None
 
 
 def marks_of(store: Store, session_ids: Sequence[str]) -> Mapping[str, list[str]]:

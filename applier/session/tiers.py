@@ -74,16 +74,16 @@ class Situation:
         tool = result.call.name
         return bare_tool_name(tool) in LOOK_UPS or tool == (self.settings.restore_tool or RESTORE_TOOL)
 
-    def standing(self) -> list[Result]:
+    def visible_results(self) -> list[Result]:
         """Tool results that are still sent whole, oldest first."""
-        return [result for result in self.tracker.results if self._stands(result)]
+        return [result for result in self.tracker.results if self._is_visible(result)]
 
     def arrived(self) -> list[Result]:
         """Return the results that were not sent yet and restored nothing; takes time in proportion to the new ones."""
         new = self.tracker.results_from(self.new_from)
-        return [result for result in new if self._stands(result) and not self.is_look_up(result)]
+        return [result for result in new if self._is_visible(result) and not self.is_look_up(result)]
 
-    def _stands(self, result: Result) -> bool:
+    def _is_visible(self, result: Result) -> bool:
         return result.message >= self.frame.start and result.place not in self.frame.placeholders
 
 

@@ -95,7 +95,7 @@ def _keys_of(backend: Backend, history_key: str) -> list[str]:
 
 
 def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]], overwrite: bool) -> None:
-    """Copy records into a store in a private folder beside `path`, then move its file into place in one step."""
+    """Copy records into a store in a private folder next to `path`, then move its file into place in one step."""
     _refuse_taken(store, path, overwrite)
     try:
         folder = tempfile.mkdtemp(prefix=f".{path.name[:100]}.", dir=path.absolute().parent)
@@ -176,7 +176,7 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
         if isinstance(error, CompactorError) and not isinstance(error, ValidationError):
             raise
         raise StoreDamaged(
-            f"{path}: holds what no store writes ({type(error).__name__}); nothing was imported"
+            f"{path}: contains data that no store writes ({type(error).__name__}); nothing was imported"
         ) from None
     finally:
         archive.close()

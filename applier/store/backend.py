@@ -171,7 +171,7 @@ class SqlBackend(Backend):
         cursor = self.connection.execute(sql.replace("?", self.placeholder), values)
         rows = list(cursor.fetchall()) if cursor.description else []
         if types and any(tuple(map(type, row)) != types for row in rows):
-            raise StoreDamaged(f"{self.place}: holds values that no store writes; restore it from a backup")
+            raise StoreDamaged(f"{self.place}: contains values that no store writes; restore it from a backup")
         return rows
 
     def keys(self, prefix: str) -> list[str]:

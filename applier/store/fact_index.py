@@ -74,11 +74,11 @@ class FactIndex:
         """
         with self._lock:
             self._refresh()
-        given = set[int]()
+        yielded = set[int]()
         for most in (self.first, -1):  # SQL's word for all
             with self._lock:
-                ids = [one for one in self._ids(words, kind, since, histories, most) if one not in given]
-            given.update(ids)
+                ids = [one for one in self._ids(words, kind, since, histories, most) if one not in yielded]
+            yielded.update(ids)
             for start in range(0, len(ids), AT_ONCE):
                 yield self._named(ids[start : start + AT_ONCE])
             if len(ids) < most:

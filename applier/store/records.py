@@ -236,7 +236,7 @@ class Node(NamedTuple):
         return "/".join(("node", *map(str, self)))
 
     def behind(self, before: Node) -> Node:
-        """Return the node with its place after `before`."""
+        """Return the node with its group and position set, as the successor of `before`."""
         position = before.position + 1
         group = before.group if position & before.position else self.prefix[:_GROUP_DIGITS]
         return self._replace(group=group, position=position, parent=before.digest if before.position else "")
@@ -337,7 +337,7 @@ def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
     contents = read(backend, backend.keys(f"history/{name}"))
     histories = [StoredHistory.from_json(content) for content in contents.values()]
     if [f"history/{history.name}" for history in histories] != list(contents):
-        raise StoreDamaged("a history stands under another's name; restore the store from a backup")
+        raise StoreDamaged("a history is stored under another's name; restore the store from a backup")
     return sorted(histories, key=lambda history: history.order)
 
 

@@ -131,7 +131,7 @@ class MessagesServer:
             return [*(f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer)), "data: [DONE]\n\n"]
         return list(map(event_line, events(answer)))
 
-    def found(self, path: str) -> tuple[int, Block | str]:  # noqa: ARG002 - for who answers more
+    def resource(self, path: str) -> tuple[int, Block | str]:  # noqa: ARG002 - for who answers more
         """Return status and body for a GET of `path`: an empty list."""
         return 200, {"type": "list", "data": []}
 
@@ -277,7 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         api, path = self.server.api, self.path.split("?")[0]
         api.paths.append(("GET", self.path))
-        self._send(*api.found(path))
+        self._send(*api.resource(path))
 
     do_HEAD = do_GET  # noqa: N815 - the name is http.server's
 

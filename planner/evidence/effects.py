@@ -130,8 +130,8 @@ def _acting(evidence: Evidence) -> frozenset[tuple[str, int]]:
 
 def _restates(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str, str]]) -> bool:
     """Return True if most fields of a record are arguments of `call` or were shown before."""
-    given = {value for _, value in _leaves("", call.input)}
-    return sum(1 for one in fields if one in shown or one[1] in given) >= KNOWN_SHARE * max(1, len(fields))
+    inputs = {value for _, value in _leaves("", call.input)}
+    return sum(1 for one in fields if one in shown or one[1] in inputs) >= KNOWN_SHARE * max(1, len(fields))
 
 
 def _shared_arguments(call: Call, other: Call) -> int:
@@ -151,9 +151,9 @@ def _action(call: Call) -> str:
 
 def _receipt(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str, str]]) -> str:
     """Return the new part of a result in one line, without the marks of JSON."""
-    given = {_plain(value, ARGUMENT_CHARACTERS) for value in call.input.values()}
+    inputs = {_plain(value, ARGUMENT_CHARACTERS) for value in call.input.values()}
     kept = call.use.keep_fields if call.use is not None else ()
-    news = [one for one in fields if one[0] in kept or one[1] == "true" or not (one in shown or one[1] in given)]
+    news = [one for one in fields if one[0] in kept or one[1] == "true" or not (one in shown or one[1] in inputs)]
     news = news or list(fields[:1])
     news.sort(key=lambda one: one[0] not in kept)
     text = _listed(news) if fields else call.text

@@ -68,13 +68,15 @@ def _read_turn(
 ) -> TurnEvidence:
     """Return the evidence of one turn, read from its messages alone."""
     tokens = counter.messages(history.messages_of(turn))  # first: while it counts, it holds all texts once more
-    calls = calls_of(history, turn, uses, lambda name, given: field.read_call(name, given, read_call(name, given)))
+    calls = calls_of(
+        history, turn, uses, lambda name, arguments: field.read_call(name, arguments, read_call(name, arguments))
+    )
     lines = attributed(turn_lines(history, turn), calls)
     read = lines.to_read()
-    said = [one._replace(text=without_escapes(one.text)) for one in statements(read)]
-    results = {block: list(group) for block, group in groupby(said, key=attrgetter("block"))}
+    all_statements = [one._replace(text=without_escapes(one.text)) for one in statements(read)]
+    results = {block: list(group) for block, group in groupby(all_statements, key=attrgetter("block"))}
     outcomes = [_outcome(call, results, field) for call in (*calls, *_unasked(lines, calls))]
-    listed = list(listed_failures(said))
+    listed = list(listed_failures(all_statements))
     return TurnEvidence(
         turn=turn,
         lines=lines,

@@ -264,10 +264,10 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
     """Return True if `token` contains all `pieces`, one after the other."""
     at = 0
     for piece in pieces:
-        found = token.find(piece, at)
-        if found < 0:
+        position = token.find(piece, at)
+        if position < 0:
             return False
-        at = found + len(piece)
+        at = position + len(piece)
     return True
 
 

@@ -324,11 +324,11 @@ def _arguments(text: str) -> tuple[int, int]:
 def _own_arguments(template: str, arguments: str) -> str:
     """Return an expanded template with everything hidden except lines that consist mostly of the user's `arguments`."""
     end = max((match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)), default=len(template))
-    given = {line.strip() for line in arguments.split("\n")} if arguments else set()
+    argument_lines = {line.strip() for line in arguments.split("\n")} if arguments else set()
     lines = []
     for line in template[:end].split("\n"):
         mostly = arguments in line and len(arguments) >= TEMPLATE_ARGUMENT_SHARE * len(line.strip())
-        own = line.strip() and given and (mostly or line.strip() in given)
+        own = line.strip() and argument_lines and (mostly or line.strip() in argument_lines)
         lines.append(line if own else _HIDDEN * len(line))
     return "\n".join(lines) + template[end:]
 
@@ -369,8 +369,8 @@ def is_running(text: str) -> bool:
 
 def running_id(text: str) -> str:
     """Return the id of a command that still runs, from its output `text`; empty without one."""
-    found = _RUNNING_ID.search(text)
-    return found[1] if found else ""
+    match = _RUNNING_ID.search(text)
+    return match[1] if match else ""
 
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:

@@ -45,7 +45,7 @@ _RUN = lazy_pattern(
 """Longest run of name characters, after text without names."""
 _TOKEN = lazy_pattern(rf"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
-_JOINED_OR_TELLING = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
+_JOINED_OR_MIXED = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
 """Joined words, humps or a longer number: ``run-time``, ``toJson``, ``HTTPError``, ``E1234``."""
 _LETTER = lazy_pattern(r"[A-Za-z]")
 _SEPARATORS = lazy_pattern(r"[/\\.:-]+")
@@ -100,7 +100,7 @@ def _is_identifier(text: str) -> bool:
     if len(text) < 4:
         return False
     inner = text.strip("_$@#")
-    if "_" in inner or _JOINED_OR_TELLING.search(inner):
+    if "_" in inner or _JOINED_OR_MIXED.search(inner):
         return True
     return inner.isupper() and any(c.isdigit() for c in inner)
 

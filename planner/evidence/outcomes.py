@@ -26,10 +26,10 @@ __all__ = [
     "failed_outcome",
     "is_refusal",
     "listed_failures",
+    "mentions_failure",
     "printed_lines",
     "read_outcome",
     "reports_error",
-    "says_failed",
 ]
 
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
@@ -59,7 +59,7 @@ _ERROR = lazy_pattern(
     r"\W{0,8}(?:\w{0,40}error|failed|failure|traceback)\b(?!\W{0,4}\w{0,20}\W{0,4}(?:null|none|0)\b)", re.I
 )
 """Beginning of an error of a tool: ``Error: no such flight``, ``<tool_use_error>``, ``InputValidationError:``."""
-_TELLING = lazy_pattern(
+_FAILURE_WORDS = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|permitted|a)\b|no such|denied|refus|undefined|cannot"
     r"|can't|unable|could ?n[o'’]t|unknown(?<!-unknown)(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch"
     r"|should|assert|incorrect|missing|issues? found"
@@ -125,13 +125,13 @@ def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
     running = any(is_running(one.text) for one in result[:HEAD_LINES])
     opens = filled[:1] if call.kind != "ask" and not running else []
     if call.is_error or code or reports_error(call) or any(_ERROR.match(one.text) for one in opens):
-        telling = (one for one in filled if says_failed(one.text))
-        reasons = [*islice(telling, REPORT_LINES)] or [
+        with_words = (one for one in filled if mentions_failure(one.text))
+        reasons = [*islice(with_words, REPORT_LINES)] or [
             one for one in printed_lines(filled) if not one.lines[0].continues
         ]
         reasons = reasons[:REPORT_LINES] or filled[:1]
         return failed_outcome(reasons, reasons[:1], code)
-    return Outcome("running" if running else "done", numbers_of(_telling_lines(call, filled)), exit_code=code)
+    return Outcome("running" if running else "done", numbers_of(_informative_lines(call, filled)), exit_code=code)
 
 
 def failed_outcome(
@@ -157,9 +157,9 @@ def failed_outcome(
     )
 
 
-def says_failed(text: str) -> bool:
+def mentions_failure(text: str) -> bool:
     """Return True for a line with a word of failure."""
-    return _TELLING.search(text.lower()) is not None
+    return _FAILURE_WORDS.search(text.lower()) is not None
 
 
 def is_refusal(text: str) -> bool:
@@ -181,7 +181,7 @@ def printed_lines(result: Sequence[Statement]) -> list[Statement]:
     return [one for one in filled if not (is_wrapping(one.text) or _EXIT_CODE.match(one.text))]
 
 
-def _telling_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
+def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
     """Return the lines that show how a call ended without failure: all of a short result, else the first line of a
     change or search."""
     printed = [one for one in filled if not is_wrapping(one.text)] or filled

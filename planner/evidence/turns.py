@@ -161,8 +161,8 @@ class TurnEvidence:
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of lines that may not be hidden as part of a run: decisive lines of failures, and the user's
-        words."""
+        """Numbers of lines that must not be folded into their neighbours: decisive lines of failures, and the
+        user's words."""
         return frozenset((*self.decisive_lines, *(line.number for line in self.typed_lines)))
 
 

@@ -326,7 +326,7 @@ def _turn_problems(entry: TurnEntry, number: int, scope: Scope) -> Iterator[str]
         yield f"lines {', '.join(outside)}: t{number} has lines 1-{last}"
     made_up = scope.invented(entry.text, number) if entry.strategy == "summarize" else []
     if made_up:
-        yield f"the gist names {', '.join(made_up)}, which t{number} does not hold"
+        yield f"the gist names {', '.join(made_up)}, which t{number} does not contain"
 
 
 def _fact_problems(fact: FactEntry, scope: Scope) -> Iterator[str]:
@@ -335,9 +335,9 @@ def _fact_problems(fact: FactEntry, scope: Scope) -> Iterator[str]:
         return
     made_up = scope.invented(fact.text, fact.turn)
     if made_up:
-        yield f"names {', '.join(made_up)}, which t{fact.turn} does not hold"
+        yield f"names {', '.join(made_up)}, which t{fact.turn} does not contain"
     last = len(scope.by_number[fact.turn].lines)
     if any(not 1 <= low <= high <= last for low, high in fact.lines):
         yield f"t{fact.turn} has lines 1-{last}"
     if fact.type == "constraint" and not fact.lines:
-        yield "a constraint needs the lines that hold the user's words"
+        yield "a constraint needs the lines with the user's words"

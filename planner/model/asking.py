@@ -244,8 +244,8 @@ class PlannerConversation(Asking):
     def _cost(self, body: Mapping[str, Any]) -> Usage:
         """Return the estimated usage of a request with that body."""
         spoken = [message.get("content") for message in body.get("messages", ()) if message.get("role") != "system"]
-        said = sum(self._count(text) for text in spoken if isinstance(text, str))
-        return Usage(input_tokens=self._count(self.system) + (said or self._count(self.prompt)), requests=1)
+        answer_tokens = sum(self._count(text) for text in spoken if isinstance(text, str))
+        return Usage(input_tokens=self._count(self.system) + (answer_tokens or self._count(self.prompt)), requests=1)
 
     def _worth_another(self, error: BaseException) -> bool:
         """Return True if the request may succeed when repeated, or if `error` is about the model's answer."""

@@ -77,10 +77,10 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
         numbered: dict[int, int] = {}
         follow, due = 0, ""
         for line in turn.lines_of(call.result_block):
-            if not line.continues and (found := form.match(line.text)):
-                numbered[line.number] = found.end()
-                follow += f"{found[1]}{found[2]}" == due
-                due = f"{int(found[1]) + 1}{found[2]}"
+            if not line.continues and (prefix := form.match(line.text)):
+                numbered[line.number] = prefix.end()
+                follow += f"{prefix[1]}{prefix[2]}" == due
+                due = f"{int(prefix[1]) + 1}{prefix[2]}"
         if follow >= max(LEAST_NUMBERED - 1, len(numbered) / 2):
             starts |= numbered
     return starts

@@ -257,7 +257,7 @@ def _check_key(client: Any) -> None:
     """Refuse a key that cannot be in a header, before a library puts it into an error text."""
     if any(re.search(r"[^\x21-\x7e]", key) for key in keys_of(client)):
         raise PlannerUnavailable(
-            "planner model: the API key holds a space, a line break or a letter that no key has: copy it again"
+            "planner model: the API key contains a space, a line break or a letter that no key has: copy it again"
         )
 
 

@@ -79,7 +79,7 @@ class ModelPlanner:
         if not why_not and left < math.inf and prefix_cost(request, agent, text).read_tokens > left:
             why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
         if why_not:
-            return [], (f"not asked behind the agent's prefix: {why_not}",)
+            return [], (f"not asked after the agent's prefix: {why_not}",)
         share = time.monotonic() + PREFIX_SHARE * left_seconds(deadline)
         question = PrefixQuestion(request, agent, text, share)
         return ask_all([question], share), ()
@@ -228,8 +228,8 @@ class RelayedQuestion:
     @property
     def id(self) -> str:
         """Id, equal for equal questions."""
-        said = "\0".join((self.via, self.model, self.system, self.prompt))
-        return f"{self.via}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
+        content = "\0".join((self.via, self.model, self.system, self.prompt))
+        return f"{self.via}-{hashlib.sha256(content.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True)
@@ -285,10 +285,10 @@ class RelayedPlanner:
         )
         if cost.read_tokens > request.input_left_tokens:
             left = int(request.input_left_tokens)
-            return [], (f"not asked behind the agent's prefix: the session's planners may read {left} tokens more",)
+            return [], (f"not asked after the agent's prefix: the session's planners may read {left} tokens more",)
         (answer,) = self._answers([question])
         everything = Scope(list(request.evidence.turns.values()))
-        return [_outcome(answer, everything, request, self.agent_model, "not answered behind the agent's prefix")], ()
+        return [_outcome(answer, everything, request, self.agent_model, "not answered after the agent's prefix")], ()
 
     def _by_cards(
         self, questions: Sequence[Question], prompts: Prompts, basis: QuestionBasis

@@ -48,7 +48,7 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
     if isinstance(choice, Mapping) and choice.get("type") in ("any", "tool"):
         return "the agent's request forces a tool"
     if _drops_thinking(body):
-        return "the agent's model drops earlier thinking when a user speaks, and the cache behind it"
+        return "the agent's model drops earlier thinking when a user speaks, and with it the cache"
     ttl = _ttl_seconds(body)
     if not ttl:
         return "the agent's request marks no cache"
@@ -124,7 +124,7 @@ class PrefixQuestion(Asking):
         meter = Meter(lambda _body: prefix_cost(request, agent, text), request.input_left_tokens)
         scope = Scope(list(request.evidence.turns.values()))
         super().__init__(request, scope, str(agent.body.get("model", "")), keys_of(agent.client), meter)
-        self.label = "not answered behind the agent's prefix"
+        self.label = "not answered after the agent's prefix"
 
     def ask(self) -> AskedOutcome:
         """Ask once; after an unusable answer, cards are used."""

@@ -72,7 +72,7 @@ class Prompts:
         with `entries` or without; values are not searched for places."""
         variables = {"brief_rules": self.texts["brief"], **variables}
         part = "with entries" if entries else "brief alone"
-        text = _PART.sub(lambda found: found[2] * (found[1] == part), self.texts[name])
+        text = _PART.sub(lambda match: match[2] * (match[1] == part), self.texts[name])
         return _VARIABLE.sub(lambda place: variables[place.group(1)], text)
 
 

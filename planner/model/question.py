@@ -83,7 +83,7 @@ above, a question is due after the content of three or four calls."""
 CARD_TRIES = 3
 """Number of attempts with a smaller budget for cards that exceed theirs because of required lines."""
 
-_TELLS_OF_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re.IGNORECASE)
+_MENTIONS_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re.IGNORECASE)
 """Report of a commit: ``Committed and pushed``, ``commit `a1b2c3d` ``; not ``commit this when it passes``."""
 
 
@@ -136,7 +136,7 @@ class QuestionBasis:
         evidence = self.request.evidence
         done = [one for one in read_brief(rules_brief(evidence)) if one.heading not in ("REQUEST", "NOTES")]
         none = PageStatement("STATE", "no commit shows", (next(reversed(evidence.turns)),))
-        return [*done, none] if changed_files(evidence) and not _tells_of_commits(evidence) else done
+        return [*done, none] if changed_files(evidence) and not _mentions_commits(evidence) else done
 
 
 @dataclass(frozen=True)
@@ -344,8 +344,8 @@ def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
 
 def _need(turn: TurnEvidence) -> float:
     """Return the raw tokens that describe the needed content of `turn`."""
-    told = (line for line in turn.lines.to_read() if line.number not in turn.boilerplate_lines)
-    return sum(_need_share(line) * turn.line_tokens[line.number - 1] for line in told)
+    read_lines = (line for line in turn.lines.to_read() if line.number not in turn.boilerplate_lines)
+    return sum(_need_share(line) * turn.line_tokens[line.number - 1] for line in read_lines)
 
 
 def _need_share(line: Line) -> float:
@@ -358,14 +358,14 @@ def _most_brief(request: PlanRequest) -> int:
     return int(request.settings.max_output_tokens * BRIEF_OUTPUT_SHARE)
 
 
-def _tells_of_commits(evidence: Evidence) -> bool:
+def _mentions_commits(evidence: Evidence) -> bool:
     """Return True if a call may have committed, or somebody mentions it, such as an earlier compaction."""
     return any(
         any(
             call.name.endswith("commit") or any(one.starts("git", "commit") for one in commands_in(call))
             for call in turn.calls
         )
-        or any(_TELLS_OF_COMMIT.search(line.text) for line in turn.lines.of_sources("user", "agent", "planner"))
+        or any(_MENTIONS_COMMIT.search(line.text) for line in turn.lines.of_sources("user", "agent", "planner"))
         for turn in evidence.turns.values()
     )
 

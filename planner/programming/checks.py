@@ -81,14 +81,14 @@ def check_outcomes(evidence: Evidence) -> list[RecordLine]:
     """
     ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered" and not one[2].refused]
     last = {kind: at for at, (_, call, _) in enumerate(ended) for kind in check_kinds(call)}
-    said: list[RecordLine] = []
+    records: list[RecordLine] = []
     for at in dict.fromkeys(last.values()):
         run, end = ended[at], _end_of(ended, at)
         if text := _check_outcome(evidence, run[1], *end):
             kinds = check_kinds(run[1])
             which = "one of " * (len(kinds) > 1 and end[2].status == "failed") + ", ".join(kinds)
-            said.append(RecordLine(f"{which}: {text}", tuple(dict.fromkeys([run[0].turn.id, end[0].turn.id]))))
-    return said
+            records.append(RecordLine(f"{which}: {text}", tuple(dict.fromkeys([run[0].turn.id, end[0].turn.id]))))
+    return records
 
 
 def _end_of(ended: Sequence[_Ended], at: int) -> _Ended:

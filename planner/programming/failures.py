@@ -21,9 +21,9 @@ from planner.evidence.outcomes import (
     exit_code,
     failed_outcome,
     is_refusal,
+    mentions_failure,
     printed_lines,
     reports_error,
-    says_failed,
 )
 from planner.programming.coding_tools import commands_in
 from planner.programming.shell import SAYING, Command, is_looking, last_run
@@ -186,7 +186,7 @@ def _is_flagged(call: Call, code: int | None) -> bool:
 def _is_report(text: str) -> bool:
     """Return True for a line with words of failure outside of names."""
     words = " ".join(word for word in text[:LINE_CHARACTERS].split() if "/" not in word)
-    return says_failed(words) and not _DENIES.match(text)
+    return mentions_failure(words) and not _DENIES.match(text)
 
 
 def _is_sign(text: str) -> bool:
@@ -207,7 +207,7 @@ def _is_certain(
     if code and (call.kind in ("read", "search") or _asks_for_help(call)):
         return any(not _is_absence(one.text) for one in _complaints(call, result))
     if code:
-        return any(says_failed(one.text) or _rank(one.text) in (0, 1) for one in report[:1])
+        return any(mentions_failure(one.text) or _rank(one.text) in (0, 1) for one in report[:1])
     return _is_flagged(call, code) or call.kind == "write" or (outcome.status == "failed" and call.kind != "run")
 
 
@@ -313,9 +313,9 @@ def _rank(text: str) -> int | None:
         return 1 if _FAILED_TEST.match(text) else 2
     if _FAILED_TEST.match(text):
         return 1
-    if _NAMES_ERROR.match(text) or _LOCATED.match(text) or (_COMPLAINS.match(text) and says_failed(text)):
+    if _NAMES_ERROR.match(text) or _LOCATED.match(text) or (_COMPLAINS.match(text) and mentions_failure(text)):
         return 0
-    if says_failed(text) and not _ECHO.match(text) and len(text.split()) > 1:
+    if mentions_failure(text) and not _ECHO.match(text) and len(text.split()) > 1:
         return 2
     return 3 if _EXIT.search(text) else None
 
@@ -345,7 +345,7 @@ def _report(call: Call, result: Sequence[Statement], counts: Sequence[Statement]
     report = [*reasons[:1], *tests[:1], *reasons[1:], *tests[1:]] or words
     if not reasons and all(_verdict(one.text) or one in tests for one in report):
         report = list(dict.fromkeys([*tests, *_printed_beside(report, result), *report]))
-    if counts and report and not says_failed(report[0].text):
+    if counts and report and not mentions_failure(report[0].text):
         report.insert(1, next((one for one in reversed(counts) if " " in one.text), counts[-1]))
     return list(dict.fromkeys([*report, *exits, *counts]))[:REPORT_LINES] or filled[:1]
 
@@ -353,7 +353,7 @@ def _report(call: Call, result: Sequence[Statement], counts: Sequence[Statement]
 def _gives_reason(line: Statement) -> bool:
     """Return True for more than a heading: ``error: These files would be overwritten:``, not ``Errors found:``."""
     heads = line.text.rstrip().endswith(":") and len(line.text.split()) < HEADING_WORDS
-    return says_failed(line.text) and not heads
+    return mentions_failure(line.text) and not heads
 
 
 def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
@@ -367,12 +367,12 @@ def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
 def _printed_beside(report: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
     """Return the last line with words above the first verdict, by the same script; without a verdict the first and the
     last line with words."""
-    telling = [one for one in printed_lines(result) if _has_words(one)]
+    with_words = [one for one in printed_lines(result) if _has_words(one)]
     bare = next((one for one in report if _verdict(one.text) == "failed"), None)
     if bare is None:
-        return [*telling[:1], *telling[-1:]]
+        return [*with_words[:1], *with_words[-1:]]
     prefix = _PREFIX.match(bare.text)
-    above = [one for one in telling if one.numbers < bare.numbers]
+    above = [one for one in with_words if one.numbers < bare.numbers]
     return [one for one in above if not prefix or one.text.startswith(prefix.group())][-1:]
 
 
@@ -384,5 +384,5 @@ def _has_words(one: Statement) -> bool:
 
 def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
     """Return the first line of a report; with the verdict after it if it has no word of failure."""
-    alone = len(report) < 2 or says_failed(report[0].text) or _verdict(report[1].text) != "failed"
+    alone = len(report) < 2 or mentions_failure(report[0].text) or _verdict(report[1].text) != "failed"
     return report[: 1 if alone else 2]

@@ -117,19 +117,19 @@ def _taken_back(command: Command) -> int:
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
     """Return the files that a merge left in conflict, without those changed or committed since."""
-    standing: dict[str, str] = {}
+    unresolved: dict[str, str] = {}
     for turn, call, outcome in evidence.ended_calls():
         written = tuple(changed_paths(turn, call, outcome))
-        standing = {path: at for path, at in standing.items() if not any(one.endswith(path) for one in written)}
+        unresolved = {path: at for path, at in unresolved.items() if not any(one.endswith(path) for one in written)}
         asked = [] if _is_elsewhere(call, evidence.root) else _git_commands(call)
         if not asked:
             continue
         if _COMMIT.search(call.text) or _SETTLED.search(call.text) or any(_GIVING_UP & {*one.words} for one in asked):
-            standing.clear()
+            unresolved.clear()
         named = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
-        standing |= dict.fromkeys(named, turn.turn.id)
-    text = f"merge conflicts in {', '.join(map(evidence.shown, standing))}"
-    return [RecordLine(text, tuple(dict.fromkeys(standing.values())))] if standing else []
+        unresolved |= dict.fromkeys(named, turn.turn.id)
+    text = f"merge conflicts in {', '.join(map(evidence.shown, unresolved))}"
+    return [RecordLine(text, tuple(dict.fromkeys(unresolved.values())))] if unresolved else []
 
 
 def branches(evidence: Evidence) -> list[RecordLine]:
@@ -137,10 +137,10 @@ def branches(evidence: Evidence) -> list[RecordLine]:
     naming: dict[str, list[str]] = {}
     for turn, text, asked in _git_output(evidence):
         if any(one.starts("git", "worktree") for one in asked):
-            continue  # what is printed may be another one's
+            continue  # the output may be about another worktree
         named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(text)]
         asking = [one.words[1:] in _ASKING_BRANCH for one in asked]
-        if any(asking) and "(no branch)" not in text:  # what others printed stands before or behind it
+        if any(asking) and "(no branch)" not in text:  # other commands printed before or after it
             alone = _BRANCH_ALONE.findall(text)
             named += alone[:1] if asking[0] else alone[-1:]
         for branch in named:

@@ -95,8 +95,8 @@ def binds_reasoning(model: str) -> bool:
 
     Source: OpenAI, "Keep the prefix unchanged". Claude's thinking blocks are `ModelFamily.preserves_thinking`.
     """
-    found = _GPT_VERSION.search(model.lower())
-    return found is not None and (int(found[1]), int(found[2] or 0)) >= (6, 2)
+    match = _GPT_VERSION.search(model.lower())
+    return match is not None and (int(match[1]), int(match[2] or 0)) >= (6, 2)
 
 
 @lru_cache(maxsize=256)
@@ -105,8 +105,8 @@ def model_family(model: str) -> ModelFamily:
     name = model.lower()
     if name.startswith(_OPENAI):
         return ModelFamily(False, (0, 0))
-    found = _VERSION.search(name)
-    version = (int(found[1]), int(found[2] or 0)) if found else _CURRENT
+    match = _VERSION.search(name)
+    version = (int(match[1]), int(match[2] or 0)) if match else _CURRENT
     return ModelFamily(True, version, bool(_SMALL_LINE.search(name)))
 
 

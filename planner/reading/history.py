@@ -20,8 +20,8 @@ from planner.reading.messages import (
     Message,
     blocks,
     call_ids,
+    checked_message,
     field_of,
-    given_message,
     is_compacted,
     message_digest,
     result_ids,
@@ -43,7 +43,7 @@ class Turn:
     kind: TurnKind
     """Kind of the turn. ``user``: words of the user; ``assistant``: no client tools; ``tools``: calls and all their
     results; ``other``: anything else, such as the server's own compaction, loaded tools and opaque blocks, see
-    `must_stand`."""
+    `must_stay`."""
     digest: str
     live: bool
     """True in the live tail, which the model has not answered yet."""
@@ -56,7 +56,7 @@ class Turn:
         return int(self.id[1:])
 
     @property
-    def must_stand(self) -> bool:
+    def must_stay(self) -> bool:
         """True for a turn of neither user nor assistant, which is never changed unless it is repeated."""
         return self.kind == "other" and not self.repeated
 
@@ -106,7 +106,7 @@ def read_history(messages: Sequence[object], known: History | None = None) -> Hi
     """
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
-    plain = tuple(given_message(message, f"messages[{i}]") for i, message in enumerate(messages))
+    plain = tuple(checked_message(message, f"messages[{i}]") for i, message in enumerate(messages))
     digests = [message_digest(message, f"messages[{i}]") for i, message in enumerate(plain)]
     return assemble_history(messages, plain, digests, known)
 

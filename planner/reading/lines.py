@@ -275,9 +275,9 @@ def statements(lines: Iterable[Line]) -> Iterator[Statement]:
         yield Statement(tuple(held), join_lines(held))
 
 
-def numbers_of(said: Iterable[Statement]) -> tuple[int, ...]:
+def numbers_of(several: Iterable[Statement]) -> tuple[int, ...]:
     """Return the numbers of all lines of some statements, ascending, each once."""
-    return tuple(sorted({number for statement in said for number in statement.numbers}))
+    return tuple(sorted({number for statement in several for number in statement.numbers}))
 
 
 def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
@@ -390,5 +390,5 @@ def _cut(line: str, start: int, end: int) -> int:
     for pattern in (_FIELD_END, _SENTENCE_END):
         if ends := [match.end() for match in pattern.finditer(line, start + half // 2, end)]:
             return ends[-1]
-    found = _LAST_BREAK.match(line, start + half + 1, end) or _BREAK.search(line, end, end + half)
-    return found.end() if found else end
+    last_break = _LAST_BREAK.match(line, start + half + 1, end) or _BREAK.search(line, end, end + half)
+    return last_break.end() if last_break else end

@@ -93,11 +93,11 @@ def _text_reduced(text: str, hints: str, media: list[Medium | Block]) -> str:
     if len(text) < 500:
         return text
 
-    def taken(found: re.Match[str]) -> str:
-        medium = found[0].partition(",")[2] if found[1] else found[0]
-        start, end = found.span()
+    def taken(match: re.Match[str]) -> str:
+        medium = match[0].partition(",")[2] if match[1] else match[0]
+        start, end = match.span()
         beside = text[max(0, start - _HINT_CHARACTERS) : start], text[end : end + _HINT_CHARACTERS]
-        media.append(Medium(medium, " ".join([hints, found[1] or "", *beside])))
+        media.append(Medium(medium, " ".join([hints, match[1] or "", *beside])))
         return ""
 
     return _BASE64.sub(taken, text)

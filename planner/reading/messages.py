@@ -23,9 +23,9 @@ __all__ = [
     "blocks",
     "cache_marks",
     "call_ids",
+    "checked_message",
     "compacted_start",
     "field_of",
-    "given_message",
     "has_user_words",
     "is_compacted",
     "json_pieces",
@@ -55,7 +55,7 @@ _CHAT_ROLES = ("tool", "function")
 _CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
 
 
-def given_message(message: object, place: str) -> Message:
+def checked_message(message: object, place: str) -> Message:
     """Return `message` of a caller's list, as `plain_message` does.
 
     Raises:

@@ -143,7 +143,7 @@ def secrets_in(messages: Iterable[Message]) -> tuple[str, ...]:
     """Return the secrets in `messages`, for `Secrets`."""
     redaction = _Redaction()
     redaction.of([*_texts(list(messages), sealed=False)])
-    return tuple(dict.fromkeys(value for value in redaction.found if len(value) >= _PIECE_CHARACTERS))
+    return tuple(dict.fromkeys(value for value in redaction.collected if len(value) >= _PIECE_CHARACTERS))
 
 
 def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
@@ -186,11 +186,11 @@ class _Redaction:
 
     def __init__(self) -> None:
         """Start without any."""
-        self.found: list[str] = []
+        self.collected: list[str] = []
 
     def of(self, named: Sequence[tuple[str, str]]) -> list[str]:
         """Return texts, each with its key, without their secrets."""
-        self.found += [text for name, text in named if text and _is_secret_name(name)]
+        self.collected += [text for name, text in named if text and _is_secret_name(name)]
         texts = self._without_keys([text for _, text in named])
         clean = self._clean(_BETWEEN_TEXTS.join(texts)).split(_BETWEEN_TEXTS)  # one scan costs less than thousands
         return clean if len(clean) == len(texts) else [*map(self._clean, texts)]
@@ -226,7 +226,7 @@ class _Redaction:
 
     def _hidden(self, match: re.Match[str]) -> str:
         name = (match[1] or "") if match.re.groups else ""
-        self.found.append(match[0][len(name) :])
+        self.collected.append(match[0][len(name) :])
         return name + MARK
 
     def _named(self, match: re.Match[str]) -> str:
@@ -237,13 +237,13 @@ class _Redaction:
         first, *others = _PARTS.split(match[1])
         if f" {first.lower()} " in f" {_ID_PREFIXES} " or not any(map(_is_random, others)):
             return match[0]
-        self.found.append(match[1])
+        self.collected.append(match[1])
         return match[0].removesuffix(match[1]) + MARK
 
     def _without_known(self, text: str) -> str:
         """Return `text` without the secrets that kingfisher's rules find."""
         data = text.encode("utf-8", "surrogatepass")
-        places = [found.location for found in _scanner().scan(data)]
+        places = [collected.location for collected in _scanner().scan(data)]
         parts: list[bytes] = []
         at = 0
         for first, last in sorted({(place["start_offset"], place["end_offset"]) for place in places}):
@@ -251,7 +251,7 @@ class _Redaction:
                 parts += data[at:first], MARK.encode()
             rest = _REST.match(data, last)
             end = max(at, rest.end() if rest else last)
-            self.found.append(data[max(first, at) : end].decode("utf-8", "replace"))
+            self.collected.append(data[max(first, at) : end].decode("utf-8", "replace"))
             at = end
         return b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass") if parts else text
 
@@ -268,7 +268,7 @@ class _Redaction:
                         within = mark in parts[index]
                     elif within:
                         before, body, behind = _key_body(parts, index, step)
-                        self.found += body.split()
+                        self.collected += body.split()
                         parts[index] = before + (MARK if body else "") + behind
         clean = ["".join(MARK if index % 2 else part for index, part in enumerate(parts)) for parts in every]
         return [_MARKS.sub(MARK, text) for text in clean]

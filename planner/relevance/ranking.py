@@ -20,7 +20,7 @@ from planner.reading.lines import BlockText, Lines, Part, is_encoded
 from planner.reading.patterns import lazy_pattern
 from planner.relevance.relevance import Relevance, block_weight
 
-__all__ = ["MARK_TOKENS", "Pick", "Told", "one_line", "rank_lines"]
+__all__ = ["MARK_TOKENS", "KeptTexts", "Pick", "one_line", "rank_lines"]
 
 CONTEXT_CHARACTERS = 60
 """Distance on either side within which a line's neighbours explain it, less a quarter of the line's length: fitted so
@@ -65,15 +65,15 @@ def rank_lines(
 
     `pinned` lines (by turn id), and all lines of the turns in `whole`, count as picked already.
     """
-    told = Told()
-    turns = [_Turn(turn, relevance, told) for turn in evidence.turns.values()]
+    kept_texts = KeptTexts()
+    turns = [_Turn(turn, relevance, kept_texts) for turn in evidence.turns.values()]
     for turn in turns:
-        turn.stand(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
+        turn.pick_lines(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
     waiting = [
         (-turn.worth((number,))[0], place, number)
         for place, turn in enumerate(turns)
         if turn.id not in whole
-        for number in turn.telling_lines
+        for number in turn.informative_lines
     ]
     heapify(waiting)
     spent, priority = 0.0, float("inf")
@@ -92,11 +92,11 @@ def rank_lines(
             continue
         spent += cost
         priority = min(priority, worth)
-        turn.stand(numbers)
+        turn.pick_lines(numbers)
         yield Pick(turn.id, numbers, priority)
 
 
-class Told:
+class KeptTexts:
     """Names and words of lines or statements that are kept already."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Told:
         for name in names:
             self.lines[name].append(line)
 
-    def says(
+    def repeats(
         self, names: Collection[Hashable], text: Callable[[], str], part: Part, places: Collection[str] = ()
     ) -> bool:
         """Return True if one kept line, at none of `places`, contains all names and words of a line of such a `part`;
@@ -120,21 +120,21 @@ class Told:
             return False
         rarest, words = min((self.lines[name] for name in names), key=len), _words(text(), printed)
         return any(
-            _tells(line, words, printed)
+            _covers(line, words, printed)
             for named, line, place in rarest[-MOST_COMPARED:]
             if place not in places and wanted.issubset(named)
         )
 
-    def note(self, text: str, place: str = "") -> None:
+    def add_text(self, text: str, place: str = "") -> None:
         """Record a line with all its names, including parts of names."""
         self.add({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}, text, place)
 
-    def tells(self, text: str, part: Part, places: Collection[str] = ()) -> bool:
-        """Return the same as `says` for a line by its text; without names it needs an equal line."""
-        return self.says(specifics_of(text) or [one_line(text)], partial(str, text), part, places)
+    def repeats_text(self, text: str, part: Part, places: Collection[str] = ()) -> bool:
+        """Return the same as `repeats` for a line by its text; without names it needs an equal line."""
+        return self.repeats(specifics_of(text) or [one_line(text)], partial(str, text), part, places)
 
 
-def _tells(text: str, words: frozenset[str], printed: bool) -> bool:
+def _covers(text: str, words: frozenset[str], printed: bool) -> bool:
     """Return True if `text` contains all of these words, or most of them if `printed`."""
     folded, most = text.casefold(), printed * NEWS_SHARE * len(words)
     lacking = [word for word in words if word not in folded]  # the quick way to say no
@@ -157,26 +157,26 @@ def _words(text: str, printed: bool) -> frozenset[str]:
 class _Turn:
     """Turn whose lines compete: their value and cost, and the picked ones."""
 
-    def __init__(self, evidence: TurnEvidence, relevance: Relevance, told: Told) -> None:
+    def __init__(self, evidence: TurnEvidence, relevance: Relevance, kept_texts: KeptTexts) -> None:
         self.id = turn_id = evidence.turn.id
         self.names, self.bases = relevance.names[turn_id], relevance.bases[turn_id]
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.costs = evidence.line_tokens
-        self.standing: set[int] = set()
-        self.lines, self._weights, self._told = evidence.lines, relevance.weights.column, told
+        self.picked: set[int] = set()
+        self.lines, self._weights, self._kept_texts = evidence.lines, relevance.weights.column, kept_texts
         self._head = HEAD_TOKENS if evidence.calls else 1
         self._block_weights = evidence.once(_block_weights)
-        self.telling_lines = evidence.once(_telling_lines)
+        self.informative_lines = evidence.once(_informative_lines)
         self._neighbours = evidence.once(_neighbours)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
         """Return the value of lines per raw token, and their tokens: the smallest possible, in a note without
         indentation and root."""
-        standing, known, names = self.standing, self._told.lines, self.names
+        picked, known, names = self.picked, self._kept_texts.lines, self.names
         weights, places, bounds = self._weights, names.places, names.bounds
-        gain, cost = 0.0, 0 if standing else self._head
+        gain, cost = 0.0, 0 if picked else self._head
         for number in numbers:
-            if number not in standing:
+            if number not in picked:
                 cost += self.costs[number - 1] + MARK_TOKENS
                 own = self.bases[number - 1]
                 for name in places[bounds[number - 1] : bounds[number]]:
@@ -195,18 +195,18 @@ class _Turn:
 
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Return the lines with new content, and the picked ones."""
-        return tuple(number for number in numbers if number in self.standing or not self._is_told(number))
+        return tuple(number for number in numbers if number in self.picked or not self._is_repeated(number))
 
-    def _is_told(self, number: int) -> bool:
+    def _is_repeated(self, number: int) -> bool:
         part = self.lines.text_at(number - 1).part
-        return self._told.says(self.names.between(number - 1, number), partial(self.lines.text, number), part)
+        return self._kept_texts.repeats(self.names.between(number - 1, number), partial(self.lines.text, number), part)
 
-    def stand(self, numbers: Iterable[int]) -> None:
+    def pick_lines(self, numbers: Iterable[int]) -> None:
         """Record that lines are picked, so that their names and words add nothing any more."""
         for number in numbers:
-            if number not in self.standing:
-                self._told.add(self.names.between(number - 1, number), self.lines.text(number))
-            self.standing.add(number)
+            if number not in self.picked:
+                self._kept_texts.add(self.names.between(number - 1, number), self.lines.text(number))
+            self.picked.add(number)
 
 
 def _neighbours(turn: TurnEvidence) -> bytearray:
@@ -220,11 +220,11 @@ def _block_weights(turn: TurnEvidence) -> Sequence[float]:
     return array("d", chain.from_iterable(blocks))
 
 
-def _telling_lines(turn: TurnEvidence) -> list[int]:
+def _informative_lines(turn: TurnEvidence) -> list[int]:
     """Return the numbers of the lines with content."""
     idle = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines
-    telling = (line for line in turn.lines.to_read() if line.text.strip() and not is_encoded(line.text))
-    return [line.number for line in telling if line.number not in idle]
+    filled = (line for line in turn.lines.to_read() if line.text.strip() and not is_encoded(line.text))
+    return [line.number for line in filled if line.number not in idle]
 
 
 def with_neighbours(lines: Lines, number: int) -> range:
@@ -239,12 +239,12 @@ def with_neighbours(lines: Lines, number: int) -> range:
     if text.part == "call" and at == text.first:  # the short arguments: each is a text of its own
         return alone
     beside = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
-    around, standing, first, last = own + sum(beside.values()), own, number, number
+    around, picked, first, last = own + sum(beside.values()), own, number, number
     for index in sorted(beside, key=lambda index: abs(index - at)):
-        if 2 * standing >= around:
+        if 2 * picked >= around:
             break
         first, last = min(first, index + 1), max(last, index + 1)
-        standing += beside[index]
+        picked += beside[index]
     return range(first, last + 1)
 
 

@@ -228,7 +228,7 @@ SHORT_RESULT_WEIGHT, SHORT_RESULT_WIDTH = 2.0, 300
 long one is material. The weight falls with the width."""
 
 CHARACTERS_PER_TOKEN = 4
-TELLING_CHARACTERS = 160
+INFORMATIVE_CHARACTERS = 160
 """Length up to which the words of a line count."""
 
 WRITER_SCORES: Mapping[Part, float] = {"assistant": 0.73, "call": 1.39, "user": -1.16}
@@ -352,7 +352,7 @@ def _base(line: Line, failures: Collection[int]) -> float:
     relevance = PART_RELEVANCE["assistant" if line.number in failures or line.source == "user" else line.part]
     if line.source == "host" and line.part == "user":
         relevance = HOST_RELEVANCE
-    return relevance * (min(len(line.text), TELLING_CHARACTERS) / CHARACTERS_PER_TOKEN)
+    return relevance * (min(len(line.text), INFORMATIVE_CHARACTERS) / CHARACTERS_PER_TOKEN)
 
 
 def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:

@@ -38,8 +38,8 @@ def check_messages(
     """
     plain = [plain_message(message, place_of(at)) for at, message in enumerate(messages)]
     request = CheckedRequest(plain, model_family(model), thinking_enabled)
-    found = [violation for rule in rules for violation in rule(request)]
-    return sorted(found, key=lambda violation: violation.rule)
+    violations = [violation for rule in rules for violation in rule(request)]
+    return sorted(violations, key=lambda violation: violation.rule)
 
 
 LOST_RESULT = "[The result of this call was lost before it was saved: whether the call took effect is not known.]"

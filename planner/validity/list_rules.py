@@ -25,8 +25,8 @@ def calls_have_results(request: CheckedRequest) -> Iterator[Violation]:
         answered = {call for _, _, call in answers}
         for at, index, call in calls:
             if call not in answered:
-                problem = f"call {call} has no result in the message behind it"
-                cure = "put its tool_result first in the user message right behind it, or remove the call"
+                problem = f"call {call} has no result in the next message"
+                cure = "put its tool_result first in the next message, which is the user's, or remove the call"
                 yield Violation(1, place_of(at, index), problem, cure, "unanswered_call")
     for at, index, block in request.blocks:
         if block["type"] == "tool_use" and request.messages[at]["role"] in ("user", "system"):
@@ -43,7 +43,7 @@ def results_have_calls(request: CheckedRequest) -> Iterator[Violation]:
     for at, index, block in request.blocks:
         if block["type"] == "tool_result" and (at, index) not in paired:
             problem = f"a result for {block.get('tool_use_id')}, which the message before does not call"
-            cure = "put it right behind its call, or remove it"
+            cure = "put it directly after its call, or remove it"
             yield Violation(2, place_of(at, index), problem, cure, "uncalled_result")
 
 
@@ -58,11 +58,11 @@ def results_come_first(request: CheckedRequest) -> Iterator[Violation]:
             leads = False
         elif role == "user" and not leads:
             cure = "move the results to the front of the message"
-            yield Violation(3, place_of(at, index), "a result behind other content", cure, "late_result")
+            yield Violation(3, place_of(at, index), "a result after other content", cure, "late_result")
             leads = True
 
 
-def results_stand_as_their_calls(request: CheckedRequest) -> Iterator[Violation]:
+def results_are_in_the_order_of_calls(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 4, for strict providers: results of parallel calls are in one user message, in the order of the
     calls."""
     for calls, answers, behind in request.rounds:
@@ -70,7 +70,7 @@ def results_stand_as_their_calls(request: CheckedRequest) -> Iterator[Violation]
         results = [(at, call) for at, _, call in answers if call in order]
         for apart in sorted({at for at, _ in results} - {behind}):
             split = min(call for at, call in results if at == apart)
-            problem = f"the result for {split} stands apart from those of the calls beside it"
+            problem = f"the result for {split} is separate from those of the parallel calls"
             yield Violation(4, place_of(apart), problem, f"move it into {place_of(behind)}", "split_results")
         if [call for _, call in results] != sorted((call for _, call in results), key=order.__getitem__):
             cure = "sort the results as the calls are"
@@ -140,7 +140,7 @@ CALL_RULES = (
     calls_have_results,
     results_have_calls,
     results_come_first,
-    results_stand_as_their_calls,
+    results_are_in_the_order_of_calls,
     roles_alternate,
     server_calls_and_results_pair,
 )
@@ -181,7 +181,7 @@ def thinking_is_in_order(request: CheckedRequest) -> Iterator[Violation]:
             yield Violation(10, place_of(at), "the list ends with thinking", cure, "last_thinking")
         if request.family.thinks_manually and request.thinking_enabled is not False and not kinds[0]:
             cure = "put the thinking first, or remove all of this message's"
-            yield Violation(10, place_of(at, 0), "thinking stands behind other content", cure, "late_thinking")
+            yield Violation(10, place_of(at, 0), "thinking comes after other content", cure, "late_thinking")
 
 
 def manual_thinking_leads_calls(request: CheckedRequest) -> Iterator[Violation]:
@@ -251,7 +251,7 @@ def roles_are_known(request: CheckedRequest) -> Iterator[Violation]:
             before, after = request.messages[max(0, at - 1)], request.messages[at + 1 : at + 2]
             follows = before["role"] == "user" or _is_paused(before)
             if not follows or any(one["role"] != "assistant" for one in after):
-                cure = "put it right behind a user message and before the assistant's"
+                cure = "put it directly after a user message and before the assistant's"
                 yield Violation(19, place, "a system message out of place", cure, "system_place")
 
 
@@ -268,7 +268,7 @@ def compaction_blocks_lead(request: CheckedRequest) -> Iterator[Violation]:
         place = place_of(at, index)
         first_of_all = at == 0 or not block.get("signature")
         if index or not first_of_all or request.messages[at]["role"] == "system":
-            cure = "put the block first, in an assistant's or the user's message, and leave out what it stands for"
+            cure = "put the block first, in an assistant's or the user's message, and leave out what it replaces"
             yield Violation(23, place, "a compaction block out of place", cure, "compaction_place")
         if block.get("content") == "":
             yield Violation(23, place, "an empty compaction block", "remove it", "compaction_empty")

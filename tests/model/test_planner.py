@@ -95,10 +95,10 @@ def test_an_answer_that_cannot_be_used_goes_back_to_the_model(bad, said):
     ("wrong", "noted"),
     [
         (answer("t1 keep 9", "t2-t4 drop 0", "t5 summarize 7 2-4 | worker_9 hangs", "t77 keep 1"),
-         "the gist names worker_9, which t5 does not hold"),
+         "the gist names worker_9, which t5 does not contain"),
         (answer("t1 keep 9", "t2-t4 drop 0"), ""),
         (answer("t1 keep 9", "t2-t4 drop 0", facts=("constraint t1 | frozen",)),
-         "needs the lines that hold the user's words"),
+         "needs the lines with the user's words"),
     ],
 )  # fmt: skip
 def test_a_small_mistake_costs_what_it_touches_and_no_second_request(wrong, noted):
@@ -173,7 +173,7 @@ def test_a_statement_that_does_not_hold_is_asked_about_once_and_alone():
     assert "gone" not in proposal.brief
     again = server.requests[1]
     assert "1. - app/gone.py" in again.prompt
-    assert "stands in no turn" in again.prompt
+    assert "occurs in no turn" in again.prompt
     assert len(again.prompt) < len(server.requests[0].prompt) / 2
     assert proposal.provenance.usage.requests == len(server.requests) == 2
     assert server.violations == []

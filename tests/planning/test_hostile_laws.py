@@ -12,7 +12,7 @@ from applier.store import open_store
 from applier.testing import Request, judge
 from applier.view import apply, preview
 from planner.analysis import analyze
-from planner.brief import told_failures
+from planner.brief import covered_failures
 from planner.guards import check_plan
 from planner.layout import joined_messages
 from planner.placeholders import history_key
@@ -187,8 +187,8 @@ def test_failures_and_the_users_demands_stand(attack):
     for turn_id, turn in evidence.turns.items():
         if shown.plan.decisions[turn_id].strategy == "keep":
             continue
-        told = told_failures(shown.plan.brief, evidence).get(turn_id, frozenset())
-        for number in set(turn.decisive_lines) - told:
+        covered = covered_failures(shown.plan.brief, evidence).get(turn_id, frozenset())
+        for number in set(turn.decisive_lines) - covered:
             line = " ".join(turn.lines[number - 1].text.split())
             assert unframed(evidence.shown(line)) in flat or unframed(line) in flat
         if stored:

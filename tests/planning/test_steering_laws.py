@@ -122,7 +122,7 @@ def test_drop_leaves_nothing_but_what_is_pinned_and_marks_of_images(messages, ra
     analysis = analyze(messages)
     for turn_id, turn in analysis.evidence.turns.items():
         strength, lines, words = gets(plan, turn_id)
-        if turn.turn.live or turn.turn.must_stand or turn_id in (*analysis.broken, unknown_view(analysis.history)):
+        if turn.turn.live or turn.turn.must_stay or turn_id in (*analysis.broken, unknown_view(analysis.history)):
             continue
         if strength == 3:
             own = {line.number for line in turn.user_lines}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.errors import TranscriptError
 from planner.reading.messages import (
     blocks,
-    given_message,
+    checked_message,
     json_pieces,
     message_digest,
     plain_message,
@@ -88,7 +88,7 @@ def test_sdk_blocks_inside_a_result_are_read_too():
 )
 def test_what_is_no_message_is_refused_by_place(message, said):
     with pytest.raises(TranscriptError, match=said) as error:
-        given_message(message, "messages[3]")
+        checked_message(message, "messages[3]")
     assert "\n" not in str(error.value)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.analysis import analyze
-from planner.relevance.ranking import MOST_COMPARED, Told, rank_lines
+from planner.relevance.ranking import MOST_COMPARED, KeptTexts, rank_lines
 from planner.relevance.relevance import Rows, Weights
 
 OWN = ["The words of the first.", "Others in the second turn.", "What a third one says."]
@@ -50,31 +50,31 @@ def test_what_one_line_says_is_picked_once_in_whichever_turns_it_stands(printed)
 @given(st.integers(0, 8), st.sampled_from(["not", "nicht", "7", "only"]), st.sampled_from(["user", "assistant"]))
 def test_a_sentence_with_one_word_more_is_news(place, word, part):
     words = ["the", "worker", "drain_queue", "waits", "for", "all", "of", "its", "jobs"]
-    told, other = Told(), " ".join([*words[:place], word, *words[place:]])
-    told.add(["drain_queue"], " ".join(words))
-    assert told.says(["drain_queue"], lambda: " ".join(reversed(words)), part)
-    assert not told.says(["drain_queue"], lambda: other, part)
-    assert not told.says([], lambda: "the worker waits", part)
+    kept, other = KeptTexts(), " ".join([*words[:place], word, *words[place:]])
+    kept.add(["drain_queue"], " ".join(words))
+    assert kept.repeats(["drain_queue"], lambda: " ".join(reversed(words)), part)
+    assert not kept.repeats(["drain_queue"], lambda: other, part)
+    assert not kept.repeats([], lambda: "the worker waits", part)
 
 
 @given(st.sampled_from(["not ok", "3 of 4", "FAIL", "was retried"]))
 def test_a_printed_line_is_news_by_its_longer_words_and_numbers(word):
-    told = Told()
-    told.note("ok drain_queue is done", "t1")
-    assert told.tells("M  drain_queue is done, ok", "result")
-    assert not told.tells(f"{word} drain_queue is done", "result")
-    assert not told.tells("ok drain_queue is done", "result", {"t1"})
+    kept = KeptTexts()
+    kept.add_text("ok drain_queue is done", "t1")
+    assert kept.repeats_text("M  drain_queue is done, ok", "result")
+    assert not kept.repeats_text(f"{word} drain_queue is done", "result")
+    assert not kept.repeats_text("ok drain_queue is done", "result", {"t1"})
 
 
 def test_a_line_is_compared_with_the_last_that_hold_its_rarest_name():
     """However many lines of a log name one file."""
-    told, lines = Told(), [f"main.py handled request_{at}" for at in range(2 * MOST_COMPARED)]
+    kept, lines = KeptTexts(), [f"main.py handled request_{at}" for at in range(2 * MOST_COMPARED)]
     for line in lines:
-        told.add(["main.py"], line)
-    known = [told.says(["main.py"], partial(str, line), "result") for line in lines]
+        kept.add(["main.py"], line)
+    known = [kept.repeats(["main.py"], partial(str, line), "result") for line in lines]
     assert known == [False] * MOST_COMPARED + [True] * MOST_COMPARED
-    told.add(["main.py", "once.py"], "main.py calls once.py")
-    assert told.says(["main.py", "once.py"], lambda: "once.py calls main.py", "result")
+    kept.add(["main.py", "once.py"], "main.py calls once.py")
+    assert kept.repeats(["main.py", "once.py"], lambda: "once.py calls main.py", "result")
 
 
 @given(st.binary(min_size=600, max_size=3000), st.sampled_from(["", "data:image/png;base64,", '{"image": "']))

@@ -53,12 +53,12 @@ def test_compacting_again_at_once_plans_and_changes_nothing(tmp_path_factory, hi
         session = opened() if goes_on else session
         before = session.log(), session.plan, session.state.planned
         again = session.compact(history, at_limit=at_limit)
-        assert again.stands == done.applied
+        assert again.is_repeated == done.applied
         if done.applied:
             assert again.messages == done.messages
             assert (session.log(), session.plan, session.state.planned) == before
         answered = [*history, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Go on."}]
-        assert not session.compact(answered).stands
+        assert not session.compact(answered).is_repeated
 
 
 def test_who_asks_at_his_limit_gets_a_share_of_that_whatever_the_window(session_of):

@@ -54,7 +54,7 @@ def test_claude_auto_compact_is_honoured(monkeypatch, said, automatic):
         ("windows = 3\n", "'windows' is not read"),
         ("[plan]\ntarget_ratio = 7\n", "setting plan.target_ratio: "),
         ("this is not toml", "cannot be read as TOML"),
-        ('[tool.compactor]\npreset = "s06"\n', "settings stand here by themselves"),
+        ('[tool.compactor]\npreset = "s06"\n', "write the settings without a table"),
     ],
 )
 def test_a_wrong_setting_in_a_file_says_its_name_and_the_files(tmp_path, text, names):

@@ -236,7 +236,7 @@ def test_lost_calls_and_results_become_notes_and_the_last_call_stays_open():
     assert transcript.warnings == (
         "text, line 3: the line it follows is not in this log",
         "text, line 2: call toolu_a has no result; a note replaces it",
-        "text, line 5: call toolu_b has no result in the message behind it, for it is the last",
+        "text, line 5: call toolu_b has no result in the next message, for it is the last",
     )
 
 

@@ -111,7 +111,7 @@ def test_one_of_several_conversations_can_be_named():
 def test_pairs_that_do_not_match_are_reported_and_left_as_they_are():
     transcript = read_transcript([MESSAGES[0], MESSAGES[1], MESSAGES[0], MESSAGES[2]])
     assert len(transcript.messages) == 4
-    assert transcript.warnings == ("input, messages[3]: a result behind other content",)
+    assert transcript.warnings == ("input, messages[3]: a result after other content",)
     middle = read_transcript([*CHAT[:2], CHAT[0], *CHAT[2:]])
     assert middle.warnings == ("input, messages[2]: a system message inside the conversation stays where it is",)
 

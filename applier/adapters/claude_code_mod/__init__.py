@@ -53,7 +53,7 @@ __all__ = [
 Call = TypeVar("Call", bound=BaseModel)
 
 PAGE_WINDOW = 16_000
-"""Window for which the page beside a client's own summary is planned; such a page takes about 4,000 tokens."""
+"""Window for which the page added to a client's own summary is planned; such a page takes about 4,000 tokens."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 
 
@@ -76,7 +76,7 @@ class Answered(BaseModel):
 
     @property
     def answer(self) -> RelayedAnswer:
-        """The answer in the planner's form."""
+        """Answer in the planner's form."""
         return RelayedAnswer(self.text, _usage(self.usage), "" if self.isAnswered else self.reason or "no answer")
 
 
@@ -106,8 +106,8 @@ class CompactCall(_Call):
     """Messages of the transcript in the API's form."""
     answers: Mapping[str, Answered] = {}
     as_summary: Literal["", "front", "all"] = ""
-    """The form that the client takes: rows; one text for the first messages, the client keeping the rest (Pi); or one
-    text for all messages (OpenCode)."""
+    """Form that the client takes: rows; one text for the first messages, the client keeping the rest (Pi); or one text
+    for all messages (OpenCode)."""
     cards_model: str = ""
     """Model that plans from cards unless the person chose one; empty: a small one."""
     restore_tool: OptionalToolName = f"{MCP_PREFIX}restore_context"
@@ -230,7 +230,7 @@ def compact(
         except Unanswered as asked:
             return {"ask": [_question(question, settings) for question in asked.questions]}
         is_small = _is_small(done, session, settings)
-        is_ours = done.applied or done.stands or is_small
+        is_ours = done.applied or done.is_repeated or is_small
         shown, why = _shown(done.messages, transcript, call) if is_ours else ({}, done.reason)
         if done.applied and why:
             session.undo()
@@ -244,7 +244,7 @@ def compact(
         return {"pass": why}
     tokens = done.tokens_before, done.tokens_after
     if not done.applied:
-        since = " since the last time" if done.stands else ""
+        since = " since the last time" if done.is_repeated else ""
         text = f"Nothing to compact{since}: all {done.tokens_after:,} tokens stay"
         return {"unchanged": text} if is_small and call.as_summary == "front" else {**shown, "receipt": text}
     text = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
@@ -283,7 +283,7 @@ def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> 
 
     A summary by the client would be larger than such a transcript, and lose the user's words.
     """
-    if done.applied or done.stands or done.tokens_before > settings.window_tokens / 2:
+    if done.applied or done.is_repeated or done.tokens_before > settings.window_tokens / 2:
         return False
     return not done.tier or session.log()[-1].kind == "not_worth_it"
 

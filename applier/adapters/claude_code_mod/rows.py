@@ -84,7 +84,7 @@ def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Row
     whole = _joined(_paired(_joined(parts)))
     handles |= {_key(one.content): one.handles for one in whole if one.role == "assistant"}
     messages: list[Message] = [{"role": one.role, "content": one.content} for one in whole]
-    known = {key: found for key, found in handles.items() if all(found)}
+    known = {key: names for key, names in handles.items() if all(names)}
     return RowTranscript(messages, known, [one.handles[0] for one in whole])
 
 
@@ -182,7 +182,7 @@ class _Media:
         self._used: set[int] = set()
 
     def sent_with(self, row: Row) -> list[Block]:
-        """Return the text of `row` with the media sent beside it, each once; empty if there were none."""
+        """Return the text of `row` with the media sent with it, each once; empty if there were none."""
         typed = [] if row.toolResults else self._typed.get(row.text.strip(), [])
         sent = [block for block in (typed.pop(0) if typed else ()) if id(block) not in self._used]
         self._used.update(id(block) for block in sent if _is_more(block))
@@ -211,7 +211,7 @@ def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: boo
     With `thinking`, unchanged messages of the assistant go back by handle, thinking included. Without it they become
     new rows, since the API refuses their thinking after a changed list.
     """
-    given: set[str] = set()
+    used_handles: set[str] = set()
     for message in view:
         content = _unmarked(message)
         if thinking and message["role"] == "assistant" and (own := transcript.handles.get(_key(content))):
@@ -219,7 +219,7 @@ def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: boo
         elif message["role"] == "assistant":
             yield from _assistant_rows(content)
         else:
-            yield from _user_rows(content, transcript, given)
+            yield from _user_rows(content, transcript, used_handles)
 
 
 def _unmarked(message: Message) -> list[Block]:
@@ -263,13 +263,13 @@ def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _user_rows(content: Sequence[Block], transcript: RowTranscript, given: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each result and text; the client's own row where text cannot show its content."""
+def _user_rows(content: Sequence[Block], transcript: RowTranscript, used_handles: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each result and text; the client's own row if text cannot show its content."""
     at = 0
     while at < len(content):
-        stop, handle = _own_row(content, at, transcript, given)
+        stop, handle = _own_row(content, at, transcript, used_handles)
         if handle:
-            given.add(handle)
+            used_handles.add(handle)
             yield {"handle": handle}
         else:
             block = content[at]
@@ -279,13 +279,13 @@ def _user_rows(content: Sequence[Block], transcript: RowTranscript, given: set[s
         at = stop
 
 
-def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, given: set[str]) -> tuple[int, str]:
+def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, used_handles: set[str]) -> tuple[int, str]:
     """Return the end and handle of the client's longest row from `at` on; without one, the end of the next block and no
     handle."""
     for stop in range(len(content), at, -1):
         if any(map(_holds_more, content[at:stop])):
             for handle in transcript.handles.get(_key(content[at:stop]), ()):
-                if handle not in given:
+                if handle not in used_handles:
                     return stop, handle
     return at + 1, ""
 

@@ -182,18 +182,18 @@ def _listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[
     """
     plain = get_origin(stream_class) or stream_class
 
-    def told(event: Any) -> Any:
+    def heard(event: Any) -> Any:
         kind = getattr(event, "type", "")
         if kind in ("message_start", "message_delta"):
             hear(event.message if kind == "message_start" else event.delta)
         return event
 
     def events(stream: Any) -> Iterator[Any]:
-        yield from map(told, plain.__stream__(stream))
+        yield from map(heard, plain.__stream__(stream))
 
     async def async_events(stream: Any) -> AsyncIterator[Any]:
         async for event in plain.__stream__(stream):
-            yield told(event)
+            yield heard(event)
 
     chosen = async_events if issubclass(plain, anthropic.AsyncStream) else events
     return types.new_class(

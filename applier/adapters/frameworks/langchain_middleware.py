@@ -374,7 +374,7 @@ def _built(message: Message) -> list[AnyMessage]:
 
 
 def _restored(message: Any) -> Any:
-    """Return `message` with the original content in place of opaque blocks."""
+    """Return `message` with the original content instead of opaque blocks."""
     content = message.content
     return (
         message.model_copy(update={"content": list(map(_unwrapped, content))}) if isinstance(content, list) else message

@@ -37,7 +37,7 @@ logger = logging.getLogger("applier.session")
 _ARGUMENTS = ("system_instructions", "input", "model_settings", "tools", "output_schema", "handoffs", "tracing")
 """Positional parameters of a model's methods, in order; all others are passed by keyword."""
 _OF_THE_MODEL = ("close", "get_retry_advice", "_cleanup_on_run_end", "_supports_default_prompt_cache_key")
-"""Methods of a model that the runner calls besides requests."""
+"""Methods of a model that the runner calls in addition to requests."""
 
 
 class CompactedModels(ModelProvider):

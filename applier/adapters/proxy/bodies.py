@@ -27,7 +27,7 @@ MAX_TEXT_CHARACTERS, MAX_LINES = 16 * 2**20, 400_000
 """Largest text in characters, without media, and number of lines of any body: four million tokens. They take 300 MB of
 memory at most, like a compressed body; their sender has to transmit all of them."""
 _MEDIUM = re.compile(r"image|document|file|audio|video|screenshot")
-"""Word in the type of an item or block that holds a medium, in each API."""
+"""Word in the type of an item or block with a medium, in each API."""
 _ENCODED = re.compile(r"(?:data:[\w./+;=-]{1,100},)?[A-Za-z0-9+/=_-]{500,}")
 """Base64, with or without its address."""
 LARGE_BYTES = 4 * 2**20

@@ -56,7 +56,7 @@ def without_ask(body: Data, ask: Ask) -> Data:
 
 
 def opened(body: Data, record_of: Callable[[str], Data | None]) -> Data:
-    """Return `body` with the view in place of our last answer and of everything that it covers; the same object without
+    """Return `body` with the view instead of our last answer and of everything that it covers; the same object without
     such an answer.
 
     `record_of` returns the record of an answer in words, by the digest of the words.

@@ -71,7 +71,7 @@ class Conversation:
         self.made_of, self.sent = (list(map(message_digest, messages)) if sent else []), sent
 
     def as_sent(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages` with the last list sent in place of the messages that it replaced."""
+        """Return `messages` with the beginning replaced by the last list sent, if it was made from them."""
         count = len(self.made_of)
         is_same = list(map(message_digest, messages[:count])) == self.made_of
         return [*self.sent, *messages[count:]] if count and is_same else list(messages)
@@ -136,16 +136,16 @@ class Conversations:
         with self._lock:
             known = (key for key in reversed(ids.values()) if here.intersection(marks.get(key, ())))
             key = next(known, None) or self._find(scope, answers, marks) or self._new_key(ids, answers, digest, marks)
-            found = self._known.pop(key, None)
-            if found is None:
+            conversation = self._known.pop(key, None)
+            if conversation is None:
                 own = next(one for one, session_id in ids.items() if session_id == key)
-                found = Conversation(self._open(key, model, asker), asker, own)
-            self._known[key] = found
-            self._use(found, scope, [one for one in answers[-1] if one])
+                conversation = Conversation(self._open(key, model, asker), asker, own)
+            self._known[key] = conversation
+            self._use(conversation, scope, [one for one in answers[-1] if one])
             unused = list(self._let_go())
         for one in unused:  # this may wait for a call in it
             self._end(one)
-        return found
+        return conversation
 
     def _use(self, one: Conversation, scope: str, newest: list[str]) -> None:
         """Note that the newest answer of `one` is now `newest`."""

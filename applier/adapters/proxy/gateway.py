@@ -182,7 +182,7 @@ class Gateway:
         """
         session, messages = conversation.session, passage.messages
         done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
-        if done is None or (done.messages == messages and not done.stands):
+        if done is None or (done.messages == messages and not done.is_repeated):
             return None
         held = view_record(messages, done.messages, record_in(body), conversation.digest)
         content, media_type, words = reply(ask, body, held, short_digest(session.session_id + write(held).decode()))
@@ -311,7 +311,7 @@ def _without_thread(passing: Passage) -> Passage:
     conversation again (Anthropic, "Message threads").
     """
     if field_of(passing.body["thread"], "type") == "continue":
-        problem = "no thread is held behind the proxy: send the whole conversation again"
+        problem = "the proxy stores no thread: send the whole conversation again"
         return replace(passing, refusal=RefusedError(404, "not_found_error", problem, code="thread_not_found"))
     body = {key: value for key, value in passing.body.items() if key != "thread"}
     return replace(passing, body=body, raw=write(body))

@@ -55,7 +55,7 @@ class OwnRequest:
 
 
 class ResponsesPlanner:
-    """Planner of a session that asks the conversation's own provider; gets each request before it goes out."""
+    """Planner of a session that asks the conversation's own provider; gets each request before it is sent."""
 
     def __init__(self, model: str = "") -> None:
         """Ask `model` with cards; empty: the conversation's own model."""

@@ -81,7 +81,7 @@ class _Chat:
 
 
 class _Responses:
-    """OpenAI's Responses API; the host's own items stay where they are."""
+    """OpenAI's Responses API; the host's own items stay in place."""
 
     _last: tuple[Any, ReadItems] = None, ReadItems()
     """Last items and the result of reading them, since one request needs it several times."""

@@ -69,8 +69,8 @@ def read_transcript(
     if document.damage:
         raise document.damage[0]
     if isinstance(document.value, dict):  # then it has ``messages``
-        found = type(document.value["messages"]).__name__
-        raise TranscriptError(f"{document.name}, messages: expected a list of messages, found {found}")
+        type_name = type(document.value["messages"]).__name__
+        raise TranscriptError(f"{document.name}, messages: expected a list of messages, found {type_name}")
     wanted = " or ".join([", ".join(form.title for form in FORMATS[:-1]), FORMATS[-1].title])
     raise TranscriptError(f"{document.name}: expected {wanted}, found {_kind(document)}")
 

@@ -33,7 +33,7 @@ _ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")
 """Fields that each line of a session repeats."""
 _TITLE_CHARACTERS = 80
 _LOG_NAME = f"{'-'.join('?' * length for length in (8, 4, 4, 4, 12))}.jsonl"
-"""Pattern of a session's file; ``agent-….jsonl`` beside it is the log of a subagent."""
+"""Pattern of a session's file; ``agent-….jsonl`` in the same folder is the log of a subagent."""
 
 
 class _ClaudeCode:

@@ -13,7 +13,7 @@ from applier.adapters.transcripts.document import Document, json_text
 from applier.adapters.transcripts.openai_chat import chat_messages, is_chat, leading_system, plain_entry, to_openai
 from applier.adapters.transcripts.transcript import Transcript, guess_task, pairing_warnings
 from planner.errors import TranscriptError
-from planner.reading.messages import Block, Message, given_message
+from planner.reading.messages import Block, Message, checked_message
 
 __all__ = ["MESSAGE_LISTS", "Conversations", "Data", "MessageList"]
 
@@ -171,7 +171,7 @@ def _is_openai(entries: Sequence[Any], container: Data) -> bool | None:
 
 def _anthropic(entries: Sequence[Any], places: Sequence[str]) -> Iterator[tuple[int, Message]]:
     for number, (entry, place) in enumerate(zip(entries, places, strict=True)):
-        message = given_message(entry, place)
+        message = checked_message(entry, place)
         if message.get("type") == "message":  # a whole response; the API takes back only these two
             message = {"role": message["role"], "content": message["content"]}
         yield number, message

@@ -221,7 +221,7 @@ def _times(count: int) -> str:
 @click.argument("session", metavar="SESSION")
 @planning_options
 @output_option("Write the new session there.")
-@click.option("--in-client", is_flag=True, help="Write it into the client's folder, not beside SESSION.")
+@click.option("--in-client", is_flag=True, help="Write it into the client's folder, not into that of SESSION.")
 @click.option("--dry-run", is_flag=True, help="Show what would happen; write nothing.")
 @store_option
 @as_json

@@ -231,7 +231,7 @@ def _remove(folder: Path, *, has_entry: bool) -> None:
 
 
 def _clear_parts(folder: Path) -> None:
-    """Remove what an interrupted run left beside `folder`."""
+    """Remove what an interrupted run left next to `folder`."""
     for left in folder.parent.glob(f"{PART}*"):
         shutil.rmtree(left, ignore_errors=True)
 

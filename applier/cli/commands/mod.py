@@ -68,7 +68,7 @@ def _answer(question: str, call: Any, project: str) -> object:
 
 
 def _remembered(call: Any) -> object:
-    """Answer Codex' hook, which fails never: Codex has compacted already, and goes on with its own summary."""
+    """Answer Codex' hook, which never fails: Codex has compacted already, and continues with its own summary."""
     try:
         with open_store() as store:
             return mod.remember(call, lambda path: read_file(Path(path)).messages, store, time.time())
