@@ -18,6 +18,8 @@ from applier.processes import program
 OURS = ("applier", "planner", "sitecustomize", "usercustomize")
 INSTALLED = sorted(name for name in metadata.packages_distributions() if name.isidentifier())
 STANDARD = sorted(name for name in sys.stdlib_module_names if name not in sys.builtin_module_names)
+EVERYWHERE = os.pathsep.join((".", "", "nowhere", "{project}"))
+"""All forms in which PYTHONPATH can name the project."""
 COMMAND = str(Path(sys.executable).with_name("compactor"))
 
 
@@ -58,7 +60,7 @@ def run(command, project, env, text=""):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("variable", [None, "."])
+@pytest.mark.parametrize("variable", [None, EVERYWHERE])
 def test_what_a_client_runs_imports_nothing_from_the_project(compactor, folder, session_log, variable):
     project = project_of(folder, {*OURS, *INSTALLED, *STANDARD})
     env = environment(project, variable)
@@ -80,7 +82,7 @@ async def tool_names(server, project, env):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("variable", [None, ".", os.pathsep, "nowhere:{project}"])
+@pytest.mark.parametrize("variable", [None, EVERYWHERE])
 def test_what_a_person_runs_imports_nothing_from_the_project_once_it_has_begun(folder, session_log, variable):
     """The script that pip writes imports `applier` and `re` before any line of ours."""
     project = project_of(folder, {*OURS, *INSTALLED, *STANDARD} - imported_at_start(folder) - {"applier"})
@@ -92,7 +94,7 @@ def test_what_a_person_runs_imports_nothing_from_the_project_once_it_has_begun(f
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("variable", [None, "."])
+@pytest.mark.parametrize("variable", [None, EVERYWHERE])
 def test_processes_that_plan_many_files_import_nothing_from_the_project_either(folder, session_log, variable):
     project = project_of(folder, {*OURS, *INSTALLED, *STANDARD} - imported_at_start(folder) - {"applier"})
     (folder / "logs").mkdir()
