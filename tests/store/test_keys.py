@@ -5,17 +5,23 @@ import sqlite3
 from contextlib import closing
 from hashlib import sha256
 
+import httpx
 import pytest
+from click.testing import CliRunner
 
 from applier import apply
+from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
 from applier.adapters.visible import Visible
+from applier.cli.app import compactor
 from applier.session import Session
 from applier.store import open_store
 from applier.store.archive import export_conversation
 from applier.store.opening import FORMAT, OLD_FORMAT
+from applier.testing import MessagesServer
 from planner.api import plan_compaction
 from planner.errors import ReferenceNotFound
 from planner.reading.history import read_history
+from tests.mcp.test_mcp_server import ask
 from tests.store.archives import import_records
 from tests.store.test_restore import SAME_START
 
@@ -76,6 +82,43 @@ class TestKeysThatBeginAlike:
             assert again.prepare(
                 [*talk(owner), {"role": "assistant", "content": "k"}, {"role": "user", "content": "?"}]
             )
+
+    def test_the_servers_tool_restores_its_own(self, path, alike):
+        for owner, other in (("alice", "bob"), ("bob", "alice")):
+            references = ("t2", f"h{alike[:8]}:t2", f"h{alike}:t2")
+            for restored in ask(path, *(("restore_context", {"reference": one}) for one in references), session=owner):
+                assert (f"{owner} keeps this 0" in restored, f"{other} keeps" in restored) == (True, False)
+
+    def test_the_command_restores_what_a_key_names_and_nothing_by_its_beginning(self, path, alike):
+        for owner in ("alice", "bob"):
+            with session(path, owner) as own:
+                key = own.state.history_key
+            ran = CliRunner().invoke(compactor, ["restore", f"{key}:t2", "--store", str(path)])
+            assert f"{owner} keeps this 0" in ran.output
+            ran = CliRunner().invoke(compactor, ["restore", f"h{alike}:t2", "--store", str(path)])
+            assert (ran.exit_code != 0, "keeps" in ran.output) == (True, False)
+
+    def test_a_proxy_serves_each_key_from_its_own(self, alike, tmp_path):
+        with MessagesServer("ok") as server:
+            settings = ProxySettings(
+                upstreams=Upstreams(server.url),
+                store=str(tmp_path / "store.db"),
+                session={"window_tokens": 8_000, "planner": "rules"},
+            )
+            with ProxyServer(settings) as proxy:
+                for end in (61, 63, 65):
+                    for owner in ("alice", "bob"):
+                        body = {"model": "claude-opus-5-5", "max_tokens": 9, "messages": talk(owner, rounds=40)[:end]}
+                        httpx.post(f"{proxy.url}/v1/messages", json=body, headers={"x-api-key": owner}, timeout=60)
+            sent = [exchange.request.raw.decode() for exchange in server.exchanges]
+        assert all(("alice" in one) != ("bob" in one) for one in sent)
+        with open_store(tmp_path / "store.db") as store:
+            compacted = {event["session"] for event in store.events() if event["kind"] == "post_compact"}
+            visible = [Visible(lambda: store, session=name) for name in compacted]
+            asked = {"lines": None, "search": None, "max_characters": None}
+            restored = [str(one.restore("t2", **asked).messages) for one in visible]
+        assert len(compacted) == 2
+        assert sorted(("alice" in one, "bob" in one) for one in restored) == [(False, True), (True, False)]
 
     def test_a_view_names_one_history_of_the_store(self, path):
         messages = talk("carol")
