@@ -15,6 +15,7 @@ from planner.brief import BRIEF_FINDINGS
 from planner.errors import SettingsError
 from planner.plan import CompactionPlan, Strategy
 from planner.prices import money
+from planner.reading.secrets import redact
 from planner.review_text import SET_BY_HAND, PlanNotes, plan_notes
 
 __all__ = ["Edit", "PlanReview", "review_plan", "reviewed"]
@@ -71,9 +72,10 @@ class PlanReview:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the whole plan, the text left in place of each turn, and the cost, as JSON data."""
-        plan = {"plan": self.plan.model_dump(mode="json")}
-        return {**plan, "left_in_place": dict(self.notes.left), "cost": self.cost} if self.preview else plan
+        """Return the whole plan, the text left in place of each turn, and the cost, as JSON data without secrets."""
+        plan = {"plan": self.plan.to_data()}
+        left = redact(dict(self.notes.left), self.plan.secrets)
+        return {**plan, "left_in_place": left, "cost": self.cost} if self.preview else plan
 
 
 def reviewed(

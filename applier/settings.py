@@ -25,6 +25,7 @@ from pydantic_settings import (
 from planner.errors import SettingsError
 from planner.prices import register_prices
 from planner.reading.families import known_window_tokens
+from planner.reading.secrets import quoted
 from planner.settings import TOOL_NAME, CheckedSettings, ModelPrices, PlanSettings, ToolUse, explained, nearest
 
 __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
@@ -147,7 +148,7 @@ def _check_variables(source: EnvSettingsSource) -> None:
                 json.loads(value or "")
             except (ValueError, RecursionError):
                 form = _JSON_FORMS.get(name, '["one", "another"]')
-                wanted = f"expected JSON such as {form}, found {value!r:.80}"
+                wanted = f"expected JSON such as {form}, found {quoted(value, 80)}"
                 raise SettingsError(f"environment variable {variable}: {wanted}") from None
     try:
         SessionSettings.model_validate(source())
@@ -188,7 +189,7 @@ def _table(path: Path) -> dict[str, Any]:
     table = tools.get("compactor", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
         cure = "write [tool.compactor] on a line of its own, and each setting on a line below"
-        raise SettingsError(f"{path}: tool.compactor: expected a table of settings, found {table!r:.80}: {cure}")
+        raise SettingsError(f"{path}: tool.compactor: expected a table of settings, found {quoted(table, 80)}: {cure}")
     return table
 
 

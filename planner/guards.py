@@ -23,6 +23,7 @@ from planner.placeholders import line_numbers, media_marks, ranges_of
 from planner.plan import CompactionPlan, ExtractedFact, Finding, Layout, Provenance, TurnDecision, whole_characters
 from planner.proposal import Proposal, TurnProposal, proposed
 from planner.reading.lines import join_lines
+from planner.reading.secrets import MARK, redact
 from planner.selection import KEPT, opening_lines
 
 __all__ = ["check_plan", "sound_proposal"]
@@ -261,8 +262,9 @@ def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
     names = invented(f"{fact.content}\n{fact.quote}", turn.names)
     if names:
         return f"the fact names {names[0]!r}, which {fact.source} does not contain"
-    quote = " ".join(fact.quote.split())
-    if (fact.type == "constraint" or quote) and not (quote and quote in " ".join(join_lines(turn.user_lines).split())):
+    quote, words = " ".join(fact.quote.split()), join_lines(turn.user_lines)
+    words = " ".join((redact(words) if MARK in quote else words).split())  # a plan from disk has no secrets
+    if (fact.type == "constraint" or quote) and not (quote and quote in words):
         return f"the quote {fact.quote[:60]!r} is not the user's own words in {fact.source}"
     return ""
 

@@ -15,7 +15,7 @@ from planner.analysis import Analysis
 from planner.errors import PlanRejected
 from planner.reading.history import History
 from planner.reading.patterns import lazy_pattern
-from planner.reading.secrets import NO_SECRETS, Secrets
+from planner.reading.secrets import NO_SECRETS, Secrets, redact
 from planner.review_text import review_text
 from planner.settings import OptionalToolName, ToolUse
 
@@ -277,9 +277,14 @@ class CompactionPlan(BaseModel):
         """Decisions by turn id."""
         return {decision.turn_id: decision for decision in self.turns}
 
+    def to_data(self) -> dict[str, Any]:
+        """Return the plan as JSON data without secrets, to be kept and read."""
+        data: dict[str, Any] = redact(self.model_dump(mode="json"), self.secrets)
+        return data
+
     def to_json(self) -> str:
-        """Return the plan as JSON, readable and editable; lone surrogates of the history's text are escaped."""
-        text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2)
+        """Return the plan as JSON, readable and editable, without secrets; lone surrogates are escaped."""
+        text = json.dumps(self.to_data(), ensure_ascii=False, indent=2)
         return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
 
     @classmethod

@@ -9,12 +9,13 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Protocol
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.turns import call_head
+from planner.reading.secrets import Secrets, redact
 
 __all__ = [
     "SET_BY_HAND",
@@ -67,6 +68,8 @@ class ReviewedPlan(Protocol):
     def provenance(self) -> Any: ...
     @property
     def bound(self) -> Any: ...
+    @property
+    def secrets(self) -> Secrets: ...
 
 
 @dataclass(frozen=True)
@@ -156,13 +159,14 @@ def review_sections(
 ) -> Iterator[Section]:
     """Yield the sections of the review that have lines; unless `whole`, with at most about `most` lines each.
 
-    The brief is shown whole, or its first `brief_lines`. `cost` is a sentence about the price of the change.
+    No line has a secret. The brief is shown whole, or its first `brief_lines`. `cost` is a sentence about the price of
+    the change.
     """
     limit = None if whole else most
-    yield Section("", [*_verdict(plan), *([cost] if cost else [])], is_prose=True)
-    yield Section("", [f"Task: {_shortened(_one_line(plan.task), TASK_CHARACTERS)}"], is_prose=True)
     constraints = [_fact_line(fact) for fact in plan.extracted_facts if fact.type == "constraint"]
     sections = (
+        Section("", [*_verdict(plan), *([cost] if cost else [])], is_prose=True),
+        Section("", [f"Task: {_shortened(_one_line(plan.task), TASK_CHARACTERS)}"], is_prose=True),
         Section("Brief, first in the view", _first(plan.brief.splitlines(), brief_lines), is_prose=True),
         Section("Failed approaches, kept", _first([_failure_line(one, whole=whole) for one in notes.failures], limit)),
         Section("Findings", _first([finding_line(finding) for finding in plan.findings], limit)),
@@ -171,7 +175,8 @@ def review_sections(
         Section("Left in place of what is removed", "\n".join(notes.left.values()).splitlines() if whole else ()),
         Section("Planner", list(_provenance(plan.provenance)), is_prose=True),
     )
-    yield from (section for section in sections if section.lines)
+    lines = iter(redact([list(section.lines) for section in sections], plan.secrets))
+    yield from (replace(section, lines=own) for section in sections if (own := next(lines)))
 
 
 def _first(lines: Sequence[str], limit: int | None) -> list[str]:

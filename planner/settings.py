@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.errors import SettingsError
+from planner.reading.secrets import quoted
 
 __all__ = [
     "RESTORE_TOOL",
@@ -75,7 +76,7 @@ def explained(settings: type[BaseModel], place: str = "") -> Iterator[None]:
 
 def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
     if error["type"] != "extra_forbidden":
-        return f"{error['msg'][0].lower()}{error['msg'][1:]}, found {error['input']!r}"
+        return f"{error['msg'][0].lower()}{error['msg'][1:]}, found {quoted(error['input'], 200)}"
     *outer, name = error["loc"]
     for part in outer:
         settings = _table_at(settings, part)

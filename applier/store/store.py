@@ -156,7 +156,7 @@ class Store:
 
     def save_plan(self, plan: CompactionPlan) -> str:
         """Store `plan` without secrets, and return its id."""
-        content = encode(redact(plan.model_dump(mode="json"), plan.secrets), "plan")
+        content = encode(plan.to_data(), "plan")
         digest, prefix = records.digest_of(content), parse_key(plan.history.digest).ljust(64, "0")
         with self.backend.transaction(write=True):
             if not self.backend.keys(f"plan/{digest}/"):

@@ -20,11 +20,14 @@ from planner.placeholders import line_numbers, ranges_of
 from planner.plan import CompactionPlan, Strategy
 from planner.prices import money
 from planner.reading.messages import plain_message
+from planner.reading.secrets import redact
 
 __all__ = ["Replan", "ReviewPage", "Revision", "Search"]
 
 MOST_WORD_LINES = 12
 """Largest number of lines of the user's words in one turn."""
+_WORDS = ("turns", "failed", "findings", "statements", "open")
+"""Parts of a check with words of the conversation."""
 
 
 class TurnRevision(BaseModel, extra="forbid", frozen=True):
@@ -91,7 +94,7 @@ class ReviewPage:
     def page(self) -> dict[str, Any]:
         """Return the plan as opened, with all data that does not change while the page is open."""
         plan, review, turns = self._plan, self._reviewed(Revision()), self._analysis.evidence.turns
-        return {
+        page = {
             "task": plan.task,
             "files": self._files,
             "planner": " ".join(part for part in (plan.provenance.planner, plan.provenance.model) if part),
@@ -113,8 +116,8 @@ class ReviewPage:
             ],
             "words": list(self._words()),
             "facts": [fact.model_dump(mode="json", exclude={"timestamp"}) for fact in plan.extracted_facts],
-            "checked": self._checked(review, Revision()),
         }
+        return {**redact(page, self._analysis.secrets), "checked": self._checked(review, Revision())}
 
     def check(self, revision: Revision) -> dict[str, Any]:
         """Return the guards' answer to `revision`: sizes, decisions, findings, the brief's statements."""
@@ -189,7 +192,7 @@ class ReviewPage:
         plan, before = review.plan, set(self._plan.findings)
         brief = self._plan.brief if revision.brief is None else revision.brief
         turn = self._analysis.evidence.turns.get(revision.open)
-        return {
+        checked: dict[str, Any] = {
             "totals": {
                 **review.cost,
                 "target": plan.target_tokens,
@@ -208,6 +211,7 @@ class ReviewPage:
             "statements": [_statement(one) for one in check_statements(brief, self._analysis.evidence)],
             "open": _leaves(review, revision.open, turn) if turn else None,
         }
+        return {**checked, **redact({name: checked[name] for name in _WORDS}, self._analysis.secrets)}
 
 
 def _leaves(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:

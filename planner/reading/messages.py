@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.errors import TranscriptError
+from planner.reading.secrets import quoted
 
 __all__ = [
     "OPAQUE",
@@ -66,7 +67,7 @@ def checked_message(message: object, place: str) -> Message:
         raise TranscriptError(f"{place}: {what} is OpenAI's form: convert the list first, by {_CHAT_CONVERTER}")
     plain = plain_message(message, place)
     if plain["role"] not in (*ROLES, "developer"):  # OpenAI's system messages are carried through and back
-        raise TranscriptError(f'{place}: expected a role "user" or "assistant", found {plain["role"]!r}')
+        raise TranscriptError(f'{place}: expected a role "user" or "assistant", found {quoted(plain["role"])}')
     return plain
 
 
@@ -79,7 +80,7 @@ def plain_message(message: object, place: str = "message") -> Message:
     data = message if isinstance(message, dict) else _dumped(message, place)
     role, content = data.get("role"), data.get("content")
     if not isinstance(role, str):
-        raise TranscriptError(f'{place}: expected a \'role\' of "user" or "assistant", found {role!r}')
+        raise TranscriptError(f'{place}: expected a \'role\' of "user" or "assistant", found {quoted(role)}')
     if isinstance(content, str):
         return data
     if not isinstance(content, list | tuple):
@@ -96,7 +97,7 @@ def _plain_block(block: object, message: str, number: int) -> Block:
     """Return the `block` with this number of a message at this place."""
     data = block if isinstance(block, dict) else _dumped(block, f"{message}, block {number}")
     if not isinstance(data.get("type"), str):
-        raise TranscriptError(f"{message}, block {number}: expected a block with a 'type', found {str(data)[:80]!r}")
+        raise TranscriptError(f"{message}, block {number}: expected a block with a 'type', found {quoted(data, 80)}")
     inner = data.get("content")
     if isinstance(inner, list) and any(not isinstance(item, dict | str) for item in inner):
         data = {**data, "content": [_dumped(item, f"{message}, block {number}") for item in inner]}

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING, Any
 
 from planner.reading.lazy_property import lazy_property
-from planner.reading.messages import Message
 from planner.reading.patterns import lazy_pattern
 from planner.reading.secret_rules import CODE, HEX_FORM, KEY_LINE, NETRC, RULES, RULES_BY_WORD, SECRET_NAME, SecretRule
 
 if TYPE_CHECKING:
     from kingfisher_sdk import Scanner
 
-__all__ = ["MARK", "NO_SECRETS", "Secrets", "redact", "secrets_in"]
+__all__ = ["MARK", "NO_SECRETS", "Secrets", "quoted", "redact", "secrets_in"]
 
 MARK = "[secret]"
 """Text in the place of a secret."""
@@ -67,6 +66,8 @@ _PIECE_CHARACTERS = 8
 """Shortest piece of a secret that is recognised where a text was cut."""
 _MOST_KNOWN = 2**18
 """Largest number of characters of known secrets, which bounds the memory for a result full of tokens."""
+_MOST_QUOTED = 10_000
+"""Largest number of characters of a value in which an error looks for secrets."""
 _BETWEEN_PIECES = lazy_pattern(r"[^A-Za-z0-9+]+")
 _BETWEEN_TEXTS = "\n\x00\n"
 """Line between texts that are searched together; it occurs in no text and contains no white space."""
@@ -139,7 +140,17 @@ def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
     return _replaced(value, "", iter([*map(secrets.without, _Redaction().of([*_texts(value)]))]))
 
 
-def secrets_in(messages: Iterable[Message]) -> tuple[str, ...]:
+def quoted(value: object, most: int = 60) -> str:
+    """Return at most `most` characters of `value` as an error quotes it, without secrets."""
+    text = value if isinstance(value, str) else repr(value)
+    if len(text) < _PIECE_CHARACTERS:
+        return repr(value)
+    if len(text) > _MOST_QUOTED or isinstance(value, str):
+        value = text[:_MOST_QUOTED]
+    return repr(redact(value))[:most]
+
+
+def secrets_in(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the secrets in `messages`, for `Secrets`."""
     redaction = _Redaction()
     redaction.of([*_texts(list(messages), sealed=False)])

@@ -8,20 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier import apply
-from applier.session import Session
+from applier.plan_review import reviewed
 from applier.store import open_store
 from planner import plan_compaction
-from planner.model.prompts import load_prompts
-from planner.model.question import QuestionBasis, plan_questions
+from planner.plan import CompactionPlan
 from planner.reading.history import read_history
-from planner.reading.secrets import MARK, Secrets, redact, secrets_in
+from planner.reading.secrets import MARK, Secrets, quoted, redact, secrets_in
+from tests.bench.credentials import MOST_READABLE, leaks, session_with
 from tests.credentials import FORMS, made
 from tests.hunt.cut_secrets_hunt import LINES, WRAPPED, readable
-from tests.model.sample import plan_request
-from tests.strategies import text
 
-LEAST_UNREADABLE = 0.97
-"""Share of the forms that nobody reads in any channel."""
 CONTEXTS = ["{}", "please use {} for it", "run:\n{}\nthen go on", 'export X="{}"', "{{'key': '{}'}}"]
 
 
@@ -97,55 +93,29 @@ def test_pictures_and_sealed_fields_hold_no_secrets():
     assert not secrets_in([{"role": "user", "content": [{"type": "image", "source": source}, thinking]}])
 
 
-def batched(items, size):
-    return [items[start : start + size] for start in range(0, len(items), size)]
-
-
-def session_with(secrets):
-    """An agent that was given secrets, repeats them, calls with them and fails with them."""
-    messages = [{"role": "user", "content": "Deploy the service. Never print a credential."}]
-    for number, secret in enumerate(secrets):
-        call = {"type": "tool_use", "id": f"toolu_{number}", "name": "Bash", "input": {"command": secret}}
-        failed = {"type": "tool_result", "tool_use_id": call["id"], "content": f"Error: refused\n{secret}\nexit code 1"}
-        messages += [
-            {"role": "assistant", "content": [text(f"I use this now:\n{secret}"), call]},
-            {"role": "user", "content": [{**failed, "is_error": True}, text(f"You must use this:\n{secret}\nonly.")]},
-        ]
-    return [*messages, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Go on."}]
-
-
 @pytest.mark.real
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("redact_originals", [False, True])
-def test_nearly_no_form_is_readable_in_what_the_store_keeps(tmp_path, seed, redact_originals):
-    secrets = {form: made(form, seed) for form in FORMS}
-    messages = session_with([secret for secret, _ in secrets.values()])
-    with open_store(tmp_path / "store.db", redact_originals=redact_originals) as store:
-        apply(plan_compaction(messages, "Deploy the service", planner="rules", target_ratio=0.5), store=store)
-        session = Session("Deploy the service", store=store, planner="rules", window_tokens=8_000)
-        session.prepare(messages)
-        assert session.state.compactions
-        kept = [json.dumps(event) for event in store.events()]
-        for stored in store.histories():
-            kept += (store.load_plan(plan).model_dump_json() for plan in store.plans(stored.key))
-            kept += (fact.model_dump_json() for fact in store.facts(stored.key))
-            if redact_originals:
-                kept += map(json.dumps, store.load_history(stored.key).messages)
-        shown = "\n".join(kept)
-    assert "[secret]" in shown
-    leaks = {form for form, (_, parts) in secrets.items() if readable(parts, shown)}
-    assert len(leaks) <= len(FORMS) * (1 - LEAST_UNREADABLE), leaks
+def test_nearly_no_form_is_readable_in_what_is_kept_shown_logged_or_sent(seed):
+    readable_forms = set().union(*leaks(seed).values())
+    assert len(readable_forms) <= len(FORMS) * MOST_READABLE, readable_forms
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_nearly_no_form_is_readable_in_what_a_planner_is_sent(seed):
-    secrets = {form: made(form, seed) for form in FORMS}
-    leaks, prompts = set(), load_prompts()
-    for forms in batched(FORMS, 20):
-        basis = QuestionBasis.of(plan_request(session_with([secrets[form][0] for form in forms])))
-        sent = [question.text(prompts) for question in plan_questions(basis, prompts)[0]]
-        leaks |= {form for form in forms if readable(secrets[form][1], "\n".join(sent))}
-    assert len(leaks) <= len(FORMS) * (1 - LEAST_UNREADABLE), leaks
+def test_a_plan_from_disk_keeps_demands_with_secrets_and_gives_the_same_view():
+    messages = session_with([made(form, 1)[0] for form in FORMS[:9]])
+    plan = plan_compaction(messages, "Deploy", planner="rules", target_ratio=0.4)
+    loaded = CompactionPlan.from_json(plan.to_json())
+    review = reviewed(loaded, messages)
+    assert MARK in plan.to_json()
+    assert review.plan.findings == plan.findings
+    assert len(review.plan.extracted_facts) == len(plan.extracted_facts)
+    assert apply(loaded, messages) == apply(plan, messages)
+
+
+@given(st.sampled_from(FORMS), st.integers(0, 9))
+def test_an_error_quotes_no_secret(form, seed):
+    secret, parts = made(form, seed)
+    assert not readable(parts, quoted(secret, 400))
+    assert not readable(parts, quoted({"kind": f"take this:\n{secret}"}, 400))
 
 
 def test_a_text_under_a_secrets_name_goes_from_what_a_call_says(tmp_path):

@@ -16,6 +16,7 @@ import httpx
 from starlette.responses import JSONResponse, Response
 
 from planner.errors import SettingsError
+from planner.reading.secrets import quoted
 
 __all__ = [
     "LOGIN_PATH",
@@ -72,7 +73,7 @@ class Upstreams:
         """Check the addresses."""
         for address in filter(None, (self.anthropic, self.openai, self.chatgpt)):
             if not _is_base(address):
-                raise SettingsError(f"upstream {address!r}: expected an address such as https://api.example.org")
+                raise SettingsError(f"upstream {quoted(address)}: expected an address such as https://api.example.org")
 
 
 def _is_base(address: str) -> bool:

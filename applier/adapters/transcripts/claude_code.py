@@ -23,6 +23,7 @@ from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript, marked_as_host
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, blocks, readable_text
+from planner.reading.secrets import quoted
 from planner.reading.tokens import TokenCounter
 
 __all__ = ["CLAUDE_CODE", "config_folder"]
@@ -203,7 +204,7 @@ def _line(number: int, value: Any, name: str) -> _LogLine:
         raise malformed(error, place) from None
     for block in line.blocks:
         if not isinstance(block.get("type"), str):
-            raise TranscriptError(f"{place}: expected a block with a 'type', found {str(block)[:60]!r}")
+            raise TranscriptError(f"{place}: expected a block with a 'type', found {quoted(block)}")
     return line
 
 

@@ -22,6 +22,7 @@ from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, O
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Message
+from planner.reading.secrets import quoted
 
 __all__ = ["CODEX"]
 
@@ -108,7 +109,7 @@ class _Rollout:
         """Take in one line."""
         place = f"{self.assembly.name}, line {number}"
         if not isinstance(value, dict) or not isinstance(value.get("payload"), dict):
-            raise TranscriptError(f"{place}: expected a line with a 'payload', found {str(value)[:60]!r}")
+            raise TranscriptError(f"{place}: expected a line with a 'payload', found {quoted(value)}")
         try:
             self._line(value.get("type"), value["payload"], number)
         except ValidationError as error:

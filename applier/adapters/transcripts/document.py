@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.errors import TranscriptError
+from planner.reading.secrets import quoted
 
 __all__ = [
     "MAX_DEPTH",
@@ -35,6 +36,8 @@ MAX_MEGABYTES = 512
 MAX_DEPTH = 200
 """Deepest nesting: far above any tool's input, far below the limit of Python's recursion."""
 _MEGABYTE = 2**20
+_SHOWN = 7
+"""Characters that an error quotes at a fault: too few for a part of a secret."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ def _no_json(error: json.JSONDecodeError, name: str, first_line: int) -> str:
     place = f"{name}, line {first_line + error.lineno - 1}, column {error.colno}"
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
         return f"{place}: the JSON breaks off here ({error.msg.lower()}); expected a complete file"
-    shown = error.doc[error.pos : error.pos + 20]
+    shown = error.doc[error.pos : error.pos + _SHOWN]
     return f"{place}: not JSON ({error.msg.lower()}, found {shown!r}); expected one value, or one on each line"
 
 
@@ -228,4 +231,4 @@ def malformed(error: ValidationError, place: str) -> TranscriptError:
     """Return the error for a value at `place` of another form."""
     first = error.errors(include_url=False)[0]
     steps = [str(step) for step in first["loc"] if "[" not in str(step) and not str(step)[:1].isupper()]
-    return TranscriptError(f"{place}: {'.'.join(steps) or 'line'}: {first['msg']}, found {first['input']!r:.60}")
+    return TranscriptError(f"{place}: {'.'.join(steps) or 'line'}: {first['msg']}, found {quoted(first['input'])}")

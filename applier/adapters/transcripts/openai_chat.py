@@ -16,6 +16,7 @@ from typing import Any
 
 from planner.errors import TranscriptError
 from planner.reading.messages import THINKING, Block, Message, blocks
+from planner.reading.secrets import quoted
 
 __all__ = [
     "arguments_as_object",
@@ -126,9 +127,9 @@ def _converted(entry: object, place: str) -> Message | Block:
 def _over(message: Data) -> Message | Block:
     role, content = message.get("role"), message.get("content")
     if role not in _ROLES:
-        raise TranscriptError(f"role: expected one of {', '.join(_ROLES)}, found {role!r:.60}")
+        raise TranscriptError(f"role: expected one of {', '.join(_ROLES)}, found {quoted(role)}")
     if not isinstance(content, str | list) and not (content is None and role in ("assistant", "tool")):
-        raise TranscriptError(f"expected 'content' to be text or a list of parts, found {content!r:.60}")
+        raise TranscriptError(f"expected 'content' to be text or a list of parts, found {quoted(content)}")
     for part in content if isinstance(content, list) else ():
         _need(part, "type")
     pair = _TOOL if role == "tool" else _SPOKEN.get(role)
@@ -139,7 +140,7 @@ def _need(holder: object, key: str, kind: type = str) -> Any:
     """Return the value of `key`, which must be of that `kind`."""
     value = holder.get(key) if isinstance(holder, dict) else None
     if not isinstance(value, kind):
-        raise TranscriptError(f"{key}: expected {_KINDS[kind]}, found {value!r:.60}")
+        raise TranscriptError(f"{key}: expected {_KINDS[kind]}, found {quoted(value)}")
     return value
 
 

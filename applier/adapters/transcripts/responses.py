@@ -20,6 +20,7 @@ from applier.adapters.transcripts.openai_chat import REMAINDER
 from applier.adapters.transcripts.response_items import CALLS, OUTPUTS, TYPED_CALLS, Item, item_block, part_block
 from planner.errors import TranscriptError
 from planner.reading.messages import OPAQUE, THINKING, Block, Message, blocks, call_ids, result_ids
+from planner.reading.secrets import quoted
 
 __all__ = ["VIEW", "ReadItems", "read_items", "to_items"]
 
@@ -96,7 +97,7 @@ def _kind(item: Any, place: str) -> str:
     """Return the kind of an item: ``user``, ``assistant``, ``result``, ``host``, our own type, ``foreign`` for a
     provider's compaction, or ``opaque``."""
     if not isinstance(item, dict):
-        raise TranscriptError(f"{place}: expected an item as an object, found {item!r:.60}")
+        raise TranscriptError(f"{place}: expected an item as an object, found {quoted(item)}")
     kind, role = str(item.get("type") or "message"), item.get("role")
     if kind == "message":
         is_spoken = role == "assistant" or (role == "user" and not _is_context(item))

@@ -35,6 +35,7 @@ from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Strategy
 from planner.reading.history import read_history
 from planner.reading.messages import Message
+from planner.reading.secrets import redact
 from planner.review_text import finding_line, review_sections
 from planner.validity import check_messages
 
@@ -298,7 +299,7 @@ def apply_command(
         return
     for finding in review.plan.findings:
         if finding not in plan.findings:
-            echo(finding_line(finding), err=True)
+            echo(redact(finding_line(finding), review.plan.secrets), err=True)
     echo(_outcome(review, dry_run=dry_run), err=to_stderr)
 
 
