@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain
 
 from planner.evidence import TurnEvidence
 from planner.placeholders import argument_lines, call_line
@@ -236,8 +236,8 @@ class _Cards:
         """Show the new ones among the lines, with short gaps between them; return False if they do not fit."""
         turn_id = turn.turn.id
         shown = self.shown.get(turn_id, set())
-        lines = {}
-        for number in sorted({*numbers, *_between(turn, shown.union(numbers))} - shown):
+        new, lines = set(numbers) - shown, {}
+        for number in sorted({*new, *_between(turn, new, shown)} - shown):
             line = turn.lines[number - 1]
             text = card_text(self._request, turn, line)
             if not _is_hidden(turn, number) and not self._repeats(turn, line, text):
@@ -277,12 +277,15 @@ class _Cards:
         return len(plain) >= REPEAT_CHARACTERS and (line.part, plain) in self._texts
 
 
-def _between(turn: TurnEvidence, numbers: Set[int]) -> Iterator[int]:
-    """Yield the lines in short gaps between `numbers` of one text."""
-    in_order = sorted(numbers)
-    for before, after in pairwise(in_order):
-        if 1 < after - before <= 1 + GAP_LINES and turn.lines.text_at(before - 1).stop >= after:
-            yield from range(before + 1, after)
+def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int]:
+    """Yield the lines in short gaps of one text between each of the `new` lines and the nearest new or `shown` one."""
+    for number in new:
+        for step in (-1, 1):
+            near = range(number + step, number + step * (GAP_LINES + 2), step)
+            other = next((one for one in near if one in shown or one in new), number)
+            before, after = min(number, other), max(number, other)
+            if after - before > 1 and turn.lines.text_at(before - 1).stop >= after:
+                yield from range(before + 1, after)
 
 
 def is_in_header(text: str, header: str) -> bool:
