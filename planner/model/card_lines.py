@@ -107,8 +107,19 @@ def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[P
     evidence = replace(request.evidence, turns={turn.turn.id: turn for turn in turns})
     ranked = rank_lines(evidence, request.relevance, {}, [turn.turn.id for turn in live], math.inf)
     needed = ((evidence.turns[pick.turn_id], pick.numbers) for pick in ranked)
+    others = _figures_first(turn for turn in reversed(turns) if not turn.turn.live)
     staying = ((turn, [line.number]) for turn in live for line in turn.lines.to_read())
-    return _by_share(zip((_first_lines(turns), _written(turns), chain(needed, staying)), SHARES, strict=True))
+    return _by_share(zip((_first_lines(turns), _written(turns), chain(needed, others, staying)), SHARES, strict=True))
+
+
+def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[Piece]:
+    """Yield each line by itself, those with figures first, of these the shortest: the ranking leaves out a value that
+    another line has, too."""
+    lines = ((turn, line) for turn in turns for line in turn.lines.to_read())
+    order = (
+        (not any(map(str.isdigit, line.text)), turn.line_tokens[line.number - 1], turn, line) for turn, line in lines
+    )
+    yield from ((turn, [line.number]) for _, _, turn, line in sorted(order, key=lambda one: one[:2]))
 
 
 def _by_share(queues: Iterable[tuple[Iterator[Piece], float]]) -> Iterator[Piece]:
@@ -266,10 +277,11 @@ class _Cards:
     def _repeats(self, turn: TurnEvidence, line: Line, text: str) -> bool:
         """Return True for a line that repeats its header or another card. A result's line may repeat any of these;
         another line only one of its own part, since a plan does not show that something was done; the user's line only
-        one of the same message."""
+        one of the same message, and no short one with a figure."""
         plain = _unmarked(text)
         if line.source == "user":
-            return (turn.turn.id, plain) in self._texts
+            is_value = len(plain) < REPEAT_CHARACTERS and any(map(str.isdigit, plain))
+            return not is_value and (turn.turn.id, plain) in self._texts
         if line.number in turn.obligations:
             return False
         if line.part == "call" and is_in_header(text, self._header(turn)):
