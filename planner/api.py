@@ -42,12 +42,13 @@ their calls; then the number of these tools to name."""
 WINDOW_SHARE = 0.5
 """Largest share of the model's window for a target by ratio: the agent needs the rest to continue."""
 SENT_SHARE = 0.5
-"""Largest share of a list that begins with a view for its next view."""
+"""Share of a list that begins with a view: a target by ratio reduces it at least to this share, or to the ratio if that
+is larger."""
 PlannerChoice = Literal["auto", "model", "rules"] | Planner
 
 BEHIND_VIEWS: list[Callable[[Sequence[object], Any], tuple[Sequence[object], CompactionPlan | None] | None]] = []
-"""Functions that return the originals of a list and their plan, if the list begins with a view; they get the list, and
-the caller's store or None. `applier` registers them, as it knows the stores. The first result counts."""
+"""Functions that take a list and the caller's store (or None) and return the originals of the list and their plan if it
+begins with a view, else None. `applier` registers them, as it knows the stores. The first result counts."""
 
 
 def plan_compaction(
@@ -100,19 +101,19 @@ def plan_compaction(
     check_request(model, system, tools)
     if store is not None and not hasattr(store, "save_plan"):
         raise SettingsError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
-    asked = open_planner(planner, model, client, prompts_dir)
-    sent = messages
-    if known := next(filter(None, (behind(messages, store) for behind in BEHIND_VIEWS)), None):
-        messages, previous = known[0], previous or known[1]
+    chosen = open_planner(planner, model, client, prompts_dir)
+    passed_messages = messages
+    if originals := next(filter(None, (find(messages, store) for find in BEHIND_VIEWS)), None):
+        messages, previous = originals[0], previous or originals[1]
     settings = settings or PlanSettings()
     settings = settings.model_copy(update={"restore_tool": settings.restore_tool or restore_tool_of(tools or ())})
     analysis = analyze(messages, settings.target_model, uses=declared_uses(tool_uses or {}, tools or ()))
-    plain = (checked_message(one, "messages") for one in sent)
-    sent_tokens = analysis.tokens if known is None else analysis.counter.messages(plain)
+    plain = (checked_message(one, "messages") for one in passed_messages)
+    sent_tokens = analysis.tokens if originals is None else analysis.counter.messages(plain)
     fixed = analysis.counter.request((), system, tools)
     target = _target(analysis.tokens, sent_tokens, fixed, target_tokens, target_ratio, settings)
     plan = plan_analysis(
-        analysis, task, target_tokens=target, focus=focus, planner=asked, settings=settings, now=now, previous=previous
+        analysis, task, target_tokens=target, focus=focus, planner=chosen, settings=settings, now=now, previous=previous
     )
     if store is not None:
         store.save_plan(plan)
@@ -151,8 +152,10 @@ def plan_analysis(
         raise SettingsError(f"now: expected seconds since the epoch, found {when}")
     if read_tokens is None:
         read_tokens = previous.provenance.read_tokens if previous is not None else 0
-    settings, wanted = settings or PlanSettings(), focus or ""
-    request = PlanRequest(analysis, task, wanted, target_tokens, settings, when, previous, agent_request, read_tokens)
+    settings, focus_text = settings or PlanSettings(), focus or ""
+    request = PlanRequest(
+        analysis, task, focus_text, target_tokens, settings, when, previous, agent_request, read_tokens
+    )
     if analysis.tokens <= target_tokens:
         return _guarded(request, Proposal({}, Provenance(planner="none")), Selection(_all_fits(analysis)))
     proposal, findings = sound_proposal(analysis, planner.propose(request))
@@ -169,8 +172,8 @@ async def plan_compaction_async(messages: Sequence[object], task: str, **options
 
 def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *findings: Finding) -> CompactionPlan:
     """Return the plan of `selection`, after the guards."""
-    asked = proposal.provenance
-    read_tokens = min(MOST_TOKENS, request.read_tokens + asked.usage.read_tokens)
+    provenance = proposal.provenance
+    read_tokens = min(MOST_TOKENS, request.read_tokens + provenance.usage.read_tokens)
     update = {"read_tokens": read_tokens, "filled_tokens": selection.filled_tokens}
     plan = CompactionPlan(
         task=request.task,
@@ -185,7 +188,7 @@ def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *fi
         extracted_facts=proposal.facts,
         estimated_tokens=0,
         findings=(*findings, *selection.findings),
-        provenance=asked.model_copy(update=update),
+        provenance=provenance.model_copy(update=update),
     )
     return _explained(check_plan(plan, request.analysis, request.settings.min_savings_tokens), request)
 
@@ -208,12 +211,12 @@ def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
 
 
 def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
-    """Return a finding if rules alone planned a history whose results come mostly from unknown tools."""
+    """Return a finding if rules alone planned a history and most characters of its results come from unknown tools."""
     if proposal.provenance.planner != "rules":
         return ()
     calls = [call for turn in request.evidence.turns.values() for call in turn.calls]
     unknown = [call for call in calls if call.use is None and call.kind == "other"]
-    characters, all_characters = (sum(len(call.text) for call in own) for own in (unknown, calls))
+    characters, all_characters = (sum(len(call.text) for call in group) for group in (unknown, calls))
     if len(unknown) < LEAST_UNKNOWN_CALLS or characters < UNKNOWN_SHARE * all_characters:
         return ()
     names = ", ".join(sorted({call.name for call in unknown})[:NAMED_TOOLS])
@@ -227,10 +230,10 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
         return plan
     turns = request.evidence.turns.values()
     live = sum(turn.tokens for turn in turns if turn.turn.live)
-    must = sum(bool(turn.decisive_lines or turn.typed_lines) for turn in turns)
+    kept = sum(bool(turn.decisive_lines or turn.typed_lines) for turn in turns)
     problem = (
         f"the view takes {plan.estimated_tokens} tokens, {request.target_tokens} were asked for: {live} are in the "
-        f"live tail, {must} turns have failures or words of the user that must stay, and half of the target is always "
+        f"live tail, {kept} turns have failures or words of the user that must stay, and half of the target is always "
         "for a memory of the rest"
     )
     finding = Finding(code="target_unreachable", problem=problem)
@@ -245,10 +248,12 @@ def _target(
     ratio: float | None,
     settings: PlanSettings,
 ) -> int:
-    """Return the tokens available for the messages, if the originals have `tokens`.
+    """Return the target for the messages alone, in tokens.
 
-    A share is limited to half of the window, and for a list that begins with a view to half of its present
-    `sent_tokens`. Otherwise views would grow with their originals until compaction gains nothing.
+    `tokens`, `sent_tokens`: sizes of the originals and of the list that the caller passed, which is smaller if it
+    begins with a view; `fixed_tokens`: size of system and tools; `target_tokens`, `ratio`: the caller's target, not
+    both. A ratio is limited to `WINDOW_SHARE` of the window and to `SENT_SHARE` of a list that begins with a view;
+    otherwise views would grow with their originals until compaction gains nothing.
     """
     check_argument("target_tokens", target_tokens, int | float, "a number")
     check_argument("target_ratio", ratio, int | float, "a number")
@@ -260,8 +265,8 @@ def _target(
                 f"target_tokens must be from 1 to {MOST_TOKENS}, found {target_tokens}: a share is target_ratio"
             )
         if target_tokens <= fixed_tokens:
-            beside = f"system and tools alone take {fixed_tokens}, and no plan makes these shorter"
-            raise SettingsError(f"target_tokens {target_tokens}: {beside}: ask for more, or leave them out")
+            problem = f"system and tools alone take {fixed_tokens}, and no plan makes these shorter"
+            raise SettingsError(f"target_tokens {target_tokens}: {problem}: ask for more, or leave them out")
         return max(1, int(target_tokens) - fixed_tokens)
     share = settings.target_ratio if ratio is None else ratio
     if not 0 < share <= 1:
@@ -279,10 +284,10 @@ def check_argument(name: str, value: object, kind: Any, wanted: str) -> None:
 
 
 def check_request(model: object, system: Any, tools: Any) -> None:
-    """Raise a SettingsError unless these are valid fields of a request; each may be None."""
+    """Raise a SettingsError unless the types of these fields of a request are valid; each may be None."""
     check_argument("model", model, str, "text")
-    lists = ("system", system, "text or a list of blocks"), ("tools", tools, "a list of tool definitions")
-    for name, value, wanted in lists:
+    fields = ("system", system, "text or a list of blocks"), ("tools", tools, "a list of tool definitions")
+    for name, value, wanted in fields:
         check_argument(name, value, Sequence, wanted)
         for part in () if name == "system" and isinstance(value, str) else value or ():
             if not isinstance(part, Mapping):
@@ -296,7 +301,7 @@ def check_planner(choice: object) -> None:
 
 
 def asks_model(choice: PlannerChoice, model: str | None = None, client: Any = None) -> bool:
-    """Return True if the planner of `choice` asks a model, or is an object that may."""
+    """Return True if the planner of `choice` asks a model; also for a planner object, which may ask one."""
     if choice != "auto":
         return choice != "rules"
     from planner.model import has_credentials
@@ -308,12 +313,12 @@ def shares_client(choice: PlannerChoice, model: str | None = None, client: Any =
     """Return True if the planner of `choice` has no client of its own and uses the agent's."""
     if isinstance(choice, str):
         return choice != "rules" and client is None and not names_provider(model)
-    own, named = getattr(choice, "client", choice), getattr(choice, "model", None)
-    return own is None and not names_provider(named)
+    own_client, own_model = getattr(choice, "client", choice), getattr(choice, "model", None)
+    return own_client is None and not names_provider(own_model)
 
 
 def name_of_planner(choice: PlannerChoice, model: str | None = None) -> str:
-    """Return the name of the planner: the model, ``rules``, or a planner object's ``name``, else its class."""
+    """Return the name of the planner: ``rules``, the model's name, or a planner object's ``name``, else its class."""
     if choice == "rules" or not isinstance(choice, str):
         return choice if isinstance(choice, str) else str(getattr(choice, "name", "") or type(choice).__name__)
     from planner.model import DEFAULT_MODEL
@@ -324,8 +329,8 @@ def name_of_planner(choice: PlannerChoice, model: str | None = None) -> str:
 def open_planner(
     choice: PlannerChoice, model: str | None = None, client: Any = None, prompts_dir: str | Path | None = None
 ) -> Planner:
-    """Return the planner for `choice`; ``auto`` is the model if there is a client or a key, with the rules as
-    fall-back.
+    """Return the planner for `choice`; ``auto`` asks the model if there is a client or a key, and the rules if that
+    fails.
 
     Raises:
         SettingsError: there is no such planner, or `prompts_dir` has no usable prompts.
@@ -341,14 +346,13 @@ def open_planner(
         return RulesPlanner() if choice == "rules" else _OrByRules(None)
     from planner.model import ModelPlanner
 
-    asked = ModelPlanner(client=client, model=model, prompts_dir=prompts_dir)
-    return asked if choice == "model" else _OrByRules(asked)
+    by_model = ModelPlanner(client=client, model=model, prompts_dir=prompts_dir)
+    return by_model if choice == "model" else _OrByRules(by_model)
 
 
 @dataclass(frozen=True)
 class _OrByRules:
-    """Planner that the rules replace if it is unavailable, with the reason in the plan; None: there is no model to
-    ask."""
+    """Planner that asks `first`, and plans by rules if that is unavailable or None, with the reason in the plan."""
 
     first: Planner | None
 

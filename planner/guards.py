@@ -30,9 +30,9 @@ __all__ = ["check_plan", "sound_proposal"]
 
 
 def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0) -> CompactionPlan:
-    """Return `plan` after the guards: repaired if needed, counted, with findings, and bound to its analysis.
+    """Return `plan` repaired by the guards, with findings and the exact size of its view, and bound to `analysis`.
 
-    If it saves fewer than `least_savings` tokens, or none, everything is kept. Idempotent.
+    If the view is not smaller by at least one token and by `least_savings`, everything is kept. Idempotent.
 
     Raises:
         StalePlan: the plan was made for another history.
@@ -46,20 +46,20 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     if plan.history.digest != analysis.history.digest:
         count = len(analysis.history.messages)
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
-    brief, of_brief = analysis.once(_checked_brief, plan.brief)
-    view = plan.window_tokens, plan.target_tokens, plan.target_model
-    pins = pinned(analysis, *view, brief, plan.provenance.planner)
-    sound, findings = _guard_decisions(pins, plan.turns, plan.target_model)
-    facts, of_facts = _guard_facts(analysis.evidence, plan.extracted_facts)
-    findings += (*of_facts, *of_brief)
-    for decisions in _ever_more(pins, sound, plan.target_model):
+    brief, brief_findings = analysis.once(_checked_brief, plan.brief)
+    limits = plan.window_tokens, plan.target_tokens, plan.target_model
+    pinned_parts = pinned(analysis, *limits, brief, plan.provenance.planner)
+    sound, findings = _guard_decisions(pinned_parts, plan.turns, plan.target_model)
+    facts, fact_findings = _guard_facts(analysis.evidence, plan.extracted_facts)
+    findings += (*fact_findings, *brief_findings)
+    for decisions in _ever_more(pinned_parts, sound, plan.target_model):
         tool = plan.restore_tool
         layout = lay_out(analysis, decisions, brief=brief, model=plan.target_model, restore_tool=tool)
-        least = max(1, least_savings if decisions is sound else 1)
-        if layout.first_changed is None or analysis.tokens - layout.tokens >= least:
+        required_savings = max(1, least_savings if decisions is sound else 1)
+        if layout.first_changed is None or analysis.tokens - layout.tokens >= required_savings:
             break
-    if pins.words_left_out:
-        problem = f"the target has no room for all words that the user typed in {pins.words_left_out} turns"
+    if pinned_parts.words_left_out:
+        problem = f"the target has no room for all words that the user typed in {pinned_parts.words_left_out} turns"
         findings.append(Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn"))
     if decisions is not sound:
         too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")
@@ -67,13 +67,13 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
             problem = f"the view would be no smaller by {least_savings} tokens"
             too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
         findings.append(too_little)
-    known = set(plan.findings)
+    earlier_findings = set(plan.findings)
     update = {
         "turns": tuple(_counted(analysis, layout, decisions)),
         "brief": brief,
         "extracted_facts": facts,
         "estimated_tokens": layout.tokens,
-        "findings": (*plan.findings, *(finding for finding in findings if finding not in known)),
+        "findings": (*plan.findings, *(finding for finding in findings if finding not in earlier_findings)),
     }
     return plan.model_copy(update=update).bind(analysis, layout)
 
@@ -83,8 +83,8 @@ def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, 
 
 
 def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
-    """Yield decisions to try until the view is smaller: `sound`; everything kept except live results that are too
-    large; everything kept."""
+    """Yield decisions by turn id that keep ever more, to try until the view is smaller: `sound`; everything kept except
+    live results that are too large; everything kept."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
     yield _guard_decisions(pins, kept.values(), model)[0]
@@ -92,6 +92,8 @@ def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iter
 
 
 def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDecision]) -> Iterator[TurnDecision]:
+    """Yield each turn's decision with its tokens before and after; a turn without an entry in `layout` is kept
+    whole."""
     after = {turn_id: analysis.counter.text(entry + "\n") if entry else 0 for turn_id, entry in layout.entries.items()}
     for turn_id, turn in analysis.evidence.turns.items():
         tokens = {"tokens_before": turn.tokens, "tokens_after": after.get(turn_id, turn.tokens)}
@@ -99,10 +101,10 @@ def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDec
 
 
 def _guard_decisions(
-    pins: Pinned, decisions: Iterable[TurnDecision], model: str
+    pinned_parts: Pinned, decisions: Iterable[TurnDecision], model: str
 ) -> tuple[dict[str, TurnDecision], list[Finding]]:
-    """One sound decision for every turn, in order."""
-    turns = pins.analysis.evidence.turns
+    """Return one repaired decision for every turn, by turn id in their order, and findings about the repairs."""
+    turns = pinned_parts.analysis.evidence.turns
     by_turn = {decision.turn_id: decision for decision in decisions}
     findings = [_no_such_turn(turn_id) for turn_id in by_turn if turn_id not in turns]
     sound: dict[str, TurnDecision] = {}
@@ -112,12 +114,14 @@ def _guard_decisions(
             decision = TurnDecision(turn_id=turn_id, strategy="keep", relevance_score=1.0, reason="no decision")
             problem = "the plan has no decision for it"
             findings.append(Finding(code="missing_decision", turn_id=turn_id, problem=problem, repair="kept"))
-        sound[turn_id] = _Guarding(pins, turn, _meant(decision), findings).sound()
-    kept = {turn_id for turn_id, decision in sound.items() if decision.strategy == "keep" or turns[turn_id].turn.live}
-    if lead := leading_turn(pins.analysis.history, kept, model):
-        problem = f"{sound[lead].strategy} would touch the thinking that leads the last calls"
-        findings.append(Finding(code="live_tail", turn_id=lead, problem=problem, repair="kept"))
-        sound[lead] = sound[lead].model_copy(update=KEPT)
+        sound[turn_id] = _Guarding(pinned_parts, turn, _meant(decision), findings).sound()
+    kept_ids = {
+        turn_id for turn_id, decision in sound.items() if decision.strategy == "keep" or turns[turn_id].turn.live
+    }
+    if leading_id := leading_turn(pinned_parts.analysis.history, kept_ids, model):
+        problem = f"{sound[leading_id].strategy} would touch the thinking that leads the last calls"
+        findings.append(Finding(code="live_tail", turn_id=leading_id, problem=problem, repair="kept"))
+        sound[leading_id] = sound[leading_id].model_copy(update=KEPT)
     return sound, findings
 
 
@@ -126,15 +130,15 @@ def _no_such_turn(turn_id: object) -> Finding:
 
 
 def _meant(decision: TurnDecision) -> TurnDecision:
-    """Return `decision` without fields that its strategy does not use, as a repair must not bring them back
-    unchecked."""
+    """Return `decision` without a summary and excerpts if its strategy ignores them: a later repair that changes the
+    strategy to ``summarize`` would use them unchecked."""
     idle = decision.strategy != "summarize" and (decision.summary or decision.excerpts)
     return decision.model_copy(update={"summary": "", "excerpts": ()}) if idle else decision
 
 
 @dataclass
 class _Guarding:
-    """One decision and its repairs so far."""
+    """Decision on one turn while it is repaired: each guard replaces `decision` and adds to `findings`."""
 
     pins: Pinned
     turn: TurnEvidence
@@ -142,7 +146,7 @@ class _Guarding:
     findings: list[Finding]
 
     def sound(self) -> TurnDecision:
-        """Return the decision after all guards; each reads the repairs of those before."""
+        """Return the decision after all guards, in this order, as each checks the repairs of the earlier ones."""
         for guard in (self.untouched, self.called_failed, self.true, self.failure_stays, self.words_stay, self.traced):
             guard()
         return self.decision
@@ -153,7 +157,7 @@ class _Guarding:
         self.decision = _meant(self.decision.model_copy(update=update))
 
     def lines_finding(self, code: str, lines: Iterable[int], problem: str, repair: str, **update: Any) -> None:
-        """Keep also `lines`, with a finding."""
+        """Keep the lines numbered `lines` in addition to the kept ones, apply `update`, and add a finding."""
         excerpts = ranges_of(self.kept_lines.union(lines))
         self.note_finding(code, problem, repair, strategy="summarize", excerpts=excerpts, **update)
 
@@ -163,28 +167,28 @@ class _Guarding:
         return line_numbers(self.decision.excerpts, len(self.turn.lines))
 
     def untouched(self) -> None:
-        """Keep the live tail, messages of unknown kind and those that the API would refuse; show a preview of a live
-        result that fits no window."""
-        own, decision = self.turn.turn, self.decision
-        if why := self.pins.analysis.broken.get(own.id):
-            self.note_finding("invalid_history", why, "kept as it is", **KEPT)
-        elif own.id in self.pins.demoted:
-            preview = self.pins.demoted[own.id]
-            shown = decision.strategy == "summarize" and not decision.summary and preview <= self.kept_lines
-            update = {} if shown else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
+        """Keep the live tail, messages of unknown kind and messages that the API would refuse; show a preview if the
+        live tail alone fills the window."""
+        turn, decision = self.turn.turn, self.decision
+        if broken_rule := self.pins.analysis.broken.get(turn.id):
+            self.note_finding("invalid_history", broken_rule, "kept as it is", **KEPT)
+        elif turn.id in self.pins.demoted:
+            preview = self.pins.demoted[turn.id]
+            is_preview = decision.strategy == "summarize" and not decision.summary and preview <= self.kept_lines
+            update = {} if is_preview else {"strategy": "summarize", "summary": "", "excerpts": ranges_of(preview)}
             problem = "the live tail alone would fill the window"
             self.note_finding("live_demoted", problem, "what is long in it shows a preview", **update)
-        elif (own.live or own.must_stay) and decision.strategy != "keep":
+        elif (turn.live or turn.must_stay) and decision.strategy != "keep":
             self.note_finding("live_tail", f"{decision.strategy} would touch what is not answered", "kept", **KEPT)
 
     def called_failed(self) -> None:
-        """Mark a failure that the evidence shows as a failed approach."""
+        """Mark a turn as a failed approach if the evidence shows a failure and the plan does not report it."""
         if self.turn.failed and not self.decision.failed_approach and self.decision.strategy != "keep":
             problem = "the turn shows a failure that the plan does not name"
             self.note_finding("failure_not_named", problem, "marked as failed approach", failed_approach=True)
 
     def true(self) -> None:
-        """Keep only excerpts that are lines of the turn, and a summary with names of the turn."""
+        """Cut excerpts to the turn's lines; replace a summary that contains a name not in the turn by opening lines."""
         last, excerpts = len(self.turn.lines), self.decision.excerpts
         within = tuple((low, min(high, last)) for low, high in excerpts if low <= high and low <= last)
         if within != excerpts:
@@ -194,12 +198,14 @@ class _Guarding:
             self.lines_finding("invented_summary", opening_lines(self.turn), problem, "replaced by lines", summary="")
 
     def failure_stays(self) -> None:
-        """Keep a failed approach by a statement of the brief, or else by the lines that show it; one that only the
-        planner reports, by its first lines."""
+        """Keep the decisive lines of a failure that no statement of the brief replaces.
+
+        If only the planner reports the failure, there are no decisive lines: the turn's opening lines are kept instead.
+        """
         turn, decision = self.turn, self.decision
         lines = self.pins.failures[turn.turn.id] if decision.failed_approach else frozenset()
-        by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in self.pins.covered
-        if by_planner and decision.strategy in ("drop", "reference"):
+        only_by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in self.pins.covered
+        if only_by_planner and decision.strategy in ("drop", "reference"):
             lines = opening_lines(turn)
         self.loss_finding("failed_approach", lines, "how it failed", "its decisive lines stay")
 
@@ -209,12 +215,14 @@ class _Guarding:
         self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
 
     def loss_finding(self, code: str, lines: frozenset[int], what: str, repair: str) -> None:
-        """Keep `lines` unless they are kept already, with a finding."""
+        """Keep the lines numbered `lines` and add a finding, unless all are kept already. `what`: what would be
+        lost."""
         if self.decision.strategy != "keep" and not lines <= self.kept_lines:
             self.lines_finding(code, lines, f"{self.decision.strategy} would lose {what}", repair)
 
     def traced(self) -> None:
-        """Keep at least a mark and an id for an image or document; replace an empty summary."""
+        """Replace a drop of an image or document by a reference, and an empty summary by opening lines or a
+        reference."""
         decision = self.decision
         if decision.strategy == "drop" and self.turn.once(media_marks, self.pins.analysis.history):
             problem = "drop would lose an image or document without a trace"
@@ -227,7 +235,7 @@ class _Guarding:
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
-    """Return the problem of a summary with a name that the turn does not contain; empty without one."""
+    """Return a problem if the summary contains a name that is not in the turn, else an empty text."""
     names = invented(summary, turn.names) if summary else []
     return f"the summary names {names[0]!r}, which the turn does not contain" if names else ""
 
@@ -244,17 +252,20 @@ def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tu
 
 
 def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
+    """Return why the source turn of `fact` does not support it; empty if it does. Each fact of a turn is checked
+    once."""
     turn = evidence.turns.get(fact.source)
     if turn is None:
         return f"the fact's source {fact.source} is no turn"
-    key, known = (fact.type, fact.content, fact.quote), turn.once(_fact_problems)
-    if key not in known:
-        known[key] = _problem_of(fact, turn)
-    return known[key]
+    fact_key, checked = (fact.type, fact.content, fact.quote), turn.once(_fact_problems)
+    if fact_key not in checked:
+        checked[fact_key] = _problem_of(fact, turn)
+    return checked[fact_key]
 
 
 def _fact_problems(_: TurnEvidence) -> dict[tuple[str, str, str], str]:
-    """Return a cache for the problems of checked facts, as a session checks most of them at every plan."""
+    """Return an empty cache from type, content and quote of a fact to its problem, as a session checks most facts at
+    every plan."""
     return {}
 
 
@@ -270,7 +281,7 @@ def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
 
 
 def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
-    """Return `proposal` without invalid parts, and findings about these.
+    """Return `proposal` without invalid parts and with a checked brief, and findings about these parts.
 
     Raises:
         PlanRejected: `proposal` is not a `Proposal`, or has no provenance.
@@ -281,33 +292,33 @@ def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tu
         raise PlanRejected(f"planner: expected its Provenance, found {type(proposal.provenance).__name__}")
     turns: dict[str, TurnProposal] = {}
     findings: list[Finding] = []
-    for turn_id, asked in proposal.turns.items():
+    for turn_id, turn_proposal in proposal.turns.items():
         turn = analysis.evidence.turns.get(turn_id)
-        sound, finding = (None, _no_such_turn(turn_id)) if turn is None else _sound(turn, asked)
-        turns |= {turn_id: sound} if sound else {}
+        sound_turn, finding = (None, _no_such_turn(turn_id)) if turn is None else _sound(turn, turn_proposal)
+        turns |= {turn_id: sound_turn} if sound_turn else {}
         findings += [finding] if finding else []
     facts = tuple(fact for fact in proposal.facts if isinstance(fact, ExtractedFact))
     if len(facts) < len(proposal.facts):
         findings.append(Finding(code="unsound_proposal", problem="a fact that is no ExtractedFact", repair="left out"))
-    page = str(whole_characters(proposal.brief)) if isinstance(proposal.brief, str) else ""
-    brief, of_brief = analysis.once(_checked_brief, with_notes(page, analysis.evidence))
-    return replace(proposal, turns=turns, facts=facts, brief=brief), (*findings, *of_brief)
+    brief_so_far = str(whole_characters(proposal.brief)) if isinstance(proposal.brief, str) else ""
+    brief, brief_findings = analysis.once(_checked_brief, with_notes(brief_so_far, analysis.evidence))
+    return replace(proposal, turns=turns, facts=facts, brief=brief), (*findings, *brief_findings)
 
 
-def _sound(turn: TurnEvidence, asked: TurnProposal) -> tuple[TurnProposal | None, Finding | None]:
-    """Return the sound part of a proposal for `turn`, and a finding on the rest."""
-    turn_id, problem = turn.turn.id, f"expected a TurnProposal, found {type(asked).__name__}"
+def _sound(turn: TurnEvidence, turn_proposal: TurnProposal) -> tuple[TurnProposal | None, Finding | None]:
+    """Return the valid part of a proposal for `turn` (None if all of it is invalid), and a finding about the rest."""
+    turn_id, problem = turn.turn.id, f"expected a TurnProposal, found {type(turn_proposal).__name__}"
     try:
-        if isinstance(asked, TurnProposal):
-            strategy = "keep" if asked.strategy is None else asked.strategy
-            fields = {**vars(asked), "turn_id": turn_id, "strategy": strategy}
+        if isinstance(turn_proposal, TurnProposal):
+            strategy = "keep" if turn_proposal.strategy is None else turn_proposal.strategy
+            fields = {**vars(turn_proposal), "turn_id": turn_id, "strategy": strategy}
             sound = proposed(TurnDecision(relevance_score=fields.pop("score"), **fields))
-            sound, problem = replace(sound, strategy=asked.strategy), _invention(turn, sound.summary)
+            sound, problem = replace(sound, strategy=turn_proposal.strategy), _invention(turn, sound.summary)
             if not problem:
                 return sound, None
             finding = Finding(code="invented_summary", turn_id=turn_id, problem=problem, repair="left out")
             return replace(sound, summary=""), finding
     except ValidationError as error:
-        wrong = error.errors(include_url=False)[0]
-        problem = f"{wrong['loc'][0]}: {wrong['msg']}"
+        first_error = error.errors(include_url=False)[0]
+        problem = f"{first_error['loc'][0]}: {first_error['msg']}"
     return None, Finding(code="unsound_proposal", turn_id=turn_id, problem=problem, repair="ignored")
