@@ -30,12 +30,12 @@ __all__ = [
 _INDEXED = 8
 """Number of hex digits by which digests are looked up before a full comparison, as messages mention short keys."""
 Mentions = Callable[[Sequence[Node]], Iterable[str]]
-"""Hex digits of the histories that the messages of some nodes mention."""
+"""Function that returns the hex digits of the histories that the messages of some nodes mention."""
 
 
 @dataclass(slots=True)
 class HistoryFamily:
-    """Histories that belong together, each with all that it extends."""
+    """Histories that can only be removed together, because they refer to each other; see `Kin.family`."""
 
     histories: set[str] = field(default_factory=set)
     """Their names."""
@@ -45,7 +45,7 @@ class HistoryFamily:
     """Keys of the states with one of the histories as a value."""
 
     def add(self, other: HistoryFamily) -> None:
-        """Take in `other`, too."""
+        """Add the histories, nodes and states of `other`."""
         self.histories |= other.histories
         self.nodes |= other.nodes
         self.states |= other.states
@@ -55,7 +55,7 @@ class Kin:
     """Relations of the conversations in a store, read within one transaction."""
 
     def __init__(self, backend: Backend) -> None:
-        """Read nodes by digest, histories by name, oldest first, and the histories that states name."""
+        """Read all nodes, all histories (oldest first), and the keys and digests of histories in states."""
         self.backend = backend
         self.nodes = nodes_of(backend.keys("node/"))
         self.histories = {one.name: one for one in read_histories(backend)}
@@ -72,14 +72,14 @@ class Kin:
 
     def named(self, digits: str) -> Iterator[str]:
         """Yield the names of the histories with a key or digest that begins with `digits`."""
-        near = self._digests.get(digits[:_INDEXED], ())
-        return (name for digest, name in near if digest.startswith(digits))
+        candidates = self._digests.get(digits[:_INDEXED], ())
+        return (name for digest, name in candidates if digest.startswith(digits))
 
     def family(
         self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
     ) -> HistoryFamily:
-        """Return the family of the histories `names`, without the `known`: those that they extend, share a state with,
-        or mention (in the messages, by `mentions`)."""
+        """Return the histories `names` and, step by step, those that these extend, share a state with or mention;
+        without the family `known`. Without `mentions`, messages are not searched."""
         family, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:
@@ -96,17 +96,18 @@ class Kin:
 
     def states(self, digests: Iterable[str]) -> set[str]:
         """Return the keys of the states with a value that names a history with one of these digests."""
-        near = ((digest, self._states.get(digest[:_INDEXED], ())) for digest in digests)
-        return {key for digest, named in near for digits, key in named if digest.startswith(digits)}
+        candidates = ((digest, self._states.get(digest[:_INDEXED], ())) for digest in digests)
+        return {key for digest, pairs in candidates for digits, key in pairs if digest.startswith(digits)}
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
-        """Return the keys of the events with such a value, and of all events of the sessions in `states`."""
+        """Return the keys of the events with one of these `digests` as a value, and of all events of the sessions in
+        `states`, which are keys."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
         shortest = {digest[:_INDEXED] for digest in digests}
         for key, content in read(self.backend, self.backend.keys("event/")).items():
-            near = [name for name in names_in(content) if name[:_INDEXED] in shortest]
-            if any(digest.startswith(name) for name in near for digest in digests):
+            candidates = [name for name in names_in(content) if name[:_INDEXED] in shortest]
+            if any(digest.startswith(name) for name in candidates for digest in digests):
                 keys.add(key)
         return keys
 
@@ -118,7 +119,7 @@ SESSION_STATE = "session:"
 
 
 def names_in(content: bytes) -> set[str]:
-    """Return the hex digits of the histories that are values in `content`."""
+    """Return the hex digits of the keys and digests of histories that are values in `content`."""
     return {name.decode() for name in _NAME.findall(content)}
 
 
@@ -134,12 +135,12 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
     """Delete the history, those it extends or that extend it, and records that nothing refers to any more."""
     kin = Kin(backend)
     nodes, saved = kin.nodes, kin.histories.values()
-    same = {digest for digest, node in nodes.items() if node.prefix == history.prefix}
-    below = set(same)
+    ends = {digest for digest, node in nodes.items() if node.prefix == history.prefix}  # one for each exact form
+    extending = set(ends)
     for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
-        if node.parent in below:
-            below.add(digest)
-    family = {history.prefix, *(nodes[digest].prefix for digest in below | upwards(nodes, same))}
+        if node.parent in extending:
+            extending.add(digest)
+    family = {history.prefix, *(nodes[digest].prefix for digest in extending | upwards(nodes, ends))}
     kept = upwards(nodes, [other.tip for other in saved if other.prefix not in family])
     remove_histories(kin, [other for other in saved if other.prefix in family and other.tip not in kept])
 
@@ -164,7 +165,7 @@ def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
 
 
 def sessions_of(states: Iterable[str]) -> list[str]:
-    """Return the ids of the sessions among `states`."""
+    """Return the ids of the sessions that have their state among `states`, which are keys."""
     names = map(state_name, states)
     return [name.removeprefix(SESSION_STATE) for name in names if name.startswith(SESSION_STATE)]
 

@@ -17,7 +17,7 @@ key                                                   body
 Histories that share a prefix share its nodes, so saving a longer one costs the new messages only. A node is named by
 the digest of its message and its parent, so a chain cannot be read back with anything changed in it. The nodes of the
 positions 1, 2 to 3, 4 to 7, 8 to 15 … are a group, named by the prefix at the first of these: a chain is read in a few
-steps, and with it no other conversation that does not share half of it.
+steps, and these read no node of a conversation that does not share half of it.
 """
 
 from __future__ import annotations
@@ -81,9 +81,11 @@ _WORTH = 0.9
 _SHORT = 256
 """Size in bytes below which compression is not tried."""
 _PIECE_BYTES = 1 << 20
+"""Size of the pieces in which a record is unpacked to learn its size."""
 _UNPACKING: Mapping[bytes, Callable[[bytes], bytes]] = {b"(": zstandard.decompress, b"x": zlib.decompress}
 """Decompressors by first byte: zstd, and zlib in older stores; no JSON text begins with either."""
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
+"""All bytes that neither delimit a string nor begin or separate values of JSON."""
 _AT_ONCE = 500
 """Records that are read together."""
 
@@ -97,7 +99,8 @@ def encode(value: object, place: str) -> bytes:
 
 
 def count_values(raw: bytes, most: int) -> int:
-    """Return at least the number of values in the JSON text `raw`, or a number over `most`, without parsing it."""
+    """Estimate the number of values in the JSON text `raw` without parsing it: from its commas and opening brackets,
+    and, only if these are more than `most`, without those inside strings."""
     rough = sum(map(raw.count, (b",", b"[", b"{")))
     if rough <= most:
         return rough
@@ -122,7 +125,7 @@ def unpack(body: bytes, place: str) -> bytes:
     digest, packed = body[:32], body[32:]
     try:
         content = _UNPACKING.get(packed[:1], bytes)(packed)
-    except (zstandard.ZstdError, zlib.error, MemoryError) as error:  # a damaged frame can say that it has any length
+    except (zstandard.ZstdError, zlib.error, MemoryError) as error:  # a damaged frame can claim any length
         raise StoreDamaged(f"{place}: its content cannot be read back: {error}") from error
     if hashlib.sha256(content).digest() != digest:
         raise StoreDamaged(f"{place}: its content does not match its digest")
@@ -157,6 +160,7 @@ def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _checked(key: str, body: bytes) -> bytes:
+    """Return the content of the record `key`; raise an error if it does not match its digest or its key."""
     kind, _, name = key.partition("/")
     content = unpack(body, f"{kind} {name[:16]}")
     if kind in ("message", "plan") and not name.startswith(body[:32].hex()):
@@ -165,11 +169,11 @@ def _checked(key: str, body: bytes) -> bytes:
 
 
 def fields(key: str, count: int) -> list[str]:
-    """Return the `count` fields of `key` after its kind."""
-    parts = key.split("/")[1:]
-    if len(parts) != count:
+    """Return the fields of a record's `key` after its kind; raise an error if their number is not `count`."""
+    values = key.split("/")[1:]
+    if len(values) != count:
         raise _no_record(key)
-    return parts
+    return values
 
 
 def _no_record(key: str) -> StoreDamaged:
@@ -177,7 +181,7 @@ def _no_record(key: str) -> StoreDamaged:
 
 
 def order_of(key: str) -> int:
-    """Return the order of the record with this key, from its end, since a session's name may contain slashes."""
+    """Return the order number at the end of a record's key, after the last slash: a session's name may contain more."""
     number = key.rpartition("/")[2]
     if not number.isdigit():
         raise _no_record(key)
@@ -185,7 +189,7 @@ def order_of(key: str) -> int:
 
 
 def next_order(backend: Backend, count: int = 1) -> str:
-    """Return the next order, after all earlier records; the first of `count` orders."""
+    """Reserve the next `count` order numbers, and return the first as text with leading zeros."""
     last = sum(json.loads(content) for content in read(backend, ["order"]).values())
     backend.remove(["order"])
     backend.add({"order": pack(encode(last + count, "order"))})
@@ -193,7 +197,10 @@ def next_order(backend: Backend, count: int = 1) -> str:
 
 
 def add_in_order(backend: Backend, placed: Iterable[tuple[str, bytes]]) -> list[str]:
-    """Store each content after the existing ones of its place, unless it is among them; return the keys of new ones."""
+    """Store each new content of `placed`, pairs of the beginning of a key and a content; return the new keys.
+
+    A content is new if no record with that beginning has it; it gets the next order number.
+    """
     known: dict[str, set[bytes]] = {}
     new: list[tuple[str, bytes]] = []
     for place, content in placed:
@@ -212,7 +219,7 @@ class Node(NamedTuple):
     """One message of a history, linked to all messages before it."""
 
     group: str
-    """Group of the previous node, unless `position` begins a group; then the first digits of its own digest."""
+    """Name of its group: the first digits of the `prefix` of the first node in that group."""
     position: int
     """1 for the first message."""
     turn: int
@@ -236,15 +243,16 @@ class Node(NamedTuple):
         return "/".join(("node", *map(str, self)))
 
     def behind(self, before: Node) -> Node:
-        """Return the node with its group and position set, as the successor of `before`."""
+        """Return this node as the successor of `before`, with its group, position and parent set."""
         position = before.position + 1
+        # a power of two has no bit in common with the number before it, and begins a group
         group = before.group if position & before.position else self.prefix[:_GROUP_DIGITS]
         return self._replace(group=group, position=position, parent=before.digest if before.position else "")
 
 
 _GROUP_DIGITS = 16
 NOTHING = Node(EMPTY_HISTORY[:_GROUP_DIGITS], 0, 0, "", "", EMPTY_HISTORY)
-"""Before the first message."""
+"""Node before the first message of every history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,13 +260,13 @@ class StoredHistory:
     """One saved history; a longer one saved later is another, though they share messages."""
 
     name: str
-    """Digest that makes its key: of the history, or of its exact form if another form was saved before."""
+    """Digest in its key: its `prefix`, or its `tip` if another form of the same history was saved before."""
     order: str
     """Order of its first save; later ones are greater."""
     prefix: str
-    """Hex digits of its digest; in a chain, the prefix of its last node."""
+    """Hex digits of the history's own digest, which equals the `prefix` of its last node."""
     tip: str
-    """Digest of the last node, which identifies its exact form; empty without nodes."""
+    """Digest of the last node, which identifies the exact form of the history; empty if the history is empty."""
     groups: list[str]
     """Groups of its nodes, in order; one group without nodes for an empty history."""
     messages: int
@@ -299,7 +307,7 @@ def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
 
 
 def missing_nodes(backend: Backend, chain: Sequence[Node]) -> Sequence[Node]:
-    """Return the nodes at the end of `chain` that are not stored; everything before a stored node is stored."""
+    """Return the nodes at the end of `chain` that are not stored; bisects, as nodes before a stored one are stored."""
     return chain[bisect_left(chain, True, key=lambda node: not backend.get([node.key])) :]
 
 
@@ -317,7 +325,7 @@ def nodes_of(keys: Sequence[str]) -> dict[str, Node]:
 
 
 def way_back(nodes: Mapping[str, Node], digest: str) -> Iterator[str]:
-    """Yield the digests from this one of `nodes` back to the first."""
+    """Yield `digest` and the digests of all `nodes` before it, back to the first."""
     while digest in nodes:
         yield digest
         digest = nodes[digest].parent
@@ -327,7 +335,8 @@ def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
     """Return the nodes of `history` from the first message to the last."""
     nodes = nodes_of([key for group in history.groups for key in backend.keys(f"node/{group}/")])
     chain = [nodes[digest] for digest in way_back(nodes, history.tip)]
-    if chain[-1].parent if chain else history.tip:
+    is_cut = bool(chain[-1].parent if chain else history.tip)  # a first node has no parent, an empty history no tip
+    if is_cut:
         raise StoreDamaged(f"{history.key}: message {history.messages - len(chain)} is missing or damaged")
     return chain[::-1]
 
@@ -342,13 +351,14 @@ def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
 
 
 def saved_history(backend: Backend, prefix: str, tip: str) -> StoredHistory | None:
-    """Return the saved history with this digest that ends at `tip`, or None."""
+    """Return the saved history with the digest `prefix` and the exact form `tip`, or None; it has either name."""
     histories = [one for name in (prefix, tip) if name for one in read_histories(backend, name)]
     return next((history for history in histories if history.tip == tip), None)
 
 
 def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
-    """Store `history`, or record its use if it is stored and the last record is old; return its stored form."""
+    """Store `history` by its digest, or by its `tip` if another form has that name; if it is stored already, record
+    its use once `NOTED_SECONDS` have passed. Return its stored form."""
     saved = saved_history(backend, history.prefix, history.tip)
     if saved and history.used - saved.used < NOTED_SECONDS:
         return saved
@@ -371,7 +381,7 @@ def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[A
 
 
 def audit(backend: Backend) -> list[Finding]:
-    """Return the problems of `backend` with every digest recomputed; changes nothing."""
+    """Recompute every digest in `backend`, and return a finding for each problem; change nothing."""
     problems: list[str] = []
     try:
         with backend.transaction():
@@ -385,6 +395,7 @@ def audit(backend: Backend) -> list[Finding]:
 
 
 def _damaged_records(backend: Backend) -> Iterator[str]:
+    """Yield a problem for each record that does not match its digest."""
     keys = [key for kind in ("message", "plan", "fact", "event", "state") for key in backend.keys(f"{kind}/")]
     for some in parts(keys):
         for key, body in backend.get(some).items():
@@ -395,6 +406,7 @@ def _damaged_records(backend: Backend) -> Iterator[str]:
 
 
 def _broken_chains(backend: Backend) -> Iterator[str]:
+    """Yield a problem for each node that a history needs and each message that a node needs, if it is missing."""
     nodes = nodes_of(backend.keys("node/"))
     messages = set(backend.keys("message/"))
     for node in nodes.values():

@@ -47,7 +47,7 @@ def parse_key(key: str) -> str:
 
 
 def parse_reference(reference: str) -> tuple[str, int]:
-    """Return the hex digits and the turn number of ``h1a2b3c4d:t12``; no digits for a bare ``t12``."""
+    """Return the hex digits and the turn number of ``h1a2b3c4d:t12``; an empty text and the number for ``t12``."""
     match = _REFERENCE.fullmatch(reference.strip())
     if match is None:
         raise ReferenceNotFound(f"{reference[:80]!r} is no reference; expected t12, or a history key and :t12")
@@ -55,7 +55,7 @@ def parse_reference(reference: str) -> tuple[str, int]:
 
 
 def find_history(backend: Backend, key: str) -> StoredHistory:
-    """Return the history with this whole key."""
+    """Return the history with this key; raise `ReferenceNotFound` if the key is too short or not unique."""
     digits = parse_key(key)
     histories = read_histories(backend, digits)
     if len(digits) < KEY_DIGITS:
@@ -63,27 +63,30 @@ def find_history(backend: Backend, key: str) -> StoredHistory:
         raise ReferenceNotFound(f"h{digits} is too short for a key; {EXPECTED_KEY}; stored keys that begin so: {keys}")
     if not histories:
         keys_there = [history_key(name.partition("/")[2]) for name in backend.keys("history/")[:_LISTED]]
-        raise ReferenceNotFound(f"no history h{digits} in this store; {_known(digits, keys_there)}")
+        raise ReferenceNotFound(f"no history h{digits} in this store; {_similar_keys(digits, keys_there)}")
     unambiguous([history.name for history in histories], digits)
     return histories[0]
 
 
 def unambiguous(digests: Sequence[str], digits: str) -> None:
-    """Raise an error if more than one of `digests` begins with `digits`."""
+    """Raise an error if there are several `digests`, those that begin with `digits`."""
     if len(digests) > 1:
         longer = ", ".join(list(shortest_names(digests).values())[:_SUGGESTED])
         raise ReferenceNotFound(f"h{digits} means more than one history; use more characters: {longer}")
 
 
 def shortest_names(digests: Sequence[str]) -> dict[str, str]:
-    """Return the shortest names of one length that differ for all `digests`: ``h1a2b3c4d``."""
+    """Return a short name for each digest, ``h1a2b3c4d``; all have the least length at which they differ."""
     different = set(digests)
     enough = next(count for count in range(_SHORTEST, 65) if len({one[:count] for one in different}) == len(different))
     return {digest: f"h{digest[:enough]}" for digest in digests}
 
 
 def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[str] | None) -> StoredHistory:
-    """Return the history of a reference, among those that the reader may see (None: all)."""
+    """Return the history of the reference ``hDIGITS:tTURN``, or ``tTURN`` without digits.
+
+    The reader may see the histories with the keys `within` and, by their digits, those that they extend; None: all.
+    """
     if within is None:
         return find_history(backend, f"h{digits}") if digits else _only_conversation(backend, turn)
     visible = [history for key in dict.fromkeys(within) for history in read_histories(backend, _whole_digits(key))[:1]]
@@ -92,19 +95,19 @@ def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[s
             raise ReferenceNotFound(f"no t{turn}: nothing of this conversation is stored yet")
         return visible[0]
     candidates = read_histories(backend, digits)
-    named = [history for history in candidates if history in visible]
-    if not named:
-        seen = {node.prefix for history in visible for node in read_chain(backend, history)} if candidates else set()
-        named = [history for history in candidates if history.prefix in seen]
-    if not named:
+    matches = [history for history in candidates if history in visible]
+    if candidates and not matches:
+        prefixes = {node.prefix for history in visible for node in read_chain(backend, history)}
+        matches = [history for history in candidates if history.prefix in prefixes]
+    if not matches:
         keys = list(dict.fromkeys(history.key for history in visible))
-        raise ReferenceNotFound(f"no history h{digits} in this conversation; {_known(digits, keys)}")
-    unambiguous([history.name for history in named], digits)
-    return named[0]
+        raise ReferenceNotFound(f"no history h{digits} in this conversation; {_similar_keys(digits, keys)}")
+    unambiguous([history.name for history in matches], digits)
+    return matches[0]
 
 
 def _whole_digits(key: str) -> str:
-    """Return the digits of a whole key."""
+    """Return the digits of `key`; raise an error if it is too short."""
     digits = parse_key(key)
     if len(digits) < KEY_DIGITS:
         raise ReferenceNotFound(f"{key[:80]!r} is too short for a key; {EXPECTED_KEY}")
@@ -112,7 +115,7 @@ def _whole_digits(key: str) -> str:
 
 
 def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
-    """Return the longest history, if every other one is a prefix of it."""
+    """Return the longest history; raise an error if another one is not a prefix of it. `turn` is for the error."""
     histories = sorted(read_histories(backend), key=lambda history: history.messages)[::-1]
     if not histories:
         raise ReferenceNotFound(f"no t{turn}: the store is empty")
@@ -126,16 +129,16 @@ def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
 
 
 def nodes_of_turn(nodes: Sequence[Node], turn: int, key: str) -> list[Node]:
-    """Return the nodes of one turn."""
-    own = [node for node in nodes if node.turn == turn]
-    if not own:
+    """Return the nodes of the messages of `turn`; raise an error if there is none. `key` is for the error."""
+    matches = [node for node in nodes if node.turn == turn]
+    if not matches:
         there = f"its turns are t1 to t{nodes[-1].turn}" if nodes else "it is empty"
         raise ReferenceNotFound(f"no turn t{turn} in history {key}; {there}")
-    return own
+    return matches
 
 
-def _known(digits: str, keys: Sequence[str]) -> str:
-    """Return the existing keys for an error, the most similar first."""
+def _similar_keys(digits: str, keys: Sequence[str]) -> str:
+    """Return the end of an error that lists some existing `keys`, the most similar to `digits` first."""
     from difflib import get_close_matches  # only errors need it
 
     near = get_close_matches(f"h{digits}", keys, _SUGGESTED, 0.4) or keys[:_SUGGESTED]

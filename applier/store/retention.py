@@ -43,7 +43,7 @@ class Garbage:
     bytes_after: int
     """Size after; approximate in a dry run."""
     left: tuple[Finding, ...] = ()
-    """Remains in files; see `Store.flush`."""
+    """Findings about files that may still contain removed content, see `Store.flush`."""
 
 
 @dataclass
@@ -112,7 +112,8 @@ def collect_garbage(
 
 
 def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: float | None) -> HistoryFamily:
-    """Return the histories to keep: the live ones with their families, then the latest used that fit."""
+    """Return the histories to keep, with all that belong to them (see `Kin.family`): those used since `oldest`; or, if
+    the files are larger than `most_bytes`, those used in the last day, then the latest used that fit into this size."""
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
         messages.read(kin.backend, (node.message for node in nodes))
@@ -125,32 +126,34 @@ def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: 
     kept = kin.family([one.name for one in live], mentions)
     if most_bytes is None or not is_too_large:
         return kept
-    paid: set[str] = set()
+    paid: set[str] = set()  # digests of messages that are counted already
+    # in bytes of records, which are fewer than the bytes of the files by the same ratio for all
     room = most_bytes * _cost(kin, messages, kin.family(kin.histories)) // size - _cost(kin, messages, kept, paid)
     for one in sorted(young, key=lambda one: (one.used, one.order), reverse=True):
-        more = kin.family([one.name], mentions, kept)
-        room -= _cost(kin, messages, more, paid)
+        added = kin.family([one.name], mentions, kept)
+        room -= _cost(kin, messages, added, paid)
         if room < 0:
             break
-        kept.add(more)
+        kept.add(added)
     return kept
 
 
 def _cost(kin: Kin, messages: _Messages, family: HistoryFamily, paid: set[str] | None = None) -> int:
-    """Return the bytes of the records of `family`, without those of `paid` messages, and add its messages to `paid`."""
-    own = {kin.nodes[digest].message for digest in family.nodes} - (paid or set())
+    """Return the size in bytes of the nodes and messages of `family`, without `paid` messages; add the others to
+    `paid`."""
+    unpaid = {kin.nodes[digest].message for digest in family.nodes} - (paid or set())
     if paid is not None:
-        paid |= own
+        paid |= unpaid
     keys = sum(len(kin.nodes[digest].key) for digest in family.nodes)
-    return keys + sum(messages.bytes.get(digest, 0) for digest in own)
+    return keys + sum(messages.bytes.get(digest, 0) for digest in unpaid)
 
 
 def _old_events(kin: Kin, kept: HistoryFamily, oldest: float) -> Iterator[str]:
-    """Yield the keys of events before `oldest` that belong to nothing kept."""
+    """Yield the keys of events before the time `oldest` that belong to no session and mention no history of `kept`."""
     sessions = set(sessions_of(kept.states))
     for key, content in read(kin.backend, kin.backend.keys("event/")).items():
         event = json.loads(content)
         if event["time"] < oldest and event.get("session") not in sessions:
-            named = {name for digits in names_in(content) for name in kin.named(digits)}
-            if named.isdisjoint(kept.histories):
+            mentioned = {name for digits in names_in(content) for name in kin.named(digits)}
+            if mentioned.isdisjoint(kept.histories):
                 yield key

@@ -40,7 +40,7 @@ from planner.reading.secrets import NO_SECRETS, Secrets, redact
 __all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory", "event_place"]
 
 _PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")
-"""``p`` and 32 hex digits or more; not a history's key."""
+"""Id of a plan: ``p`` and at least 32 hex digits; not the key of a history."""
 _FARTHEST_SECOND = 62_135_596_800
 """Seconds from 1970 back to the year 1; times further away in either direction have no date."""
 _SUGGESTED = 3
@@ -53,13 +53,13 @@ class StoreSize:
 
     histories: int
     messages: int
-    """Distinct ones."""
+    """Number of distinct messages."""
     file_bytes: int
-    """On disk, free pages within the file included."""
+    """Size of its files on disk, including free pages."""
 
 
 EVENT_NAMES = ("session", "session_id", "history", "plan")
-"""Fields of an event that name sessions, histories and plans."""
+"""Fields of an event that name sessions, histories and plans; their values are never redacted."""
 
 
 class Store:
@@ -107,8 +107,8 @@ class Store:
         return self.clock() - history.used >= records.NOTED_SECONDS
 
     def note_use(self, history_key: str) -> None:
-        """Note that the conversation `history_key` continues, so that `collect_garbage` keeps it; cheap within the
-        hour."""
+        """Record that the conversation `history_key` continues, so that `collect_garbage` keeps it; writes at most once
+        an hour."""
         with self.backend.transaction():
             is_due = self._is_due(find_history(self.backend, history_key))
         if is_due:
@@ -145,7 +145,7 @@ class Store:
             key = f"h{digits}" if digits else history.key
             nodes = nodes_of_turn(read_chain(self.backend, history), turn, key)
             messages = records.read_messages(self.backend, nodes, key)
-        with suppress(StoreError):  # what may only be read can be restored from
+        with suppress(StoreError):  # a store that cannot be written can be restored from
             self.note_use(f"h{history.name}")
         return f"{key}:t{turn}", messages
 
@@ -167,7 +167,7 @@ class Store:
         """Return the plan with that id, or with any longer beginning of its digest.
 
         Raises:
-            ReferenceNotFound: no plan, or more than one, has that id.
+            ReferenceNotFound: no plan has that id.
         """
         with self.backend.transaction():
             (content,) = read(self.backend, [self._plan_key(plan_id)]).values()
@@ -188,13 +188,13 @@ class Store:
         """Return the ids of the plans for a history or for a prefix of it, oldest first."""
         with self.backend.transaction():
             _, prefixes = self._with_prefixes(history_key)
-            made = [records.fields(key, 3) for key in self.backend.keys("plan/")]
-        ordered = sorted((order, digest) for digest, prefix, order in made if prefix in prefixes)
+            plans = [records.fields(key, 3) for key in self.backend.keys("plan/")]
+        ordered = sorted((order, digest) for digest, prefix, order in plans if prefix in prefixes)
         return tuple(_plan_id(digest) for _, digest in ordered)
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
-        """Store `facts` of a saved history, without likely secrets and without pieces of its `secrets`; repeated facts
-        are stored once."""
+        """Store `facts` of a saved history, each once, without likely secrets and without any piece of `secrets`, which
+        are those of the history."""
         plain = redact([fact.model_dump(mode="json") for fact in facts], secrets)
         contents = [encode(fact, "fact") for fact in plain]
         with self.backend.transaction(write=True):
@@ -204,7 +204,7 @@ class Store:
             self.backend.add(notes_of_facts(new))
             is_due = index_is_due(self.backend)
         if is_due:
-            with suppress(StoreError):  # the next search makes it
+            with suppress(StoreError):  # then the next search stores the index
                 FactIndex(self.backend).store()
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
@@ -220,11 +220,11 @@ class Store:
     def find_facts(
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[tuple[str, ExtractedFact]]:
-        """Yield facts, each with its history's key, filtered by type, time and `histories`: with `words` only facts
-        with one of them, best first; without, the newest first."""
-        for some in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
+        """Yield pairs of a history's key and a fact of this `kind`, time and `histories`. With `words`, only facts that
+        contain one of them are yielded, best match first; without, all, the newest first."""
+        for record_keys in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
-                contents = read(self.backend, some)
+                contents = read(self.backend, record_keys)
             for key, content in contents.items():
                 yield history_key(fact_place(key)), ExtractedFact.model_validate_json(content)
 
@@ -233,7 +233,7 @@ class Store:
         return FactIndex(self.backend)
 
     def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:
-        """Return the history, and the digests of it and its prefixes."""
+        """Return the saved history, and the digests of all its prefixes; the longest prefix is the history itself."""
         history = find_history(self.backend, history_key)
         return history, {history.prefix, *(node.prefix for node in read_chain(self.backend, history))}
 
@@ -261,7 +261,8 @@ class Store:
         self.change_state(name, lambda _: value)
 
     def change_state(self, name: str, change: Callable[[Any], Any]) -> Any:
-        """Store the result of `change` for the present state and return it; other writers wait."""
+        """Replace the state `name` by the result of `change`, called with the present state or None; return the result.
+        Other writers wait."""
         key = f"state/{to_json(name)}"
         with self.backend.transaction(write=True):
             value = change(next(map(json.loads, read(self.backend, [key]).values()), None))
@@ -305,10 +306,10 @@ class Store:
         return {key: str(noted.get(f"origin:{key}", {}).get("folder", "")) for key in history_keys}
 
     def forget(self, history_key: str) -> list[Finding]:
-        """Delete a history with all that extend it or that it extends, or the plan with an id like ``p1a2b3c4d``;
-        return remains.
+        """Delete a history and all histories that extend it or that it extends; or a plan, by an id like ``p1a2b3c4d``.
 
-        Their plans, facts, states and events are deleted, too. A part shared with another conversation stays.
+        Their plans, facts, states and events are deleted, too. A part shared with another conversation stays. The
+        findings name places where deleted content may remain.
         """
         with self.backend.transaction(write=True):
             if damages := self.backend.damages():  # a row that an index has lost would stay
@@ -384,7 +385,8 @@ class Store:
         return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
 
     def flush(self) -> list[Finding]:
-        """Erase deleted content from every file and log of the database; return remains, if any."""
+        """Erase deleted content from every file and log of the database; return a finding for each place that may
+        still contain some."""
         return [Finding(code="left", problem=problem) for problem in self.backend.flush()]
 
     def verify(self) -> list[Finding]:
@@ -398,7 +400,7 @@ class Store:
             return StoreSize(histories, messages, self.backend.file_bytes())
 
     def close(self) -> None:
-        """Let go of the database. The store is not to be used afterwards."""
+        """Close the database; the store cannot be used afterwards."""
         if self._open:
             self._open = False
             self.backend.close()
@@ -413,7 +415,7 @@ class Store:
 
 
 def _check_unchanged(history: History, index: int) -> None:
-    """Check that a message is the same as when `history` was read, because its name was computed then."""
+    """Raise an error if the message at `index` changed since `history` was read, when its digest was computed."""
     message, place = history.messages[index], f"messages[{index}]"
     short = with_places(message, [])  # a long text comes back from JSON as it is
     is_plain = message_digest(json.loads(encode(short, place))) == message_digest(short)

@@ -31,10 +31,12 @@ class Earlier:
     """Originals of a list that begins with a view."""
 
     messages: list[Any]
-    """Whole list from its beginning: originals, and the caller's later messages as their own objects."""
+    """Whole list from its beginning: `start` originals, read from the store, then the caller's later messages: the same
+    objects, except that a message which the view had shortened is its original again."""
     head: int
-    """Number of messages of the list that replace the first `start` messages."""
+    """Number of messages at the beginning of the caller's list that the originals replace."""
     start: int
+    """Number of originals that the view had replaced."""
     key: str
     """Key of the history in the store."""
     plan_id: str
@@ -50,15 +52,15 @@ def holds_view(messages: Sequence[object]) -> bool:
 def remember_view(
     store: Store, view: Sequence[object], history: History, start: int, *, owner: str = "", key: str, plan_id: str
 ) -> None:
-    """Store that `view` shows `history` with the key `key`: the messages from `start` on one by one, the earlier ones
-    by its head; only a look-up for the same `owner` returns it."""
+    """Record that `view` was made from `history` (key `key`): the last messages of both, from `start` of the history
+    on, correspond one to one; the head of the view replaces the rest. Only the same `owner` can look it up."""
     plain = [plain_message(message) for message in view]
     head = len(plain) - (len(history.messages) - start)
     joined = joined_messages((), plain[:head])
     note = first_note(joined)
     if note is None:
         return
-    edited = {
+    edited = {  # messages after the head that the view changed: their positions in the history, their digests
         str(at): message_digest(plain[at - start + head])
         for at in range(start, len(history.messages))
         if view[at - start + head] is not history.originals[at]
@@ -84,30 +86,32 @@ def originals_behind(store: Store, messages: Sequence[object], owner: str = "") 
 
 
 def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message], row: Mapping[str, Any]) -> Earlier:
-    changes = [at for at in range(1, len(plain)) if plain[at]["role"] != plain[at - 1]["role"]]
-    head = [*changes, len(plain)][row["head"] - 1]
+    """Return the originals of `messages` (`plain`: as plain data), which begin with the view recorded in `row`."""
+    # the recorded head counts neighbours of one role as one message
+    role_changes = [at for at in range(1, len(plain)) if plain[at]["role"] != plain[at - 1]["role"]]
+    head = [*role_changes, len(plain)][row["head"] - 1]
     stored, start, edited = store.load_history(row["history"]), row["start"], row["edited"]
-    behind = [
-        stored.messages[at] if edited and edited.get(str(at)) == message_digest(message) else own
-        for at, (message, own) in enumerate(zip(plain[head:], messages[head:], strict=True), start)
+    later = [
+        stored.messages[at] if edited and edited.get(str(at)) == message_digest(as_plain) else message
+        for at, (as_plain, message) in enumerate(zip(plain[head:], messages[head:], strict=True), start)
     ]
     plan = None
     with suppress(ReferenceNotFound):
         plan = store.load_plan(row["plan"]) if row["plan"] else None
-    taken = {name for message in plain[head:] for name in call_ids(message)}
-    hidden = [_apart(message, taken, row["history"]) for message in stored.messages[:start]]
-    return Earlier([*hidden, *behind], head, start, row["history"], row["plan"], plan)
+    later_ids = {call_id for message in plain[head:] for call_id in call_ids(message)}
+    earlier = [_with_other_ids(message, later_ids, row["history"]) for message in stored.messages[:start]]
+    return Earlier([*earlier, *later], head, start, row["history"], row["plan"], plan)
 
 
-def _apart(message: Message, taken: set[str], key: str) -> Message:
-    """Return `message` with new ids for calls whose ids are `taken` later: a host may count its calls from the start
-    after a view."""
-    if taken.isdisjoint((*call_ids(message), *result_ids(message))):
+def _with_other_ids(message: Message, later_ids: set[str], key: str) -> Message:
+    """Return `message` with `key` appended to the ids of calls that later calls use again: after a view, a host may
+    number its calls from 1."""
+    if later_ids.isdisjoint((*call_ids(message), *result_ids(message))):
         return message
     content = []
     for block in blocks(message):
-        names = {name: f"{block[name]}-{key}" for name in ("id", "tool_use_id") if block.get(name) in taken}
-        content.append({**block, **names})
+        changed = {field: f"{block[field]}-{key}" for field in ("id", "tool_use_id") if block.get(field) in later_ids}
+        content.append({**block, **changed})
     return {**message, "content": content}
 
 
