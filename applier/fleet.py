@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from applier.adapters.transcripts import Transcript, read_transcript
 from applier.adapters.transcripts.document import file_content
@@ -19,7 +19,7 @@ from planner.api import plan_compaction
 from planner.errors import TranscriptError
 from planner.plan import CompactionPlan, Strategy, Usage
 from planner.reading.secrets import redact
-from planner.settings import PlanSettings
+from planner.settings import PlannerName, PlanSettings
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -59,7 +59,7 @@ DIED: Row = {"cause": "died", "error": "the process that planned it died: out of
 class PlanOptions:
     """Everything besides the file that a row depends on."""
 
-    planner: Literal["auto", "model", "rules"] = "rules"
+    planner: PlannerName = "rules"
     model: str | None = None
     task: str | None = None
     """Task of all transcripts; None: each transcript's own."""

@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationError
 from pydantic_settings import (
@@ -26,7 +26,16 @@ from planner.errors import SettingsError
 from planner.prices import register_prices
 from planner.reading.families import known_window_tokens
 from planner.reading.secrets import quoted
-from planner.settings import TOOL_NAME, CheckedSettings, ModelPrices, PlanSettings, ToolUse, explained, nearest
+from planner.settings import (
+    TOOL_NAME,
+    CheckedSettings,
+    ModelPrices,
+    PlannerName,
+    PlanSettings,
+    ToolUse,
+    explained,
+    nearest,
+)
 
 __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 
@@ -63,7 +72,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """Agent's ``max_tokens``; kept free, up to the preset's reserve."""
     tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
     """Effects of the agent's tools by name, for tools without a declaration of their own."""
-    planner: Literal["auto", "model", "rules"] = "auto"
+    planner: PlannerName = "auto"
     planner_model: str = ""
     """Model that plans; empty: the planner's own default."""
     background: bool | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 from planner.analysis import Analysis, analyze
 from planner.errors import PlannerUnavailable, SettingsError
@@ -20,7 +20,7 @@ from planner.reading.families import names_provider
 from planner.reading.messages import checked_message
 from planner.rules import RulesPlanner
 from planner.selection import Selection, select
-from planner.settings import PlanSettings, ToolUse, declared_uses, restore_tool_of
+from planner.settings import PlannerName, PlanSettings, ToolUse, declared_uses, restore_tool_of
 
 __all__ = [
     "PlannerChoice",
@@ -44,7 +44,7 @@ WINDOW_SHARE = 0.5
 SENT_SHARE = 0.5
 """Share of a list that begins with a view: a target by ratio reduces it at least to this share, or to the ratio if that
 is larger."""
-PlannerChoice = Literal["auto", "model", "rules"] | Planner
+PlannerChoice = PlannerName | Planner
 
 BEHIND_VIEWS: list[Callable[[Sequence[object], Any], tuple[Sequence[object], CompactionPlan | None] | None]] = []
 """Functions that take a list and the caller's store (or None) and return the originals of the list and their plan if it
@@ -296,7 +296,7 @@ def check_request(model: object, system: Any, tools: Any) -> None:
 
 def check_planner(choice: object) -> None:
     """Raise a SettingsError unless `choice` is a `PlannerChoice`."""
-    if choice not in ("auto", "model", "rules") if isinstance(choice, str) else not isinstance(choice, Planner):
+    if choice not in get_args(PlannerName) if isinstance(choice, str) else not isinstance(choice, Planner):
         raise SettingsError(f"planner must be 'auto', 'model', 'rules' or have a propose method, found {choice!r}")
 
 

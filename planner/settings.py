@@ -22,6 +22,7 @@ __all__ = [
     "ModelPrices",
     "OptionalToolName",
     "PlanSettings",
+    "PlannerName",
     "PriceBand",
     "ToolUse",
     "bare_tool_name",
@@ -30,6 +31,9 @@ __all__ = [
     "nearest",
     "restore_tool_of",
 ]
+
+PlannerName = Literal["auto", "model", "rules"]
+"""Planner by name; ``auto`` is the model if there is a key, else the rules."""
 
 TOOL_NAME = "[a-zA-Z0-9_-]{1,128}"
 """Characters of a tool's name, for the API and for a view that mentions it: ``mcp__memory__restore_context``; nothing

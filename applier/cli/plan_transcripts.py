@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from uuid import uuid4
 
 import click
@@ -38,6 +38,7 @@ from planner.errors import PlanError, PlannerUnavailable, SettingsError, Transcr
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Usage
 from planner.prices import dollars_at_most, money
+from planner.settings import PlannerName
 
 __all__ = ["plan_files", "plan_options", "planned", "planning_options", "write_view"]
 
@@ -53,7 +54,7 @@ planning_options = together(
     click.option("--focus", metavar="TEXT", help="Subject to keep above all."),
     click.option(
         "--planner",
-        type=click.Choice(["auto", "rules", "model"]),
+        type=click.Choice(get_args(PlannerName)),
         help="Planner (default: auto, which is the model if there is a key, else rules).",
     ),
     click.option("--model", help="Planner model, or an instructor provider string."),

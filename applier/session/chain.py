@@ -21,7 +21,7 @@ from applier.session.frame import Edits, draft
 from applier.session.persistence import session_name
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.presets import level_after
-from applier.session.request import TooHeavy, TooLong
+from applier.session.refusals import TooHeavy, TooLong
 from applier.session.result_tiers import fit_pictures
 from applier.session.state import State
 from applier.session.tiers import PlanTurns

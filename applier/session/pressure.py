@@ -10,7 +10,8 @@ import sys
 from dataclasses import dataclass, field, replace
 
 from applier.session.presets import Level, Measurement, Preset, level_after
-from applier.session.request import AgentCall, Gauge, TooHeavy, TooLong, prompt_limit_tokens
+from applier.session.refusals import TooHeavy, TooLong
+from applier.session.request import AgentCall, Gauge, prompt_limit_tokens
 from applier.settings import SessionSettings
 from planner.prices import cache_prices
 from planner.reading.media import Load, MediaLimits

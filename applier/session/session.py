@@ -27,7 +27,8 @@ from applier.session.persistence import SessionStore
 from applier.session.planning import Planning
 from applier.session.presets import Preset, preset_named
 from applier.session.pressure import Pressure
-from applier.session.request import WINDOW_EXCEEDED, AgentCall, read_refusal, stop_reason_of, used_input_tokens
+from applier.session.refusals import WINDOW_EXCEEDED, read_refusal, stop_reason_of
+from applier.session.request import AgentCall, used_input_tokens
 from applier.session.sharing import Sharing
 from applier.session.state import SessionState, Setup, State
 from applier.settings import SessionSettings, load_settings

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from applier.adapters.proxy.configuration import LOOPBACK_HOSTS, ProxySettings
 from applier.adapters.proxy.conversations import CREDENTIALS, NAME_HEADER, PERSON_HEADER
 from applier.adapters.proxy.metrics import PERSON, Metrics
-from applier.adapters.proxy.people import TOKEN_START, People
+from applier.adapters.proxy.quotas import TOKEN_START, People
 from applier.adapters.proxy.upstreams import RefusedError, host_of, opens, way_of, with_version
 
 __all__ = ["TOKEN_HEADER", "Entrance", "WithoutTexts", "shows_token"]

@@ -22,7 +22,7 @@ from applier.adapters.proxy.bodies import parse, write
 from applier.adapters.proxy.compactions import Ask, asked, opened, record_in, reply, view_record, without_ask
 from applier.adapters.proxy.conversations import CREDENTIALS, Asker, Conversation, Conversations, short_digest
 from applier.adapters.proxy.metrics import PERSON, Metrics
-from applier.adapters.proxy.people import People
+from applier.adapters.proxy.quotas import People
 from applier.adapters.proxy.responses_planner import ResponsesPlanner
 from applier.adapters.proxy.upstreams import RefusedError, Way
 from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, read_answer

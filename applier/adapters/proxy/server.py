@@ -28,7 +28,7 @@ from applier.adapters.proxy.endpoints import Endpoints
 from applier.adapters.proxy.entrance import Entrance
 from applier.adapters.proxy.gateway import Gateway
 from applier.adapters.proxy.metrics import Metrics
-from applier.adapters.proxy.people import People
+from applier.adapters.proxy.quotas import People
 from applier.adapters.proxy.responses_planner import ResponsesPlanner
 from applier.adapters.proxy.upstreams import RefusedError
 from applier.serving import AppServer

@@ -13,7 +13,8 @@ from typing import Any
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, to_openai
 from applier.adapters.transcripts.response_items import OUTPUTS
 from applier.adapters.transcripts.responses import ReadItems, read_items, to_items
-from applier.session.request import WINDOW_EXCEEDED, fields_of_body
+from applier.session.refusals import WINDOW_EXCEEDED
+from applier.session.request import fields_of_body
 from planner.reading.messages import field_of, to_json
 
 __all__ = ["CHAT", "MAX_READ_BYTES", "MESSAGES", "RESPONSES", "ReadAnswer", "Wire", "read_answer"]

@@ -19,7 +19,7 @@ from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -40,6 +40,7 @@ from planner.errors import CompactorError, PlannerUnavailable
 from planner.plan import Usage
 from planner.prices import money
 from planner.reading.history import History, read_history
+from planner.settings import PlannerName
 
 __all__ = ["MANY", "commits_command", "conversations_in", "learn_command"]
 
@@ -155,7 +156,7 @@ _PLACE = click.Path(exists=True, path_type=Path)
 @click.option("--project", type=_FOLDER, default=".", help="The project's folder (default: this one).")
 @click.option("--also", multiple=True, metavar="DIR", help="Another folder of the project, say on another machine.")
 @click.option("--into", metavar="FILE", default="", help="Keep all lines in one file, between marks: AGENTS.md.")
-@click.option("--planner", type=click.Choice(["auto", "rules", "model"]), help="Reader (default: auto).")
+@click.option("--planner", type=click.Choice(get_args(PlannerName)), help="Reader (default: auto).")
 @click.option("--model", help="Reading model, or an instructor provider string.")
 @click.option("--prompts", metavar="DIR", type=_FOLDER, help="Your own folder of prompts.")
 @click.option(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
@@ -20,6 +20,7 @@ from applier.cli.screen import day, echo, print_data, print_json, print_table
 from applier.processes import program
 from applier.store.opening import open_store
 from applier.store.store import Store
+from planner.settings import PlannerName
 
 if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
@@ -67,7 +68,7 @@ session_options = options.together(
         "provider, with your environment's key for it.",
     ),
     click.option(
-        "--planner", type=click.Choice(["auto", "model", "rules"]), help="Who plans (default: as set, else a model)."
+        "--planner", type=click.Choice(get_args(PlannerName)), help="Who plans (default: as set, else a model)."
     ),
     options.store_option,
 )
@@ -218,7 +219,7 @@ def revoke(name: str, store: Store) -> None:
 
 
 def _people() -> Any:
-    return options.import_extra("applier.adapters.proxy.people", "proxy")
+    return options.import_extra("applier.adapters.proxy.quotas", "proxy")
 
 
 @click.command

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -20,6 +20,7 @@ from applier.settings import load_settings
 from applier.store.opening import open_store
 from planner.errors import TranscriptError
 from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES, cached_prompt, dollars, money, switch_money
+from planner.settings import PlannerName
 
 __all__ = ["curve_lines", "watch_command"]
 
@@ -45,7 +46,7 @@ CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_to
 )
 @click.option("--task", help="Task of the agent (default: the transcript's own).")
 @click.option("--model", default="", help="Model of the agent; decides counts, thinking and prices.")
-@click.option("--planner", type=click.Choice(["rules", "model", "auto"]), default="rules", show_default=True)
+@click.option("--planner", type=click.Choice(get_args(PlannerName)), default="rules", show_default=True)
 @part
 @as_json
 @click.option(
