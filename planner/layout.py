@@ -65,10 +65,12 @@ _CALL_ALONE = lazy_pattern(
 def lay_out(
     analysis: Analysis, decisions: Mapping[str, TurnDecision], *, brief: str, model: str, restore_tool: str
 ) -> Layout:
-    """Return the layout of `decisions`, one for each turn, for a view that `model` reads. `brief` begins the first
-    note.
+    """Return the messages of a view by `decisions`, one for each turn, with their size: kept turns as they are, one
+    note for each run of other turns.
 
-    `restore_tool`: the reader's tool that restores a turn; empty without one.
+    `model`: the reader, which decides how thinking is treated; `brief` begins the first note, after the guide and the
+    history's key; `restore_tool`: the reader's tool that restores a turn, empty without one. The layout also counts the
+    last messages that are the caller's own objects.
     """
     history, evidence, counter = analysis.history, analysis.evidence, analysis.counter
     entries = {
@@ -78,55 +80,57 @@ def lay_out(
     }
     entries = dict(_each_call_once(entries))
     first = _first_changed(history, decisions)
-    strip_behind = first if thinking_policy(model) == "strip" and first is not None else math.inf
+    strip_after = first if thinking_policy(model) == "strip" and first is not None else math.inf
     view: list[tuple[Message, object]] = []
-    key, opening = history_key(history.digest), [clean(brief)]
-    for is_gone, run in groupby(history.turns, lambda turn: turn.id in entries):
+    key, first_parts = history_key(history.digest), [clean(brief)]
+    for is_replaced, run in groupby(history.turns, lambda turn: turn.id in entries):
         turns = list(run)
-        if not is_gone:
-            kept = (_kept(history, evidence.turns[turn.id], decisions, strip_behind, restore_tool) for turn in turns)
+        if not is_replaced:
+            kept = (_kept(history, evidence.turns[turn.id], decisions, strip_after, restore_tool) for turn in turns)
             view += chain.from_iterable(kept)
             continue
-        parts = [*opening, *(entries[turn.id] for turn in turns)]
-        if opening:
-            parts.insert(0, guide_text([*opening, *entries.values()], turns[0].id, evidence.root, restore_tool))
+        parts = [*first_parts, *(entries[turn.id] for turn in turns)]
+        if first_parts:
+            parts.insert(0, guide_text([*first_parts, *entries.values()], turns[0].id, evidence.root, restore_tool))
         if any(parts) or _parts_messages(history, turns):
             text = "\n".join(note_parts(key, [turn.id for turn in turns], parts))
             note: Message = {"role": "user", "content": [{"type": "text", "text": text}]}
             view.append((note, note))
-        key, opening = "", []
+        key, first_parts = "", []
     messages = joined_messages((), (sent for _, sent in view))
-    pairs = zip(reversed(messages), reversed(history.originals), strict=False)
-    untouched = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
-    return Layout(tuple(messages), counter.messages(plain for plain, _ in view), first, untouched, entries)
+    from_the_end = zip(reversed(messages), reversed(history.originals), strict=False)
+    own_objects = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], from_the_end))
+    return Layout(tuple(messages), counter.messages(plain for plain, _ in view), first, own_objects, entries)
 
 
 def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield `entries`, with a call that has no lines and repeats an earlier entry exactly replaced by that entry's
-    id."""
-    first: dict[str, str] = {}
+    """Yield turn ids with their entries, in which a call without lines that an earlier entry already shows in the same
+    words is replaced by the id of that entry."""
+    first_shown: dict[str, str] = {}
     for turn_id, text in entries.items():
 
         def replaced(match: re.Match[str], turn_id: str = turn_id) -> str:
-            same = first.setdefault(match["call"], turn_id) if match["call"] else turn_id
-            return match[0] if same == turn_id else f"{match['mark'] or ''}> as at {same}"
+            shown_at = first_shown.setdefault(match["call"], turn_id) if match["call"] else turn_id
+            return match[0] if shown_at == turn_id else f"{match['mark'] or ''}> as at {shown_at}"
 
         yield turn_id, _CALL_ALONE.sub(replaced, text)
 
 
 def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
-    """Return True if a note must separate the messages around it, even if it is empty.
+    """Return True if an empty note must replace `turns` because the messages around them must not become neighbours.
 
-    Such are a system message, which the API may refuse without a user message before it, and thinking after an answer,
-    which would no longer begin its message if the two were joined.
+    That is so before a system message, which the API may refuse without a user message before it, and between an answer
+    and a message that begins with thinking, which would no longer begin its message if the two were joined.
     """
     before = history.messages[turns[0].start - 1 : turns[0].start]
-    behind = history.messages[turns[-1].stop : turns[-1].stop + 1]
+    after = history.messages[turns[-1].stop : turns[-1].stop + 1]
     answered = any(message["role"] == "assistant" for message in before)
-    return any(m["role"] == "system" or (answered and leads_with_thinking(m)) for m in behind)
+    return any(m["role"] == "system" or (answered and leads_with_thinking(m)) for m in after)
 
 
 def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> int | None:
+    """Return the index of the first message that the view changes; of a live turn the calls stay, only results are
+    cut."""
     changed = (turn for turn in history.turns if decisions[turn.id].strategy != "keep")
     return next((turn.start + (turn.live and turn.kind == "tools") for turn in changed), None)
 
@@ -135,38 +139,45 @@ def _kept(
     history: History,
     evidence: TurnEvidence,
     decisions: Mapping[str, TurnDecision],
-    strip_behind: float,
+    strip_after: float,
     restore_tool: str,
 ) -> Iterator[tuple[Message, object]]:
-    """Yield the kept messages of one turn, each with its form in the view: the caller's object if unchanged."""
-    turn, decision, place = evidence.turn, decisions[evidence.turn.id], 0
-    for at in range(turn.start, turn.stop):
-        own = history.messages[at]
-        message = own if decision.strategy == "keep" else _demoted(own, place, evidence, decision, restore_tool)
-        place += len(blocks(own))
-        left = without_thinking(message) if at > strip_behind else message
-        if left is not None:
-            yield left, history.originals[at] if left is own else left
+    """Yield the messages of a kept or live turn as (plain message, message of the view): the latter is the caller's own
+    object if unchanged. Messages after index `strip_after` lose their thinking."""
+    turn, decision, block_index = evidence.turn, decisions[evidence.turn.id], 0
+    for index in range(turn.start, turn.stop):
+        original = history.messages[index]
+        message = original
+        if decision.strategy != "keep":
+            message = _demoted(original, block_index, evidence, decision, restore_tool)
+        block_index += len(blocks(original))
+        sent = without_thinking(message) if index > strip_after else message
+        if sent is not None:
+            yield sent, history.originals[index] if sent is original else sent
 
 
 def _demoted(
     message: Message, first: int, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str
 ) -> Message:
-    """Return `message` of the live tail, whose blocks count from `first`, with results and pasted texts cut to the
-    excerpts."""
-    chosen = line_numbers(decision.excerpts, len(evidence.lines))
-    cut = {call.result_block for call in evidence.calls}
-    cut |= {text.block for text in evidence.lines.texts if not chosen.issuperset(range(text.first + 1, text.stop + 1))}
+    """Return `message` of the live tail with long results and pasted texts cut to the decision's excerpts.
+
+    `first`: number of the turn's blocks in earlier messages, as evidence counts blocks through a turn.
+    """
+    kept_lines = line_numbers(decision.excerpts, len(evidence.lines))
+    cut_blocks = {call.result_block for call in evidence.calls}
+    cut_blocks |= {
+        text.block for text in evidence.lines.texts if not kept_lines.issuperset(range(text.first + 1, text.stop + 1))
+    }
     content = [
-        _cut(block, preview_text(evidence, place, chosen, restore_tool)) if place in cut else block
-        for place, block in enumerate(blocks(message), first)
+        _cut(block, preview_text(evidence, at, kept_lines, restore_tool)) if at in cut_blocks else block
+        for at, block in enumerate(blocks(message), first)
     ]
-    return message if cut.isdisjoint(range(first, first + len(content))) else {**message, "content": content}
+    return message if cut_blocks.isdisjoint(range(first, first + len(content))) else {**message, "content": content}
 
 
 def _cut(block: Block, text: str) -> Block:
-    """Return `block` with `text` as its only text; images and a result's cache mark stay, and a document leaves a
-    mark."""
+    """Return `block` with `text` instead of its text. In a result, images and a cache mark stay; other content, such as
+    a document, becomes a mark in the text."""
     if block["type"] == "text":
         return {**block, "text": text}
     inside = block.get("content")
@@ -174,12 +185,13 @@ def _cut(block: Block, text: str) -> Block:
     images = [item for item in items if item.get("type") == "image"]
     others = [clean(media_mark(item)) for item in items if item.get("type") != "image"]
     text = "\n".join(filter(None, (text, *others)))
-    content = [{"type": "text", "text": text}, *images] if images else text
-    return {**block, **inner_mark(block), "content": content}
+    shortened = [{"type": "text", "text": text}, *images] if images else text
+    return {**block, **inner_mark(block), "content": shortened}
 
 
 def inner_mark(block: Block) -> Block:
-    """Return `block` with a cache mark from inside the result moved to the result itself."""
+    """Return the field ``cache_control`` for a result that is cut: the last cache mark inside it; empty if the result
+    has a mark of its own or there is none inside."""
     marks = [] if "cache_control" in block else list(cache_marks(block.get("content")))
     return {"cache_control": marks[-1]} if marks else {}
 
@@ -192,12 +204,12 @@ def joined_messages(view: Sequence[Any], more: Iterable[object]) -> list[Any]:
     """
     groups: list[list[Any]] = [[message] for message in view]
     for message in more:
-        at = len(groups) - 1
+        last = len(groups) - 1
         if _role(message) == "user":
-            while at > 0 and _role(groups[at][0]) == "system" and _role(groups[at - 1][0]) in ("user", "system"):
-                at -= 1
-        if groups and _role(groups[at][0]) == _role(message):
-            groups[at].append(message)
+            while last > 0 and _role(groups[last][0]) == "system" and _role(groups[last - 1][0]) in ("user", "system"):
+                last -= 1
+        if groups and _role(groups[last][0]) == _role(message):
+            groups[last].append(message)
         else:
             groups.append([message])
     return [_merged(group) if group[1:] else group[0] for group in groups]
@@ -208,12 +220,13 @@ def _role(message: Any) -> str:
 
 
 def _merged(neighbours: Sequence[Any]) -> Message:
+    """Return one message with the content of `neighbours`, which have one role; results of tools come first."""
     plain = [plain_message(message) for message in neighbours]
     content = list(chain.from_iterable(map(blocks, plain)))
-    fields = dict(chain.from_iterable(map(dict.items, plain)))  # of a system message also how it is to be answered
+    fields = dict(chain.from_iterable(map(dict.items, plain)))  # a system message may have fields beside its content
     if any(message.get("clear_at") != plain[0].get("clear_at") for message in plain):
-        fields.pop("clear_at", None)  # words that are to stand would go with the others
-    if plain[0]["role"] == "user":  # nothing may stand before its results; a list that was broken stays no worse
+        fields.pop("clear_at", None)  # it would also clear the words of the messages without it
+    if plain[0]["role"] == "user":  # results must come first in a message
         content.sort(key=lambda block: block["type"] != "tool_result")
     return {**fields, "content": content}
 
@@ -236,26 +249,26 @@ def without_thinking(message: Message) -> Message | None:
 
 
 def leading_turn(history: History, kept: Container[str], model: str) -> str:
-    """Return the turn that must also be kept because its thinking precedes the last calls of a view with these turns,
-    for `model`; mostly empty.
+    """Return the id of a turn that must be kept in addition to the `kept` ids, as its thinking leads the last calls of
+    the view; empty (mostly) if none must, or `model` needs no thinking there.
 
     Manual thinking occurs once, before the first call of a run; without it the API refuses the last call ("Expected
     `thinking` …, but found `tool_use`"). In a view, notes and the user's words are text after results, so a run reaches
     back over kept calls to the last kept answer.
     """
     messages, kept_turns = history.messages, [turn for turn in history.turns if turn.id in kept]
-    spoken = (at for turn in reversed(kept_turns) for at in reversed(range(turn.start, turn.stop)))
-    first = next((at for at in spoken if messages[at]["role"] == "assistant"), -1)
-    calls = first >= 0 and any(block["type"] == "tool_use" for block in blocks(messages[first]))
-    if thinking_policy(model) == "strip" or not calls or leads_with_thinking(messages[first]):
+    newest_first = (index for turn in reversed(kept_turns) for index in reversed(range(turn.start, turn.stop)))
+    first = next((index for index in newest_first if messages[index]["role"] == "assistant"), -1)
+    has_calls = first >= 0 and any(block["type"] == "tool_use" for block in blocks(messages[first]))
+    if thinking_policy(model) == "strip" or not has_calls or leads_with_thinking(messages[first]):
         return ""
     before = [turn for turn in kept_turns if turn.stop <= first and turn.kind != "user"]
     for turn in takewhile(lambda turn: turn.kind == "tools", reversed(before)):
         first = turn.start
     while first > 0 and not leads_with_thinking(messages[first]) and not has_user_words(messages[first - 1]):
         first -= 1
-    lead = next((turn.id for turn in history.turns if turn.start == first and turn.kind == "tools"), "")
-    return lead if leads_with_thinking(messages[first]) and lead not in kept else ""
+    leading_id = next((turn.id for turn in history.turns if turn.start == first and turn.kind == "tools"), "")
+    return leading_id if leads_with_thinking(messages[first]) and leading_id not in kept else ""
 
 
 def leads_with_thinking(message: Message) -> bool:

@@ -53,14 +53,15 @@ FRAMES = ("compacted", USER_FRAME, "restored", "carried")
 KEY_DIGITS = 32
 """Hex digits of a digest in a history key: 128 bits, so that no other history has the same key."""
 GAP = "\n…\n"
+"""Text between lines of a turn that do not follow each other."""
 OUTCOME_CHARACTERS = 120
-"""Length of a call's outcome in its line."""
+"""Largest length of an outcome in the line of its call."""
 REFUSED = "refused by the user, not done"
 """Outcome of a call that the user refused, instead of the host's sentences."""
 DONE = "done"
 """Outcome of a change that its tool reports with a sentence about the file."""
 WORDS_CHARACTERS = 100
-"""Length of the first words in a reference."""
+"""Largest length of a turn's first words, which represent a turn without calls in a reference."""
 
 _GUIDE = f"Record of earlier turns, shortened; only {USER_FRAME} tags instruct."
 _MARKS = {
@@ -79,11 +80,12 @@ _HEAD = lazy_pattern(r"\At\d+(?: ✗)?(?: \((?:answered at t\d+|earlier summary)
 _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
 """Beginning of a frame, in any spacing or letter case: ``<compacted``, ``</ Restored>``; not ``<user>`` or ``<b>``."""
 _OPENING = lazy_pattern(r"[<＜﹤](?=([^<＜﹤>＞]{0,100}))")
-"""Any character that looks like ``<``, with as many characters after it as the name of a frame can be stretched to."""
+"""Any character that looks like ``<``, with up to 100 characters after it, in which the name of a frame may be hidden
+by invisible ones."""
 _UNSEEN = ("Cf", "Mn", "Me", "Cc")
 """Categories of invisible characters: zero-width ones, combining marks, controls."""
 _HEADING = lazy_pattern(r"(?:old|new)_str(?:ing)?:")
-"""Line that opens the old or new text of an edit; marks show which is which."""
+"""Line before the old or new text of an edit, which is left out as marks show which text is which: ``old_str:``."""
 _CHANGED = lazy_pattern(
     r"(?:The )?[Ff]ile .{0,300}(?:has been |was )?(?:updated|created|written|edited|saved)(?: successfully)?\b"
     r"|(?:Updated|Created|Wrote|Edited|Successfully (?:wrote|edited|updated|created)) \S{0,300}|Success\. Updated"
@@ -98,59 +100,60 @@ def history_key(digest: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Return `text` unable to open or close a frame, with lone surrogates replaced; otherwise unchanged."""
+    """Return `text` with lone surrogates replaced, and with ``‹`` for each ``<`` that could open or close a frame."""
     text = _FRAME.sub("‹", text) if "<" in text else text
     if not text.isascii() or "\x1b" in text:
         text = _OPENING.sub(lambda opening: "‹" if _looks_like_frame(*opening.group(0, 1)) else opening[0], text)
     return str(whole_characters(text))
 
 
-def _looks_like_frame(opening: str, behind: str) -> bool:
-    """Return True if the text `behind` an `opening` looks like a frame's name: ``／ｃｏｍｐａｃｔｅｄ``."""
-    if opening == "<" and behind.isascii() and "\x1b" not in behind:
-        return False  # it looks like what it is
-    shown = unicodedata.normalize("NFKD", without_escapes(behind))
+def _looks_like_frame(opening: str, after: str) -> bool:
+    """Return True if `after`, the text after the character `opening`, looks like the name of a frame to a reader:
+    ``／ｃｏｍｐａｃｔｅｄ``."""
+    if opening == "<" and after.isascii() and "\x1b" not in after:
+        return False  # plain text has no hidden characters: `_FRAME` decides
+    shown = unicodedata.normalize("NFKD", without_escapes(after))
     kinds = ((character, unicodedata.category(character)) for character in shown)
     plain = "".join("-" if kind == "Pd" else character for character, kind in kinds if kind not in _UNSEEN)
     return _FRAME.match(f"<{plain}") is not None
 
 
 def line_numbers(ranges: Iterable[tuple[int, int]], most: int) -> set[int]:
-    """Return the numbers in inclusive `ranges`, for a turn of `most` lines."""
+    """Return the line numbers in inclusive `ranges`, without numbers above `most`, the number of the turn's lines."""
     return {number for first, last in ranges if first <= most for number in range(first, min(last, most) + 1)}
 
 
 def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Line numbers as inclusive ranges, in order."""
-    in_order = enumerate(sorted(set(numbers)))
-    runs = [[number for _, number in run] for _, run in groupby(in_order, lambda placed: placed[1] - placed[0])]
+    """Return line numbers as inclusive ranges, in order."""
+    in_order = enumerate(sorted(set(numbers)))  # within a run of consecutive numbers, number minus index is constant
+    runs = [[number for _, number in run] for _, run in groupby(in_order, lambda pair: pair[1] - pair[0])]
     return tuple((run[0], run[-1]) for run in runs)
 
 
 def call_line(call: Call, text: str, root: str) -> str:
-    """Return `text`, a line of the arguments of `call`, without details: the name of its main argument, numbers and
-    switches, the description of a command, and the fact that it runs in `root`."""
-    text, about = f" {text}", call.sought or call.path or call.command
-    for key, value in call.input.items() if about else ():
+    """Return `text`, a line of the arguments of `call`, without what a reader does not need: the name of the main
+    argument, numbers and switches, the description of a command, and that it runs in `root`."""
+    text, main_value = f" {text}", call.sought or call.path or call.command
+    for key, value in call.input.items() if main_value else ():
         argument = f" {key}={value if isinstance(value, str) else to_json(value)}"
-        plain = not isinstance(value, str | list | dict) and f"{key} " not in call.part
-        if value == about:
+        is_detail = not isinstance(value, str | list | dict) and f"{key} " not in call.part
+        if value == main_value:
             text = text.replace(f" {key}=", " ", 1)
-        elif plain or (call.command and (key == "description" or value == root)):
-            before, separator, behind = text.rpartition(argument)
-            text = before + behind if separator and behind[:1] in ("", " ") else text
+        elif is_detail or (call.command and (key == "description" or value == root)):
+            before, separator, rest = text.rpartition(argument)
+            text = before + rest if separator and rest[:1] in ("", " ") else text
     return text.replace(f" cd {root} && ", " ", 1)[1:]
 
 
 def argument_lines(turn: TurnEvidence) -> Mapping[int, Call]:
-    """Return the lines of each call's short arguments by number, with their call."""
-    placed = ((call, turn.lines_of(call.block)) for call in turn.calls)
-    first = ((call, [lines[0], *takewhile(attrgetter("continues"), lines[1:])]) for call, lines in placed)
-    return {line.number: call for call, lines in first for line in lines}
+    """Return a call for each number of a line with its short arguments: its first line, and lines that continue it."""
+    lines_of_calls = ((call, turn.lines_of(call.block)) for call in turn.calls)
+    firsts = ((call, [lines[0], *takewhile(attrgetter("continues"), lines[1:])]) for call, lines in lines_of_calls)
+    return {line.number: call for call, lines in firsts for line in lines}
 
 
 def line_text(turn: TurnEvidence, line: Line, root: str) -> str:
-    """Return the text of `line` in the entry of `turn`: without details of the call, and without `root`."""
+    """Return the text of `line` in the entry of `turn`: paths without `root`, arguments without details."""
     call = turn.once(argument_lines).get(line.number)
     return without_root(call_line(call, line.text, root) if call is not None else line.text, root)
 
@@ -164,31 +167,37 @@ def media_marks(turn: TurnEvidence, history: History) -> tuple[str, ...]:
 
 
 def _failed_calls(turn: TurnEvidence) -> frozenset[int]:
+    """Return the numbers of the turn's calls that failed."""
     return frozenset(call.number for call, outcome in turn.ended_calls if outcome.has_failed)
 
 
 def _is_doubtful(turn: TurnEvidence) -> bool:
-    """Return True if only words of results, or an exit code alone, show that something failed in `turn`."""
+    """Return True if something in `turn` may have failed, but neither a certain outcome nor the agent's words show
+    it."""
     admits = any(turn.lines[number - 1].part == "assistant" for number in turn.decisive_lines)
     return any(one.is_doubtful for one in turn.outcomes) and not (admits or turn.once(_failed_calls))
 
 
 def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] = ()) -> str:
-    """Return the entry of one turn in a note; empty for a dropped one. `media`: the marks of its images."""
+    """Return the entry of one turn in a note; empty for a dropped turn. `media`: marks of its images and documents.
+
+    The last entry of each turn is reused while the decision and the evidence that it was written from are the same.
+    """
     if decision.strategy == "drop":
         return ""
     turn = evidence.turns[decision.turn_id]
-    beside = turn.turn.digest, evidence.root, turn.answered_at, turn.decisive_lines, turn.outcomes
-    wanted = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach, beside
-    written = evidence.entries.get(decision.turn_id)
-    if written is None or written[0] != wanted:
-        written = evidence.entries[decision.turn_id] = wanted, _written(evidence, decision, media)
-    return written[1]
+    evidence_parts = turn.turn.digest, evidence.root, turn.answered_at, turn.decisive_lines, turn.outcomes
+    basis = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach, evidence_parts
+    cached = evidence.entries.get(decision.turn_id)
+    if cached is None or cached[0] != basis:
+        cached = evidence.entries[decision.turn_id] = basis, _written(evidence, decision, media)
+    return cached[1]
 
 
 def _written(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -> str:
+    """Return the entry: id, marks, then calls or chosen lines. ``✗`` follows the id if the turn failed as a whole."""
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
-    is_summary = any(entry.turn.lines.of_sources("planner"))  # what failed before, it tells with how it was mended
+    is_summary = any(entry.turn.lines.of_sources("planner"))  # an earlier summary reports failures with their remedies
     failed = decision.failed_approach and not (entry.failed_calls or is_summary or entry.turn.once(_is_doubtful))
     mark = decision.turn_id + " ✗" * failed + " (earlier summary)" * is_summary
     if answered := entry.turn.answered_at:
@@ -199,6 +208,8 @@ def _written(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -
 
 @dataclass(frozen=True)
 class _Entry:
+    """Entry of one turn while it is written."""
+
     evidence: Evidence
     turn: TurnEvidence
     decision: TurnDecision
@@ -210,7 +221,7 @@ class _Entry:
         return failed if len(failed) < len(self.turn.calls) else frozenset()
 
     def head(self) -> Iterator[str]:
-        """Yield the calls of the turn with their outcomes, or its first words."""
+        """Yield the calls of the turn with their outcomes; for a turn without calls its kind and first words."""
         for call in self.turn.calls:
             yield self.called_as(call, self.turn.outcome_of(call))
         if not self.turn.calls:
@@ -219,67 +230,75 @@ class _Entry:
             yield self.shown(f"{self.turn.turn.kind}: {words[:WORDS_CHARACTERS]}{cut}")
 
     def called_as(self, call: Call, outcome: str, whole: Line | None = None, result: Sequence[Line] = ()) -> str:
-        """Return one call in a few words, or by the `whole` line of its arguments, with its `outcome` unless a longer
-        line of its `result` below shows it."""
+        """Return the line of a call: mark, call, and ``→`` with its `outcome`.
+
+        `whole`: the chosen line of its arguments, else a few words describe it. `result`: lines shown below; an outcome
+        that they contain is left out.
+        """
         root = self.evidence.root
         line = call_line(call, whole.text, root) if whole is not None else call.name
-        if whole is None or line.strip() == call.name:  # what it is about stands in lines of its own
+        if whole is None or line.strip() == call.name:  # the first line has no arguments: further lines have them
             head = call_head(call, root, failed=self.decision.failed_approach)
         else:
             head = self.ended([whole], self.evidence.shown(line))
         if self.turn.is_refused(call):
             outcome = REFUSED
         elif call.kind == "ask" and any(line.source == "user" for line in result):
-            outcome = ""  # the answer stands below
+            outcome = ""  # the answer is shown below
         elif call.kind == "write" and _CHANGED.match(outcome):
             outcome = DONE
         elif len(outcome) > OUTCOME_CHARACTERS:
-            below = (" ".join(line.text.split()) for line in result)
-            is_below = any(len(line) > OUTCOME_CHARACTERS and outcome.startswith(line) for line in below)
+            result_texts = (" ".join(line.text.split()) for line in result)
+            is_below = any(len(line) > OUTCOME_CHARACTERS and outcome.startswith(line) for line in result_texts)
             outcome = "" if is_below else outcome[:OUTCOME_CHARACTERS] + "…"
         mark = "✗ > " if call.number in self.failed_calls else "> "
         return clean(f"{mark}{head} → {self.evidence.shown(outcome)}" if outcome else f"{mark}{head}")
 
     def body(self) -> Iterator[str]:
-        """Yield the summary and the chosen lines: words first, then each call with the chosen lines of its result."""
+        """Yield the summary with the agent's chosen lines, each call with the chosen lines of its result, other chosen
+        lines (of documents, for example), and the user's chosen words."""
         chosen = line_numbers(self.decision.excerpts, len(self.turn.lines))
         in_calls = {block for call in self.turn.calls for block in (call.block, call.result_block)}
-        loose = [line for line in self.turn.lines.outside(in_calls) if line.number in chosen]
-        runs = _runs([line for line in loose if line.part == "assistant"])
+        outside = [line for line in self.turn.lines.outside(in_calls) if line.number in chosen]
+        runs = _runs([line for line in outside if line.part == "assistant"])
         spoken = "\n… ".join(self.ended(run, self.shown(join_lines(run))) for run in runs)
-        # together, for a frame may begin in the one and go on in the other
+        # cleaned as one text: half a frame at the end of the summary and half in the words would make one
         yield clean("\n".join(part for part in (self.decision.summary, spoken) if part))
         yield from self.called(chosen)
-        users = [line for line in loose if line.source == "user"]
-        yield self.quoted([line for line in loose if line.part != "assistant" and line.source != "user"], {})
-        yield self.user_words(users)
+        others = [line for line in outside if line.part != "assistant" and line.source != "user"]
+        yield self.quoted(others, sides={})
+        yield self.user_words([line for line in outside if line.source == "user"])
 
     def called(self, chosen: set[int]) -> Iterator[str]:
-        """Yield each call with a chosen line, or the only call; the user's words in its result come separately."""
+        """Yield each call that has a chosen line, with the chosen lines of its arguments, of its result, and of the
+        user's words in it. An only call is also shown without one if it failed or no words of the agent are shown."""
         shown = chosen - self.turn.boilerplate_lines
-        spoken = any(line.number in chosen for line in self.turn.lines.of_part("assistant"))
-        # an only call says what the turn is about: what the agent said says it as well, but for a failure
-        is_alone = len(self.turn.calls) == 1 and (self.decision.failed_approach or not spoken)
+        has_words = any(line.number in chosen for line in self.turn.lines.of_part("assistant"))
+        always = len(self.turn.calls) == 1 and (self.decision.failed_approach or not has_words)
         for call in self.turn.calls:
-            named = [line for line in self.turn.lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)]
+            arguments = [
+                line for line in self.turn.lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)
+            ]
             result = self.turn.lines.chosen(shown, call.result_block)
-            if named or result or is_alone:
-                own = self.turn.lines_of(call.block)
-                whole = named[0] if named and named[0].number == own[0].number else None
+            if arguments or result or always:
+                call_lines = self.turn.lines_of(call.block)
+                whole = arguments[0] if arguments and arguments[0].number == call_lines[0].number else None
                 outcome = self.turn.outcome_of(call)
                 yield self.called_as(call, outcome, whole, result)
                 root = self.evidence.root
-                rest = [line._replace(text=line_text(self.turn, line, root)) for line in named[whole is not None :]]
-                yield self.quoted([line for line in rest if line.text], self.turn.sides(call))
-                beside = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
-                rest = [line for line in result if line.source != "user" and " ".join(line.text.split()) != beside]
-                yield self.quoted(rest, {}, viewed=not call.command)
+                lines = [
+                    line._replace(text=line_text(self.turn, line, root)) for line in arguments[whole is not None :]
+                ]
+                yield self.quoted([line for line in lines if line.text], self.turn.sides(call))
+                above = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
+                lines = [line for line in result if line.source != "user" and " ".join(line.text.split()) != above]
+                yield self.quoted(lines, {}, viewed=not call.command)
                 answers = [line for line in result if line.source == "user"]
                 yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
 
     def user_words(self, lines: Sequence[Line], text_of: Callable[[str], str] = str) -> str:
-        """Return words of the user, exact; never a document, or text by a host or tool. `text_of`: function that
-        removes a host's text around a line."""
+        """Return `lines` of the user, exact, in their frame; empty without lines. `text_of`: function that removes a
+        host's text around them."""
         if not lines:
             return ""
         words = GAP.join(clean(text_of(join_lines(run))) for run in _runs(lines))
@@ -287,23 +306,25 @@ class _Entry:
         return f"<{USER_FRAME}>{words}{cut}</{USER_FRAME}>"
 
     def quoted(self, lines: Sequence[Line], sides: Mapping[int, str], *, viewed: bool = True) -> str:
-        """Return lines of a tool: the first of a run after ``|``, the next ones indented; of an edit all after a side,
-        with ``…`` before a jump. Not `viewed`: the lines are a command's output, in which a number at the start is
-        data."""
+        """Return lines of a tool: the first of each run after ``|``, the next ones indented.
+
+        `sides`: for lines of an edit, ``-``, ``+`` or ``=`` by line number; each line begins with its side, and ``…``
+        marks left-out lines. `viewed`: False for a command's output, in which a number at the start is data and stays.
+        """
         parts: list[str] = []
         last = 0
         for run in _runs(lines, sides):
             texts = dense(self.shown(join_lines(run)).split("\n"), viewed=viewed)
             texts[-1] = self.ended(run, texts[-1])
             side = sides.get(run[0].number, "")
-            jump = bool(sides) and last > 0 and any(number in sides for number in range(last + 1, run[0].number))
-            first = "… " * jump + "…" * run[0].continues + texts[0]
+            has_gap = bool(sides) and last > 0 and any(number in sides for number in range(last + 1, run[0].number))
+            first_mark = "… " * has_gap + "…" * run[0].continues + texts[0]
             last = run[-1].number
-            parts.append(f"\n{side or ' '} ".join([f"{side or '|'} {first}", *texts[1:]]))
+            parts.append(f"\n{side or ' '} ".join([f"{side or '|'} {first_mark}", *texts[1:]]))
         return "\n".join(parts)
 
     def ended(self, run: Sequence[Line], text: str) -> str:
-        """Return the `text` of `run`, with a mark if its last physical line continues."""
+        """Return the `text` of `run`, with ``…`` if its last line is only the first piece of a longer line."""
         return f"{text.rstrip()}…" if self.turn.lines.goes_on(run[-1].number) else text
 
     def shown(self, text: str) -> str:
@@ -311,13 +332,13 @@ class _Entry:
 
 
 def _runs(lines: Sequence[Line], sides: Mapping[int, str] = MappingProxyType({})) -> Iterator[list[Line]]:
-    """Yield lines that follow each other in one block and on one side of an edit, together."""
+    """Yield the lines in runs: consecutive numbers, in one block and on one side of an edit."""
 
-    def place(placed: tuple[int, Line]) -> tuple[int, int, str | None]:
-        at, line = placed
-        return line.number - at, line.block, sides.get(line.number)
+    def run_of(indexed: tuple[int, Line]) -> tuple[int, int, str | None]:
+        index, line = indexed
+        return line.number - index, line.block, sides.get(line.number)  # the difference is constant within a run
 
-    for _, run in groupby(enumerate(lines), place):
+    for _, run in groupby(enumerate(lines), run_of):
         yield [line for _, line in run]
 
 
@@ -327,7 +348,8 @@ def with_gaps(lines: Sequence[Line]) -> str:
 
 
 def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restore_tool: str) -> str:
-    """Return the text of a demoted result of the live tail: its chosen lines, exact, and how to get the rest."""
+    """Return the text of a result or message of the live tail that is too large: its `chosen` lines, exact, with the
+    number of the others and how to get them."""
     lines = turn.lines_of(block)
     shown = turn.lines.chosen(chosen, block)
     text = clean(with_gaps(shown))
@@ -356,9 +378,9 @@ def first_note(messages: Iterable[Message]) -> int | None:
 
 
 def note_parts(key: str, turn_ids: Sequence[str], parts: Iterable[str]) -> list[str]:
-    """Return a note for neighbouring turns with `parts`, as parts on lines of their own.
+    """Return the lines of one note for neighbouring turns: opening tag, `parts`, closing tag.
 
-    `key` (in the first note of a view): the key of the history to restore from.
+    `key`: the key of the history to restore from, in the first note of a view; empty in others.
     """
     span = turn_ids[0] if len(turn_ids) == 1 else f"{turn_ids[0]}-{turn_ids[-1]}"
     opening = f'<compacted history="{key}" turns="{span}">' if key else f'<compacted turns="{span}">'

@@ -46,18 +46,20 @@ __all__ = [
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """Strategies, the strongest first."""
 BRIEF_SHARE = 0.8
-"""Share of the free room that a planner's brief may fill; more if there is room, as a writer cannot count its tokens.
-The rest is for exact lines: on six sessions a page in the planner's own words answered more than twice as much as lines
-of the same size, and on two of 220,000 tokens 11,000 more tokens of lines answered .03."""
+"""Share of the free room that a planner is asked to fill with its brief, as it cannot count tokens exactly; the rest is
+for exact lines. On six sessions a page in the planner's own words answered more than twice as many questions as lines
+of the same size, and on two of 220,000 tokens 11,000 more tokens of lines answered .03 more."""
 LEAST_BRIEF_SHARE, LEAST_PAGE_SHARE = 0.2, 0.3
-"""Shares of the target that brief and fill always have, however many failures stay; the second with a page that a model
-wrote."""
+"""Smallest shares of the target for brief and filling lines together, however many failures stay: with a brief by
+rules, and with one by a model."""
 RECORD_SHARE, LEAST_RECORD_SHARE = 0.25, 0.1
-"""Share of the room for brief and fill for the record of effects; or share of the target, if that is more."""
+"""Largest size of the record of effects, whichever is more: a share of the room for brief and filling lines, or a share
+of the target."""
 RECORD_SHARES = (1.0, 0.5, 0.25)
-"""Lengths of actions and receipts in the record, as shares, tried in turn until all of them fit."""
+"""Lengths of actions and receipts in the record, as shares of their longest form, tried in turn until all of them
+fit."""
 KEPT_RAW_TOKENS = 40
-"""Further raw tokens of a kept turn in the middle: one note is closed and another one opened."""
+"""Raw tokens that a kept turn costs in addition to its own: the note before it is closed, and another one opened."""
 OPENING_LINES = 2
 """Number of first lines, with the last one, that represent a turn if a summary is wanted and none is valid."""
 IMAGE_SHARE = 0.1
@@ -70,6 +72,7 @@ ROUNDING = 0.9
 MOST_ROUNDS = 3
 """Number of rounds in which free space is filled; each writes the growing entries again."""
 EVERY_MARK = ("✗\n> \n| \n+ …",)
+"""Entry with every mark, for the largest size of a view's guide."""
 RECORDED = frozenset({"EFFECTS", "PENDING", "NOTES"})
 """Headings whose statements stay even if an entry repeats them."""
 KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
@@ -93,18 +96,21 @@ class Selection:
 
 
 def _quoted_words(entry: str) -> list[str]:
-    """Return the user's words that an entry quotes."""
+    """Return the texts in the ``user-words`` frames of an entry."""
     return [part.partition("</user-words>")[0] for part in entry.split("<user-words>")[1:]]
 
 
 def opening_lines(turn: TurnEvidence) -> frozenset[int]:
-    """Return the lines that represent a turn: its first ones and its last."""
+    """Return the numbers of the lines that represent a turn: the first ones that are not empty, and the last."""
     filled = [line.number for line in turn.lines if line.text.strip()]
     return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
 def _room(request: PlanRequest, least_tokens: float, least_share: float) -> float:
-    """Return the room in tokens for brief and fill together, after `least_tokens` that always stay."""
+    """Return the room in tokens for brief and filling lines together, besides `least_tokens` that always stay.
+
+    It is at least `least_share` of the target, but never more than the window leaves.
+    """
     live, target = request.evidence.live_tokens, request.target_tokens
     room = memory_room(target, live) - (least_tokens - live)
     most = max(request.settings.window_tokens, target) - least_tokens
@@ -112,12 +118,13 @@ def _room(request: PlanRequest, least_tokens: float, least_share: float) -> floa
 
 
 def brief_limit(request: PlanRequest, least_tokens: float) -> float:
-    """Return the largest size of the brief, after `least_tokens` that always stay."""
+    """Return the size in tokens of the longest brief that a planner may write, besides `least_tokens` that always
+    stay."""
     return BRIEF_SHARE * _room(request, least_tokens, LEAST_PAGE_SHARE)
 
 
 def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
-    """Return the ids of the turns whose effects have room beside a brief that fills its limit, one for each effect."""
+    """Return the turn id of each effect that is added to a brief even if that fills its limit, the newest first."""
     room = (1 - BRIEF_SHARE) * _room(request, least_tokens, LEAST_PAGE_SHARE) / request.counter.scale
     shortest = _settled_records(request)[-1]
     costs = list(accumulate(request.counter.raw(one.line + "\n") for one in shortest))
@@ -131,17 +138,21 @@ def least_tokens(request: PlanRequest) -> int:
 
 
 def select(request: PlanRequest, proposal: Proposal) -> Selection:
-    """Return a decision for each turn within ``request.target_tokens``."""
+    """Return a decision for each turn, and the brief, within ``request.target_tokens``.
+
+    Pinned parts come first, then brief and record of effects, the planner's strategies, the user's images, and the
+    rules' next best lines. Sizes here are raw tokens (before `counter.scale`) except `least`.
+    """
     counter, selecting = request.counter, _Selecting(request, proposal, proposal.brief)
-    budget, is_page = request.target_tokens / counter.scale, proposal.provenance.planner != "rules"
+    raw_target, by_model = request.target_tokens / counter.scale, proposal.provenance.planner != "rules"
     least = selecting.take_least(selecting.turns) * counter.scale
-    room = _room(request, least, LEAST_PAGE_SHARE if is_page else LEAST_BRIEF_SHARE) / counter.scale
+    room = _room(request, least, LEAST_PAGE_SHARE if by_model else LEAST_BRIEF_SHARE) / counter.scale
     records = _settled_records(request)
-    written = brief_text(one for one in read_brief(proposal.brief) if one not in records[0])
-    most = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * budget, room))
-    if is_page:  # its writer kept to the limit, and all that it wrote has room
-        most = max(min(most, room - counter.raw(written)), (1 - BRIEF_SHARE) * room)
-    brief, struck = fit_brief(with_record(written, records, counter, most), counter, room)
+    planner_brief = brief_text(one for one in read_brief(proposal.brief) if one not in records[0])
+    record_limit = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * raw_target, room))
+    if by_model:  # a model was asked to leave room for the record: its whole brief stays
+        record_limit = max(min(record_limit, room - counter.raw(planner_brief)), (1 - BRIEF_SHARE) * room)
+    brief, struck = fit_brief(with_record(planner_brief, records, counter, record_limit), counter, room)
     if struck:
         problem = f"the brief is longer than the {int(room * counter.scale)} tokens that the target leaves it"
         repair = f"its last {struck} statements are left out"
@@ -149,13 +160,13 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
         selecting.pin(brief)
         room -= selecting.take_least(selecting.turns)
     guide = guide_text(EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool)
-    frame = "\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
-    left = selecting.take_asked(room - counter.raw(frame))
-    beside_images = selecting.keep_images(left)
-    filled = beside_images - selecting.fill(beside_images, selecting.in_order(budget), brief)
+    note_frame = "\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
+    left_after_asked = selecting.take_asked(room - counter.raw(note_frame))
+    left_after_images = selecting.keep_images(left_after_asked)
+    filled_raw = left_after_images - selecting.fill(left_after_images, selecting.in_order(raw_target), brief)
     selecting.keep_ends()
     brief = selecting.without_repeats(brief)
-    return Selection(selecting.chosen, brief, max(0, int(filled * counter.scale)), tuple(selecting.findings))
+    return Selection(selecting.chosen, brief, max(0, int(filled_raw * counter.scale)), tuple(selecting.findings))
 
 
 def _settled_records(request: PlanRequest) -> list[list[PageStatement]]:
@@ -167,7 +178,7 @@ def _settled_records(request: PlanRequest) -> list[list[PageStatement]]:
 
 @dataclass
 class _Selecting:
-    """Choices so far, and their raw tokens, by turn id."""
+    """Choices so far: decisions (`chosen`), their raw tokens (`costs`) and those of a call's head, by turn id."""
 
     request: PlanRequest
     proposal: Proposal
@@ -183,13 +194,13 @@ class _Selecting:
         self.pin(brief)
 
     def pin(self, brief: str | None) -> None:
-        """Compute the parts that stay in addition to `brief`."""
+        """Compute the parts that must stay in the view in addition to `brief`, which may replace lines of failures."""
         request, settings = self.request, self.request.settings
         view = settings.window_tokens, request.target_tokens, settings.target_model
         self.pinned = pinned(request.analysis, *view, brief, self.proposal.provenance.planner)
 
     def take_least(self, turn_ids: Iterable[str]) -> float:
-        """Choose the parts of turns that always stay; return the additional raw tokens."""
+        """Reduce turns to the parts that always stay; return the change in raw tokens."""
         steps: dict[bool, Strategy] = {True: "keep", False: "drop"}
         return sum([self._choose(self._decision(turn_id, steps[turn_id in self.pinned.whole])) for turn_id in turn_ids])
 
@@ -201,16 +212,17 @@ class _Selecting:
         return more
 
     def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
-        """Return the decision for a turn with the strategy `step`, including pinned lines."""
+        """Return the decision for a turn with the strategy `step`; pinned lines turn it into ``summarize`` if it would
+        lose them, and an image or document turns ``drop`` into ``reference``."""
         turn, asked = self.turns[turn_id], self.asked[turn_id]
-        wanted, summary = self.pinned.lines(turn), ""
+        kept_lines, summary = self.pinned.lines(turn), ""
         if step == "summarize":
             summary = asked.summary
-            wanted |= line_numbers(asked.excerpts, len(turn.lines))
-            if not wanted and not summary.strip():
-                wanted = opening_lines(turn)
+            kept_lines |= line_numbers(asked.excerpts, len(turn.lines))
+            if not kept_lines and not summary.strip():
+                kept_lines = opening_lines(turn)
         elif step in ("reference", "drop"):
-            step = "summarize" if wanted else "reference" if turn.once(media_marks, self.request.history) else step
+            step = "summarize" if kept_lines else "reference" if turn.once(media_marks, self.request.history) else step
         return TurnDecision(
             turn_id=turn_id,
             strategy=step,
@@ -218,11 +230,11 @@ class _Selecting:
             reason=asked.reason,
             failed_approach=turn.failed or asked.failed_approach,
             summary=summary,
-            excerpts=ranges_of(wanted) if step == "summarize" else (),
+            excerpts=ranges_of(kept_lines) if step == "summarize" else (),
         )
 
     def _raw_tokens(self, decision: TurnDecision) -> float:
-        """Return an upper bound for the raw tokens of `decision` in the view, whatever is around it."""
+        """Return an upper bound of the raw tokens of `decision` in the view, whatever its neighbours are."""
         counter, turn = self.request.counter, self.turns[decision.turn_id]
         if decision.strategy == "keep":
             return turn.tokens / counter.scale + (0 if turn.turn.live else KEPT_RAW_TOKENS)
@@ -230,8 +242,8 @@ class _Selecting:
         return counter.raw(text + "\n") + 1 if text else 0
 
     def take_asked(self, left: float) -> float:
-        """Give each turn the planner's strategy, the highest score first, then the newest; return the remaining
-        space."""
+        """Give each turn the planner's strategy, or the next weaker one that fits in `left` raw tokens: the highest
+        score first, of equal scores the newest. Return the remaining space."""
         gave_way: list[str] = []
         newest_first = list(reversed(self.asked.values()))
         for asked in sorted(newest_first, key=lambda asked: -asked.score):
@@ -253,8 +265,8 @@ class _Selecting:
         return left
 
     def keep_images(self, left: float) -> float:
-        """Keep the user's images, the newest first, if each takes little of the space `left`; return the remaining
-        space."""
+        """Keep turns with the user's images, the newest first, if each takes at most `IMAGE_SHARE` of the `left` raw
+        tokens; return the remaining ones."""
         for turn_id, turn in reversed(list(self.turns.items())):
             if turn.turn.kind == "user" and self._weight(turn_id) and turn.once(media_marks, self.request.history):
                 decision = self._decision(turn_id, "keep")
@@ -263,7 +275,10 @@ class _Selecting:
         return left
 
     def in_order(self, budget: float) -> list[Pick]:
-        """Return the lines that may fill free room, by relevance and score; none of dropped turns."""
+        """Return the lines that may fill free room, the best first by relevance and score; none of dropped turns.
+
+        `budget`: raw tokens of the target; the ranking ends at 1.25 of them.
+        """
         lines = {turn_id: self.pinned.lines(turn) for turn_id, turn in self.turns.items()}
         ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.25 * budget)
         weights = {turn_id: self._weight(turn_id) for turn_id in self.turns}
@@ -271,64 +286,64 @@ class _Selecting:
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
 
     def _weight(self, turn_id: str) -> float:
-        """Return the factor for the relevance of a turn's lines, from half to twice, 1 at a score of .5; 0 if they may
-        not fill space."""
+        """Return the factor for the relevance of a turn's lines: .5 at score 0, 1 at .5, 2 at 1; 0 if they may not fill
+        space."""
         asked = self.asked[turn_id]
         if self.turns[turn_id].turn.live or asked.strategy == "drop" or self.chosen[turn_id].strategy == "keep":
             return 0.0
         return 1.0 if asked.strategy is None else float(MOST_WEIGHT ** (2 * asked.score - 1))
 
     def fill(self, left: float, picks: Sequence[Pick], brief: str) -> float:
-        """Add the next best lines while there is space, without lines that only repeat others; return the remaining
-        space.
+        """Add the next best lines within `left` raw tokens, without lines that only repeat others; return the rest.
 
-        Sizes of lines are first estimated as upper bounds; the measured difference is spent on more lines, until one
-        does not fit.
+        Each round adds lines by estimated size (`room`), then counts the entries exactly. If they are too long, the
+        round is undone and tried with less room; else the tokens that were not needed are spent in the next round.
         """
         kept_texts, room = self._kept_texts(brief), left
         for _ in range(MOST_ROUNDS):
             if not picks:
                 break
-            grown, behind = self._fitting(room, picks)
-            before = {turn_id: self.chosen[turn_id] for turn_id in grown}
-            costs = {turn_id: self.costs[turn_id] for turn_id in grown}
-            more = sum(self._grow(before[turn_id], lines) for turn_id, lines in grown.items())
-            if more <= left:
-                left -= more + self._leave_out_repeats(kept_texts, before)
-                picks, room = behind, left
+            lines_of_turns, later_picks = self._fitting(room, picks)
+            decisions_before = {turn_id: self.chosen[turn_id] for turn_id in lines_of_turns}
+            costs_before = {turn_id: self.costs[turn_id] for turn_id in lines_of_turns}
+            additional = sum(self._grow(decisions_before[turn_id], lines) for turn_id, lines in lines_of_turns.items())
+            if additional <= left:
+                left -= additional + self._leave_out_repeats(kept_texts, decisions_before)
+                picks, room = later_picks, left
                 continue
-            self.chosen |= before
-            self.costs |= costs
-            if len(behind) == len(picks) - 1:
+            self.chosen |= decisions_before
+            self.costs |= costs_before
+            if len(later_picks) == len(picks) - 1:
                 break
             room *= ROUNDING
         return left
 
     def _fitting(self, left: float, picks: Sequence[Pick]) -> tuple[dict[str, set[int]], Sequence[Pick]]:
-        """Return the lines of each turn with as many of the first `picks` as fit, at least one; and the other picks."""
+        """Return the lines of each turn that grows by the first `picks`, as many as fit in `left` raw tokens but at
+        least one, and the remaining picks."""
         lines_of_turns: dict[str, set[int]] = {}
         count = 0
         for pick in picks:
             lines = lines_of_turns.get(pick.turn_id) or self._lines_kept(pick.turn_id)
-            new = set(pick.numbers) - lines
+            added = set(pick.numbers) - lines
             turn = self.turns[pick.turn_id]
-            head = 0 if lines and len(turn.calls) < 2 else self._head_tokens(pick.turn_id)
-            cost = head + turn.tokens_of(new) + MARK_TOKENS * len(new)
+            head_cost = 0 if lines and len(turn.calls) < 2 else self._head_tokens(pick.turn_id)
+            cost = head_cost + turn.tokens_of(added) + MARK_TOKENS * len(added)
             if cost > left and lines_of_turns:
                 break
             left -= cost
             count += 1
-            lines |= new
+            lines |= added
             lines_of_turns[pick.turn_id] = lines
         return lines_of_turns, picks[count:]
 
     def _grow(self, before: TurnDecision, lines: set[int]) -> float:
-        """Add `lines` to a turn; return the additional raw tokens."""
+        """Give a turn the decision `before`, with `lines` as its only excerpts; return the change in raw tokens."""
         update = {"strategy": "summarize", "excerpts": ranges_of(lines)} if lines else {}
         return self._choose(before.model_copy(update=update))
 
     def _head_tokens(self, turn_id: str) -> float:
-        """Return the average raw tokens of the head of a call of a turn; without calls, of its first words."""
+        """Return the average raw tokens of the line of one call of a turn; without calls, of the turn's first words."""
         if turn_id not in self.heads:
             turn = self.turns[turn_id]
             head = TurnDecision(turn_id=turn_id, strategy="reference", relevance_score=0, failed_approach=turn.failed)
@@ -336,7 +351,7 @@ class _Selecting:
         return self.heads[turn_id]
 
     def _kept_texts(self, brief: str) -> KeptTexts:
-        """Return the names and words that `brief` and the turns contain so far."""
+        """Return a collection of the names and words that `brief` and the chosen lines contain so far."""
         kept_texts = KeptTexts()
         for statement in read_brief(brief):
             kept_texts.add_text(statement.text)
@@ -347,38 +362,39 @@ class _Selecting:
         return kept_texts
 
     def _note_heads(self, kept_texts: KeptTexts, turn_id: str) -> None:
+        """Add the lines of calls in a turn's entry to `kept_texts`, under the owner ``> t12``."""
         for head in filter(_HEAD.match, self._entry(self.chosen[turn_id]).split("\n")):
             kept_texts.add_text(head, f"> {turn_id}")
 
     def _about(self, turn_id: str, number: int) -> tuple[Collection[str], str]:
-        """Return the names of a line, and its text in its entry."""
+        """Return the names in a line (its whole text if it has none), and its text as its entry shows it."""
         turn = self.turns[turn_id]
         text = line_text(turn, turn.lines[number - 1], self.request.evidence.root)
         return self.request.relevance.names_in(turn_id, number - 1, number) or [one_line(text)], text
 
     def _leave_out_repeats(self, kept_texts: KeptTexts, before: Mapping[str, TurnDecision]) -> float:
-        """Remove added lines (compared with `before`) that only repeat another line, the shorter one of two; return the
-        change in raw tokens."""
+        """Remove lines added since the decisions `before` that only repeat kept text, of two lines the shorter one;
+        return the change in raw tokens."""
         added: list[tuple[str, Collection[str], str, int]] = []
-        news = {turn_id: line_numbers(old.excerpts, len(self.turns[turn_id].lines)) for turn_id, old in before.items()}
-        for turn_id, stood in news.items():
-            if stood:
+        kept = {turn_id: line_numbers(old.excerpts, len(self.turns[turn_id].lines)) for turn_id, old in before.items()}
+        for turn_id, old_numbers in kept.items():
+            if old_numbers:
                 self._note_heads(kept_texts, turn_id)
-            for number in self._lines_kept(turn_id) - stood:
+            for number in self._lines_kept(turn_id) - old_numbers:
                 names, text = self._about(turn_id, number)
                 added.append((text, names, turn_id, number))
-        left = dict.fromkeys(before, 0)
+        removed = dict.fromkeys(before, 0)
         for text, names, turn_id, number in sorted(added, key=lambda one: (-len(one[0]), one[3])):
             part = self.turns[turn_id].lines.text_at(number - 1).part
-            own = {turn_id} if part == "result" else {turn_id, f"> {turn_id}"}
-            if kept_texts.repeats(names, partial(str, text), part, own):
-                left[turn_id] += 1
+            own_owners = {turn_id} if part == "result" else {turn_id, f"> {turn_id}"}
+            if kept_texts.repeats(names, partial(str, text), part, own_owners):
+                removed[turn_id] += 1
             else:
-                if not news[turn_id]:  # now its calls stand, too
+                if not kept[turn_id]:  # with its first line, its entry shows its calls, too
                     self._note_heads(kept_texts, turn_id)
                 kept_texts.add(names, text, turn_id)
-                news[turn_id].add(number)
-        return sum(self._grow(before[turn_id], news[turn_id]) for turn_id, count in left.items() if count)
+                kept[turn_id].add(number)
+        return sum(self._grow(before[turn_id], kept[turn_id]) for turn_id, count in removed.items() if count)
 
     def _lines_kept(self, turn_id: str) -> set[int]:
         return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
@@ -390,6 +406,8 @@ class _Selecting:
         return brief if len(rest) == len(statements) else brief_text(rest)
 
     def _is_repeated_below(self, statement: PageStatement) -> bool:
+        """Return True if entries of the cited turns contain all that `statement` reports; False if it replaces lines of
+        a failure."""
         if not self.pinned.covered.keys().isdisjoint(statement.turns):
             return False
         kept_texts, text = KeptTexts(), _CHANGED.sub("", statement.text)
@@ -405,14 +423,16 @@ class _Selecting:
         return entry_text(self.request.evidence, decision, marks)
 
     def keep_ends(self) -> None:
-        """Keep whole the first and last turns whose every line was selected: a message costs no more than its entry."""
+        """Keep whole the turns at the beginning and end of the history of which every line was chosen and whose message
+        costs no more than the entry."""
         for ids in (list(self.chosen), list(reversed(self.chosen))):
             for turn_id in takewhile(self._is_complete, ids):
                 self.chosen[turn_id] = self.chosen[turn_id].model_copy(update=KEPT)
 
     def _is_complete(self, turn_id: str) -> bool:
+        """Return True for a turn that is kept whole, or might as well be: all its lines are in its entry."""
         decision, turn = self.chosen[turn_id], self.turns[turn_id]
         if decision.strategy == "keep" or turn.turn.live:
             return decision.strategy == "keep"
-        entry = self.costs[turn_id] * self.request.counter.scale
-        return 0 < len(turn.lines) == len(self._lines_kept(turn_id)) and turn.tokens <= entry
+        entry_tokens = self.costs[turn_id] * self.request.counter.scale
+        return 0 < len(turn.lines) == len(self._lines_kept(turn_id)) and turn.tokens <= entry_tokens
