@@ -73,7 +73,9 @@ def _read_turn(
     )
     lines = attributed(turn_lines(history, turn), calls)
     read = lines.to_read()
-    all_statements = [one._replace(text=without_escapes(one.text)) for one in statements(read)]
+    all_statements = [
+        one._replace(text=without_escapes(one.text)) if "\x1b" in one.text else one for one in statements(read)
+    ]
     results = {block: list(group) for block, group in groupby(all_statements, key=attrgetter("block"))}
     outcomes = [_outcome(call, results, field) for call in (*calls, *_unasked(lines, calls))]
     listed = list(listed_failures(all_statements))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Literal
 
@@ -123,11 +123,20 @@ _DONE = lazy_pattern(
 URL."""
 
 
-def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
+class _Result:
+    """Statements of one result, each judged once."""
+
+    def __init__(self, statements: Sequence[Statement]) -> None:
+        self.statements, self.printed = statements, printed_lines(statements)
+        self.verdict = cache(_verdict)
+
+
+def read_run(call: Call, statements: Sequence[Statement], outcome: Outcome) -> Outcome:
     """Return how a call of a programming tool ended; for other calls the `outcome` by general signs."""
     is_ours = call.kind in ("run", "write") or call.command or call.path or not call.name
-    if not is_ours or outcome.status == "unanswered" or any(is_refusal(one.text) for one in result[:2]):
+    if not is_ours or outcome.status == "unanswered" or any(is_refusal(one.text) for one in statements[:2]):
         return outcome
+    result = _Result(statements)
     verdict, counts = _verdict_of_run(call, result)
     idle = _idle_lines(call, result, verdict, counts)
     if outcome.status != "running" and _has_failed(call, result, outcome, verdict):
@@ -147,35 +156,33 @@ def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outco
     )
 
 
-def _idle_lines(
-    call: Call, result: Sequence[Statement], verdict: Verdict | None, counts: Sequence[Statement]
-) -> frozenset[int]:
+def _idle_lines(call: Call, result: _Result, verdict: Verdict | None, counts: Sequence[Statement]) -> frozenset[int]:
     """Return the numbers of the lines that a passed run printed before its verdict, and of lines about passed tests."""
     if call.kind != "run":
         return frozenset()
-    idle = result if verdict == "passed" else [one for one in result if _PASSED_TEST.match(one.text)]
+    every = result.statements
+    idle = every if verdict == "passed" else [one for one in every if _PASSED_TEST.match(one.text)]
     return frozenset(number for one in idle for number in one.numbers).difference(numbers_of(counts))
 
 
-def _has_failed(call: Call, result: Sequence[Statement], outcome: Outcome, verdict: Verdict | None) -> bool:
+def _has_failed(call: Call, result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:
     """Return True if a call with this last `verdict` failed: by the flag, the exit code, or its words."""
     code = outcome.exit_code
     if any(one.starts("git", "merge-tree") for one in commands_in(call)) or _is_no(call, result, code):
         return False
     if _is_flagged(call, code) or (outcome.status == "failed" and call.kind != "run"):
         return True
-    printed = printed_lines(result)
     if call.kind == "write":
-        return any(_is_report(one.text) for one in printed[:1])
+        return any(_is_report(one.text) for one in result.printed[:1])
     if call.kind in ("read", "search"):
-        return any(not _is_absence(one.text) for one in _complaints(call, printed))
+        return any(not _is_absence(one.text) for one in _complaints(call, result.printed))
     if (call.kind != "run" and call.name) or call.is_report or verdict == "passed":
         return False
     is_tried = any(one.before == "||" and one.words in (("true",), (":",)) for one in commands_in(call))
     if (code == 0 and not is_tried) or (call.is_no_error and _shows_all(call)):
         return verdict == "failed"
     echoed = call.command
-    return verdict == "failed" or any(_is_sign(one.text) and one.text.strip() not in echoed for one in printed)
+    return verdict == "failed" or any(_is_sign(one.text) and one.text.strip() not in echoed for one in result.printed)
 
 
 def _is_flagged(call: Call, code: int | None) -> bool:
@@ -197,7 +204,7 @@ def _is_sign(text: str) -> bool:
 
 
 def _is_certain(
-    call: Call, result: Sequence[Statement], outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]
+    call: Call, result: _Result, outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]
 ) -> bool:
     """Return True if more than words of its result shows that a call failed: counts of a run, the flag, or an exit code
     with a reason."""
@@ -205,9 +212,9 @@ def _is_certain(
     if counts and not (code == 0 and _shows_all(call)):
         return True
     if code and (call.kind in ("read", "search") or _asks_for_help(call)):
-        return any(not _is_absence(one.text) for one in _complaints(call, result))
+        return any(not _is_absence(one.text) for one in _complaints(call, result.statements))
     if code:
-        return any(mentions_failure(one.text) or _rank(one.text) in (0, 1) for one in report[:1])
+        return any(mentions_failure(one.text) or _rank(one.text, result) in (0, 1) for one in report[:1])
     return _is_flagged(call, code) or call.kind == "write" or (outcome.status == "failed" and call.kind != "run")
 
 
@@ -220,19 +227,22 @@ def _shows_all(call: Call) -> bool:
     return _CHAINED.isdisjoint(one.before for one in commands_in(call)[1:])
 
 
-def _is_no(call: Call, result: Sequence[Statement], code: int | None) -> bool:
+def _is_no(call: Call, result: _Result, code: int | None) -> bool:
     """Return True if an exit code is no failure but an answer: of a stopped program, of a read without a complaint, or
     the "no" of a search that may have run last, if no other output may be a failure."""
-    commands, printed = commands_in(call), printed_lines(result)
-    last = last_run(commands)
-    signs = [*_complaints(call, printed), *(one for one in printed if _is_sign(one.text))]
     if _INTERRUPT in call.input.values() or not code:
         return _INTERRUPT in call.input.values()
+    last, printed = last_run(commands_in(call)), result.printed
     speak_up = all(one.words[0] in SAYING or is_looking(one) or _asks(one) for one in last)
     if code not in (1, NO_OF_SOME) or not any(map(_asks, last)):
         looks = call.kind == "read" and (bool(printed) or speak_up)
-        return looks and not (signs or any(_is_report(one.text) for one in printed))
-    return not printed or (speak_up and not signs)
+        return looks and not (_has_signs(call, printed) or any(_is_report(one.text) for one in printed))
+    return not printed or (speak_up and not _has_signs(call, printed))
+
+
+def _has_signs(call: Call, printed: Sequence[Statement]) -> bool:
+    """Return True if a program complains in one of these lines, or no successful command prints it."""
+    return any(_is_sign(one.text) for one in printed) or bool(_complaints(call, printed))
 
 
 def _asks(command: Command) -> bool:
@@ -274,26 +284,27 @@ def _verdict(text: str) -> Verdict | None:
     return "passed" if _PASSED.match(bare) else None
 
 
-def _verdict_of_run(call: Call, result: Sequence[Statement]) -> tuple[Verdict | None, tuple[Statement, ...]]:
+def _verdict_of_run(call: Call, result: _Result) -> tuple[Verdict | None, tuple[Statement, ...]]:
     """Return the verdict of a run and its last lines; in the output of other tools counts are data.
 
     A failure counted before the last verdict remains a failure, unless the exit code is known to be 0, as the first of
     two commands in one line may have failed.
     """
     runs = call.kind == "run" and not call.is_report
-    judged = [(one, verdict) for one in printed_lines(result if runs else ()) if (verdict := _verdict(one.text))]
+    printed = result.printed if runs else ()
+    judged = [(one, verdict) for one in printed if (verdict := result.verdict(one.text))]
     if not judged:
         return None, ()
-    code = exit_code(result)
+    code = exit_code(result.statements)
     final = "failed" if code != 0 and any(verdict == "failed" for _, verdict in judged) else judged[-1][1]
     lines = [one for one, verdict in judged if verdict == final]
     return final, tuple([one for one in lines if not RAN_NOTHING.search(one.text)] or lines)[-OUTCOME_LINES:]
 
 
-def _last_lines(call: Call, result: Sequence[Statement]) -> Sequence[Statement]:
+def _last_lines(call: Call, result: _Result) -> Sequence[Statement]:
     """Return the lines that show how a call without a verdict ended: all of a short result, else the first line of a
     change or search, and the last ones of a run."""
-    printed = printed_lines(result) or [one for one in result if one.text.strip()]
+    printed = result.printed or [one for one in result.statements if one.text.strip()]
     if len(printed) <= OUTCOME_LINES:
         return printed
     if call.kind == "run":
@@ -304,12 +315,12 @@ def _last_lines(call: Call, result: Sequence[Statement]) -> Sequence[Statement]:
 # Why a call failed.
 
 
-def _rank(text: str) -> int | None:
+def _rank(text: str, result: _Result) -> int | None:
     """Return how much a line shows about a failure: 0 a reason, 1 a failed test, 2 words alone, 3 an exit code."""
-    text = text[:LINE_CHARACTERS]
+    verdict, text = result.verdict(text), text[:LINE_CHARACTERS]
     if _DENIES.match(text) or _FRAME.match(text):
         return None
-    if _verdict(text) == "failed":
+    if verdict == "failed":
         return 1 if _FAILED_TEST.match(text) else 2
     if _FAILED_TEST.match(text):
         return 1
@@ -320,22 +331,21 @@ def _rank(text: str) -> int | None:
     return 3 if _EXIT.search(text) else None
 
 
-def _report(call: Call, result: Sequence[Statement], counts: Sequence[Statement]) -> list[Statement]:
+def _report(call: Call, result: _Result, counts: Sequence[Statement]) -> list[Statement]:
     """Return the statements that show how a call failed, the most informative first: a reason, a failed test, then
     others.
 
     Without a reason, these are the lines printed nearest to the verdict, or the first and last ones.
     """
-    complaints = _complaints(call, result) if call.kind in ("read", "search") else []
-    filled = [one for one in result if one.text.strip()]
-    shown = printed_lines(filled)
+    complaints = _complaints(call, result.statements) if call.kind in ("read", "search") else []
+    shown = result.printed
     if complaints or (call.kind == "write" and shown):
         return (complaints or [one for one in shown if not _DENIES.match(one.text)] or shown)[: len(complaints) or 1]
     distinct = {one.text.strip(): one for one in reversed(shown)}
     headed = {one.text.strip() for head, one in pairwise(shown) if _HEADS.match(head.text)}
     ranked: list[list[Statement]] = [[], [], [], []]
     for text, one in reversed(distinct.items()):
-        rank = 0 if text in headed else _rank(one.text)
+        rank = 0 if text in headed else _rank(one.text, result)
         if rank is not None:
             ranked[rank].append(one)
     reasons, tests, words, exits = ranked
@@ -343,11 +353,14 @@ def _report(call: Call, result: Sequence[Statement], counts: Sequence[Statement]
     if tests:  # a program under test prints lines like a report's own: only one that gives a reason counts
         reasons = sorted(filter(_gives_reason, reasons), key=partial(_distance, tests[0]))
     report = [*reasons[:1], *tests[:1], *reasons[1:], *tests[1:]] or words
-    if not reasons and all(_verdict(one.text) or one in tests for one in report):
+    if not reasons and all(result.verdict(one.text) or one in tests for one in report):
         report = list(dict.fromkeys([*tests, *_printed_beside(report, result), *report]))
     if counts and report and not mentions_failure(report[0].text):
         report.insert(1, next((one for one in reversed(counts) if " " in one.text), counts[-1]))
-    return list(dict.fromkeys([*report, *exits, *counts]))[:REPORT_LINES] or filled[:1]
+    return (
+        list(dict.fromkeys([*report, *exits, *counts]))[:REPORT_LINES]
+        or [one for one in result.statements if one.text.strip()][:1]
+    )
 
 
 def _gives_reason(line: Statement) -> bool:
@@ -364,11 +377,11 @@ def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
     return (not (located or below == 1), -below if located else line.numbers[0])
 
 
-def _printed_beside(report: Sequence[Statement], result: Sequence[Statement]) -> list[Statement]:
+def _printed_beside(report: Sequence[Statement], result: _Result) -> list[Statement]:
     """Return the last line with words above the first verdict, by the same script; without a verdict the first and the
     last line with words."""
-    with_words = [one for one in printed_lines(result) if _has_words(one)]
-    bare = next((one for one in report if _verdict(one.text) == "failed"), None)
+    with_words = [one for one in result.printed if _has_words(one, result)]
+    bare = next((one for one in report if result.verdict(one.text) == "failed"), None)
     if bare is None:
         return [*with_words[:1], *with_words[-1:]]
     prefix = _PREFIX.match(bare.text)
@@ -376,8 +389,8 @@ def _printed_beside(report: Sequence[Statement], result: Sequence[Statement]) ->
     return [one for one in above if not prefix or one.text.startswith(prefix.group())][-1:]
 
 
-def _has_words(one: Statement) -> bool:
-    idle = _ECHO.match(one.text) or _FRAME.match(one.text) or _DENIES.match(one.text) or _verdict(one.text)
+def _has_words(one: Statement, result: _Result) -> bool:
+    idle = _ECHO.match(one.text) or _FRAME.match(one.text) or _DENIES.match(one.text) or result.verdict(one.text)
     begins = one.text.lstrip()[:1] not in _MARKS
     return begins and _WORD.search(one.text) is not None and not idle and not one.lines[0].continues
 
