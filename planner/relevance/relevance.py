@@ -11,8 +11,9 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, islice, zip_longest
+from itertools import accumulate, chain, count, islice, repeat, zip_longest
 from math import exp, log1p
+from operator import sub
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -86,19 +87,19 @@ class Columns(NamedTuple):
 
 @dataclass
 class Occurrences:
-    """Names in the first turns of a history. Each name has an index, `places`, at which `columns` has its counts. Never
+    """Names in the first turns of a history. The place of a name in `names` is its index in `columns` and `rows`. Never
     changes once `extended` has returned it."""
 
     digests: tuple[str, ...] = ()
     """Digests of the turns."""
     rows: dict[str, Rows] = field(default_factory=dict)
     """Names in each line, by turn id, including parts of a name that occur as names themselves."""
-    places: dict[str, int] = field(default_factory=dict)
-    """Index of each name in the columns, in their order."""
+    names: list[str] = field(default_factory=list)
+    """All names, each once; a list takes a fifth of a dict with places."""
     joined: list[str] = field(default_factory=list)
     """Names with several components."""
     parts: dict[int, Sequence[int]] = field(default_factory=dict)
-    """Names with components that occur as names themselves, each with itself and these components."""
+    """Names with components that occur as names themselves and are no words, each with itself and these."""
     columns: Columns = field(default_factory=Columns.empty)
     characters: int = 0
     """Characters of all turns."""
@@ -110,20 +111,24 @@ class Occurrences:
         if digests[:known] != self.digests:
             return Occurrences().extended(evidence)
         longer = Occurrences(
-            digests, {**self.rows}, {**self.places}, [*self.joined], {**self.parts}, self.columns, self.characters
+            digests, {**self.rows}, [*self.names], [*self.joined], {**self.parts}, self.columns, self.characters
         )
         longer._add(turns[:known], turns[known:])
         return longer
 
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
         """Add the turns in `new`; `earlier` ones are counted again where a new name is part of one of theirs."""
-        known, offset = len(self.places), 0
+        known, offset = len(self.names), 0
+        places = dict(zip(self.names, count(), strict=False))
         seen: dict[int, array[int]] = {}
-        self.rows |= {turn.turn.id: self._read(turn, seen) for turn in new}
+        self.rows |= {turn.turn.id: _read(turn, places, seen) for turn in new}
         del seen
-        fresh = dict.fromkeys(islice(self.places, known, None))
+        fresh = [*islice(places, known, None)]
+        self.names += fresh
         self.columns = self.columns.grown(fresh)
-        gaining = {place for place in self._gain_parts(fresh) if place < known}
+        self.joined += [name for name in fresh if not (name.isidentifier() or name.isdigit())]
+        gaining = {place for place in self._gain_parts(places, known) if place < known}
+        del places
         for turn in earlier if gaining else ():
             rows = self.rows[turn.turn.id]
             if not gaining.isdisjoint(rows.places):
@@ -135,29 +140,15 @@ class Occurrences:
             self._note(turn, rows, self.characters, 0)
             self.characters += _length(turn)
 
-    def _read(self, turn: TurnEvidence, seen: dict[int, array[int]]) -> Rows:
-        """Return the names in each line of `turn`, none in the middle of long blocks; new ones get a place. Names of
-        equal lines are in `seen`, by their hash."""
-        known, places, counts = self.places, array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
-        for text in turn.lines.texts:
-            for at in text.read:
-                line = text.words(at)
-                key = hash(line)
-                if (own := seen.get(key)) is None:
-                    own = seen[key] = array("I", [known.setdefault(name, len(known)) for name in names_of(line)])
-                places.extend(own)
-                counts[at + 1] = len(own)
-        return Rows(places, array("I", accumulate(counts)))
-
-    def _gain_parts(self, fresh: Mapping[str, None]) -> Iterator[int]:
-        """Yield the names with some of the `fresh` ones as parts."""
-        self.joined += [name for name in fresh if not name.isidentifier()]
+    def _gain_parts(self, places: Mapping[str, int], known: int) -> Iterator[int]:
+        """Yield the names with parts among those that were added to the `known` first. Words and numbers are no parts:
+        `words_of` finds them in the same line."""
+        kinds = self.columns.kinds
         for name in self.joined:
-            parts = parts_of(name)
-            known = [] if fresh.keys().isdisjoint(parts) else [part for part in parts if part in self.places]
-            if len(known) > 1:
-                self.parts[self.places[name]] = array("I", map(self.places.__getitem__, known))
-                yield self.places[name]
+            held = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0 and not kinds[place]]
+            if len(held) > 1 and max(held) >= known:
+                self.parts[held[0]] = array("I", held)
+                yield held[0]
 
     def _expanded(self, rows: Rows) -> Rows:
         """Return `rows` with each name followed by those of its parts that occur as names themselves."""
@@ -177,13 +168,13 @@ class Occurrences:
         lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
         for text in turn.lines.texts:
             written, bit = text.part in ("assistant", "call"), _BITS.get(text.part, 0)
-            ends: dict[int, int] = {}
-            for at, end in zip(range(text.first, text.stop), text.bounds[1:], strict=True):
-                ends.update(dict.fromkeys(rows.between(at, at + 1), end))
-            for at, count in Counter(rows.between(text.first, text.stop)).items():
+            named, bounds = rows.between(text.first, text.stop), rows.bounds[text.first : text.stop + 1]
+            ends_of_all = chain.from_iterable(map(repeat, text.bounds[1:], map(sub, bounds[1:], bounds)))
+            ends = dict(zip(named, ends_of_all, strict=True))
+            for at, times in Counter(named).items():
                 if at < least:
                     continue
-                lines[at] += count
+                lines[at] += times
                 last_offsets[at] = offset + ends[at]
                 if last_turns[at] != number:
                     turns[at] += 1
@@ -192,6 +183,21 @@ class Occurrences:
                     last_written[at] = number
                 writers[at] |= bit
             offset += len(text.text)
+
+
+def _read(turn: TurnEvidence, known: dict[str, int], seen: dict[int, array[int]]) -> Rows:
+    """Return the names in each line of `turn`, none in the middle of long blocks; new ones get a place in `known`.
+    Names of equal lines are in `seen`, by their hash."""
+    places, counts = array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
+    for text in turn.lines.texts:
+        for at in text.read:
+            line = text.words(at)
+            key = hash(line)
+            if (own := seen.get(key)) is None:
+                own = seen[key] = array("I", [known.setdefault(name, len(known)) for name in names_of(line)])
+            places.extend(own)
+            counts[at + 1] = len(own)
+    return Rows(places, array("I", accumulate(counts)))
 
 
 def _length(turn: TurnEvidence) -> int:
@@ -241,27 +247,26 @@ _TURN_ID = lazy_pattern(r"\bt\d{1,7}\b")
 
 @dataclass(frozen=True)
 class Weights(Mapping[str, float]):
-    """Weights by name, as a column in the order of the names' places: a dict would take five times the memory."""
+    """Weights by name, as a column in the order of the names: a dict would take five times the memory."""
 
-    places: Mapping[str, int]
+    names: Sequence[str]
     column: array[float]
 
     def __getitem__(self, name: str) -> float:
         """Return the weight of `name`."""
-        return self.column[self.places[name]]
+        return self.column[self._places[name]]
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""
-        return iter(self.places)
+        return iter(self.names)
 
     def __len__(self) -> int:
         """Return the number of names."""
-        return len(self.places)
+        return len(self.names)
 
     @lazy_property
-    def names(self) -> Sequence[str]:
-        """The names by their places."""
-        return list(self.places)
+    def _places(self) -> Mapping[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
 
 
 @dataclass(frozen=True)
@@ -294,7 +299,7 @@ def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
         recency = 0.5 + 1 / (1 + log1p(len(evidence.turns) - turn.turn.number))
         bases[turn_id] = array("d", [base * recency for base in turn.once(_bases)])
     lines = sum(len(turn.lines) for turn in evidence.turns.values())
-    weights = Weights(occurrences.places, array("d", _likelihoods(occurrences, lines)))
+    weights = Weights(occurrences.names, array("d", _likelihoods(occurrences, lines)))
     return Relevance(weights, occurrences.rows, bases, dict(_turn_weights(evidence)))
 
 
@@ -320,8 +325,8 @@ def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> 
 
 def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
     """Return the share of the words and names of `text` that each turn contains, rare ones weighted, by turn id."""
-    places = relevance.weights.places
-    wanted = {places[name] for line in text.splitlines() for name in names_of(line) if name in places}
+    named = {name for line in text.splitlines() for name in names_of(line)}
+    wanted = {place for place, name in enumerate(relevance.weights.names) if name in named}
     held = {turn_id: wanted.intersection(rows.places) for turn_id, rows in relevance.names.items() if wanted}
     times = Counter(chain.from_iterable(held.values()))
     rarity = {name: log1p(len(held) / times[name]) for name in wanted if times[name]}

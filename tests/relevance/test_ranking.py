@@ -19,7 +19,7 @@ def test_a_line_that_is_next_but_for_rounding_is_picked_with_its_number():
     analysis = analyze([{"role": role, "content": OWN[at]} for at, role in enumerate(("user", "assistant", "user"))])
     relevance = replace(
         analysis.relevance,
-        weights=Weights({"a_name": 0}, array("d", [8e-12])),
+        weights=Weights(["a_name"], array("d", [8e-12])),
         names={"t1": Rows.of([[0]]), "t2": Rows.of([[0]]), "t3": Rows.of([[]])},
         bases={"t1": [2.0], "t2": [1.0 - 4e-12], "t3": [1.0]},
         turn_weights={},
