@@ -57,12 +57,11 @@ BRIEF_FINDINGS = frozenset({"brief_citation", "brief_quote", "brief_too_long", "
 MOST_STATEMENTS = 400
 """Largest number of statements on a page; further ones are dropped before any check."""
 MOST_CHARACTERS = 2_000
-"""Longest statement; a longer line is none."""
+"""Length to which the line of a statement is cut."""
 MOST_CITED = 6
-"""Number of further turns that are used of a cited range."""
+"""Largest number of turns, after the first one, that are cited by a range such as ``t9-t40``."""
 QUOTE_WORDS = 3
-"""Number of quoted words from which a quotation is compared with the user's own words."""
-
+"""Number of words from which a quotation is compared with the user's own words."""
 CARRIED_SHARE = 0.5
 """Share of the words of a decisive line that a statement must contain to replace it."""
 
@@ -81,7 +80,7 @@ _IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
 """Text right before a mark of code: ``print("hello big world")``; not a space."""
 _BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
 _OF_PROMPT = lazy_pattern(r"(?<!\s)\s*+\((?:inferred|live|kept|hint)\)", re.I)
-"""Words of the prompt, meaningless to a reader of the page: ``(inferred)``; not ``(inferred from a.py)``."""
+"""Words that a model copies from its prompt, meaningless on the page: ``(inferred)``; not ``(inferred from a.py)``."""
 _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
 """Line that is no statement: ``Files changed:``, a row of a table; not ``src/a.py: edited``."""
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
@@ -114,7 +113,8 @@ class CheckedStatement:
 
 
 def read_brief(text: str) -> list[PageStatement]:
-    """Return the statements of a brief; lines above the first heading count as ``STATE``."""
+    """Return the statements of a brief in order; lines above the first heading count as ``STATE``, and lines without
+    words, rows of tables and lines that end in ``:`` are left out."""
     heading: Heading = "STATE"
     statements: list[PageStatement] = []
     for line in text.splitlines():
@@ -130,6 +130,7 @@ def read_brief(text: str) -> list[PageStatement]:
 
 
 def _ids(group: str) -> Iterator[str]:
+    """Yield the turn ids in a citation, such as ``t9, t14-16``, without its parentheses."""
     for match in _ID.finditer(group):
         first, last = int(match[1]), int(match[2] or match[1])
         yield from (f"t{number}" for number in range(first, min(last, first + MOST_CITED) + 1))
@@ -144,7 +145,8 @@ def brief_text(statements: Iterable[PageStatement]) -> str:
 
 
 def with_notes(text: str, evidence: Evidence) -> str:
-    """Return the brief with the agent's own notes; a planner can neither omit nor write them."""
+    """Return the brief with NOTES replaced by the notes in the evidence, as a planner may neither omit nor invent
+    them."""
     notes = [PageStatement("NOTES", f"{note.kind}: {note.text}", (note.turn_id,)) for note in written_notes(evidence)]
     statements = read_brief(text)
     others = [statement for statement in statements if statement.heading != "NOTES"]
@@ -152,23 +154,23 @@ def with_notes(text: str, evidence: Evidence) -> str:
 
 
 def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
-    """Return the brief with false statements mended or struck, and the findings. Idempotent."""
+    """Return the brief with wrong statements corrected or removed, and findings about these. Idempotent."""
     checked = check_statements(text, evidence)
     sound = brief_text(one.sound for one in checked if one.sound)
     return sound, tuple(finding for one in checked for finding in one.findings)
 
 
 def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
-    """Return each statement of the brief with its repairs."""
-    statements, known = read_brief(text), evidence.once(_checks)
+    """Return each statement of the brief with its corrections; those of earlier calls for `evidence` are reused."""
+    statements, checked = read_brief(text), evidence.once(_checks)
     for statement in statements:
-        if statement not in known:
-            known[statement] = _checked(statement, evidence, evidence.once(_users_words))
-    return [known[statement] for statement in statements]
+        if statement not in checked:
+            checked[statement] = _checked(statement, evidence, evidence.once(_users_words))
+    return [checked[statement] for statement in statements]
 
 
 def _checks(_: Evidence) -> dict[PageStatement, CheckedStatement]:
-    """Return a place for the statements that were checked: a plan checks its page three times."""
+    """Return an empty cache of checked statements, as a plan checks its page three times."""
     return {}
 
 
@@ -188,14 +190,14 @@ def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> Ch
 def _mended(
     statement: PageStatement, evidence: Evidence, users_words: str
 ) -> tuple[PageStatement | None, Finding | None]:
-    """Return `statement` with its first fault corrected, and the finding; None instead of a statement without a true
-    part."""
+    """Return `statement` with its first fault corrected, and a finding; None as the statement if no clause is true,
+    None as the finding if there is no fault."""
     sound, problem = _grounded(statement, evidence)
     if sound is None:
         clauses = [clause for clause in statement.text.split("; ") if not invented(clause, evidence.names)]
         repair = "the clause that names it is struck" if clauses else "the statement is struck"
-        rest = replace(statement, text="; ".join(clauses)) if clauses else None
-        return rest, Finding(code="invented_in_brief", problem=problem, repair=repair)
+        corrected = replace(statement, text="; ".join(clauses)) if clauses else None
+        return corrected, Finding(code="invented_in_brief", problem=problem, repair=repair)
     if problem:
         return sound, Finding(code="brief_citation", problem=problem, repair="the citation is mended")
     sound, problem = _quoted(sound, users_words, evidence)
@@ -205,8 +207,8 @@ def _mended(
 
 
 def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStatement | None, str]:
-    """Return `statement` with citations of turns that contain all its names; None, with a name, if a name is in no
-    turn."""
+    """Return `statement` with citations added for names that the cited turns lack, and a problem, empty if nothing
+    changed; None and a problem if a name is in no turn."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing = _missing(statement.text, cited, evidence)
     added: list[str] = []
@@ -223,9 +225,9 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
 
 
 def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str]:
-    """Return the names in `text` that none of the turns contains."""
-    lacks = [invented(text, evidence.turns[turn_id].names) for turn_id in turn_ids] or [invented(text, None)]
-    return [name for name in lacks[0] if all(name in own for own in lacks)]
+    """Return the names in `text` that none of the turns contains; without turns, all its names."""
+    missing_by_turn = [invented(text, evidence.turns[turn_id].names) for turn_id in turn_ids] or [invented(text, None)]
+    return [name for name in missing_by_turn[0] if all(name in missing for missing in missing_by_turn)]
 
 
 def _short(statement: PageStatement) -> str:
@@ -233,7 +235,8 @@ def _short(statement: PageStatement) -> str:
 
 
 def _users_words(evidence: Evidence) -> str:
-    """Return all words of the user, and those of an earlier compaction, which may quote them."""
+    """Return everything that the user wrote, and texts of earlier compactions, which may quote it, folded for
+    comparison."""
     return " ".join(filter(None, (turn.once(_quotable) for turn in evidence.turns.values())))
 
 
@@ -244,22 +247,25 @@ def _quotable(turn: TurnEvidence) -> str:
 
 
 def _folded(text: str) -> str:
+    """Return `text` in lower case, with plain apostrophes and dots, and single spaces."""
     return " ".join(text.lower().replace("’", "'").replace("…", "...").split())
 
 
 def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
-    """Return `statement` without quotation marks around words that are not the user's; code keeps its marks."""
+    """Return `statement` without quotation marks around words that are neither the user's nor code, and a problem,
+    empty if nothing changed."""
     cited = [evidence.turns[turn_id] for turn_id in statement.turns]
     text, problem = statement.text, ""
     while false := next((one for one in _QUOTE.finditer(text) if not _may_quote(one, users_words, cited)), None):
-        # one at a time: without a pair of marks others pair anew
+        # one at a time: without one pair of marks, the others may form other pairs
         text = " ".join((text[: false.start()] + false[0][1:-1] + text[false.end() :]).split())
         problem = problem or f"not the user's own words: {false[0][1:81]!r}"
     return replace(statement, text=text), problem
 
 
 def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvidence]) -> bool:
-    """Return True for words of the user, for few words, and for code that a cited turn contains with its marks."""
+    """Return True if the quotation may keep its marks: words of the user, fewer than `QUOTE_WORDS`, or code that a
+    cited turn contains with these marks."""
     words, before = match[0][1:-1], match.string[: match.start()]
     if len(words.split()) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words:
         return True
@@ -268,9 +274,9 @@ def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvide
 
 
 def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
-    """Return the decisive lines that `brief` replaces, by turn id, so that no entry need repeat them.
+    """Return the numbers of the decisive lines of failures that `brief` replaces, by turn id; entries leave these out.
 
-    A statement replaces a line only under FAILED, only if it cites the turn, and only with all names and half of the
+    A statement replaces a line if it is under FAILED, cites the turn, and contains all names and half of the other
     words of the line.
     """
     covered: dict[str, frozenset[int]] = {}
@@ -299,43 +305,44 @@ def _last_names(text: str) -> set[str]:
 def with_record(
     brief: str, records: Iterable[Sequence[PageStatement]], counter: TokenCounter, most_raw_tokens: float
 ) -> str:
-    """Return `brief` with the statements about effects and open calls that it lacks.
+    """Return `brief` with the statements about effects and open calls that it lacks: those of which it cites no turn
+    under the same heading.
 
-    It has such a statement if it cites the turn under the same heading. `records`: the same record in ever shorter
-    forms, of which the first that fits in `most_raw_tokens` is used. If even the shortest does not fit, its oldest
-    statements are replaced by a line with their turns.
+    `records`: the same statements, newest first, in ever shorter forms; the first form that fits in `most_raw_tokens`
+    is used. If even the shortest does not fit, its oldest statements are replaced by one line with their turns.
     """
     written = read_brief(brief)
-    carried = {(one.heading, turn_id) for one in written for turn_id in one.turns}
+    cited = {(one.heading, turn_id) for one in written for turn_id in one.turns}
     for record in records:
-        missing = [one for one in record if not any((one.heading, turn_id) in carried for turn_id in one.turns)]
+        missing = [one for one in record if not any((one.heading, turn_id) in cited for turn_id in one.turns)]
         costs = [counter.raw(statement.line + "\n") for statement in missing]
         if sum(costs) <= most_raw_tokens:
             break
-    left = most_raw_tokens
+    room = most_raw_tokens
     added: list[PageStatement] = []
-    for at, (statement, cost) in enumerate(zip(missing, costs, strict=True)):
-        left -= cost
-        if left < 0:
-            older = tuple(dict.fromkeys(turn_id for one in reversed(missing[at:]) for turn_id in one.turns))
-            ends = tuple(dict.fromkeys((older[0], older[-1])))
-            added.append(PageStatement("EFFECTS", f"earlier ones of {' to '.join(ends)}", ends))
+    for index, (statement, cost) in enumerate(zip(missing, costs, strict=True)):
+        room -= cost
+        if room < 0:
+            older_turns = tuple(dict.fromkeys(turn_id for one in reversed(missing[index:]) for turn_id in one.turns))
+            first_and_last = tuple(dict.fromkeys((older_turns[0], older_turns[-1])))
+            added.append(PageStatement("EFFECTS", f"earlier ones of {' to '.join(first_and_last)}", first_and_last))
             break
         added.append(statement)
     return brief_text([*written, *added]) if added else brief
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
-    """Return the brief within `most_raw_tokens`, and the number of statements that were removed."""
+    """Return the brief reduced to `most_raw_tokens`, and the number of removed statements: under each heading the last
+    ones first, heading by heading in the order of `GIVE_WAY`."""
     statements = read_brief(text)
     costs = [counter.raw(statement.line + "\n") for statement in statements]
     spent = sum(costs) + 2 * len(HEADINGS)
-    gone: set[int] = set()
+    removed: set[int] = set()
     for at in sorted(range(len(statements)), key=lambda at: (GIVE_WAY.index(statements[at].heading), -at)):
         if spent <= most_raw_tokens:
             break
         spent -= costs[at]
-        gone.add(at)
-    if not gone:
+        removed.add(at)
+    if not removed:
         return text, 0
-    return brief_text(one for at, one in enumerate(statements) if at not in gone), len(gone)
+    return brief_text(one for at, one in enumerate(statements) if at not in removed), len(removed)

@@ -18,70 +18,72 @@ from planner.reading.lines import Line
 __all__ = ["own_words", "words_limit"]
 
 OWN_WORDS_SHARE = 0.5
-"""Share of the room for memory, after failures, for the user's typed words, in any language. A fifth keeps .60 of the
-entities that CompactBench's chats ask for, two fifths .96."""
+"""Share of the room for memory, after the lines of failures, that the user's typed words may take. A fifth keeps .60 of
+the entities that CompactBench's chats ask for, two fifths .96."""
 LEAST_WORDS_TOKENS = 400
 """Tokens of typed words that stay at any target, however small: a few sentences."""
 PAGE_FACTOR = 0.5
-"""So much of both stays beside a page that a model wrote, which holds what binds in fewer words: graded at a tenth,
-four short sessions of talk answered 48 of 66 questions instead of 42."""
+"""Factor for both limits if a model wrote the brief, which repeats the user's demands in fewer words: with it, four
+short sessions of talk answered 48 of 66 questions at a tenth, without it 42."""
 ENDS_SHARE = 0.25
-"""Share of that room for the latest message, and for the first one, if a message is too long to stay whole."""
+"""Share of the room for typed words that the latest message may take, and the first one, if it is too long to stay
+whole."""
 MOST_NEWS = 8
-"""Largest number of names and figures that count for a message; with more it is a list or pasted text, not a wish."""
+"""Number of names and figures above which more do not raise a message's rank: it is a list or a paste, not a wish."""
 
 
 def words_limit(memory_tokens: float, outcome_tokens: float, planner: str) -> float:
-    """Return the tokens that the user's typed words may take of the room for memory, in addition to those of the
-    outcomes of failed actions."""
+    """Return the largest number of tokens for the user's typed words in a view with room for `memory_tokens`, of which
+    the outcomes of failed actions take `outcome_tokens`. `planner`: ``rules``, or another name."""
     share = OWN_WORDS_SHARE * max(memory_tokens - outcome_tokens, memory_tokens / 2)
     return (1.0 if planner == "rules" else PAGE_FACTOR) * max(share, LEAST_WORDS_TOKENS)
 
 
 def own_words(analysis: Analysis, most_tokens: float) -> tuple[dict[str, frozenset[int]], int]:
-    """Return the typed lines that stay verbatim, by turn id, and the number of turns with lines that do not fit.
+    """Return the numbers of the typed lines that stay verbatim, by turn id, and the number of turns that are
+    incomplete.
 
-    If everything fits in `most_tokens`, everything stays. Otherwise size decides, in any language: first the ends of
-    the latest and of the first message; then lines that bind in English; then whole messages, ordered by their names
-    and figures divided by the root of their tokens, as answers, consent and corrections are rather short; then the ends
-    of the others. A line that was typed twice stays once, where it was typed last.
+    If everything fits in `most_tokens`, everything stays. Otherwise these stay while there is room: the ends of the
+    latest and of the first message; lines with binding words in English; whole messages, those with many names and
+    figures for their size first, as answers, consent and corrections are rather short; the ends of the others. A line
+    that was typed twice stays once, where it was typed last.
     """
     turns = analysis.evidence.turns
-    room = whole_room = most_tokens / analysis.counter.scale
+    room = raw_limit = most_tokens / analysis.counter.scale
     seen: set[str] = set()
     typed: dict[str, list[Line]] = {}
     for turn_id, turn in reversed(turns.items()):
-        own = {line.text.strip(): line for line in turn.typed_lines}
-        typed[turn_id] = sorted(line for text, line in own.items() if text not in seen)
-        seen.update(own)
-    speaking = [turns[turn_id] for turn_id, own in typed.items() if own and not turns[turn_id].turn.live]
-    cost = {turn.turn.id: turn.tokens_of(line.number for line in typed[turn.turn.id]) for turn in speaking}
+        lines = {line.text.strip(): line for line in turn.typed_lines}
+        typed[turn_id] = sorted(line for text, line in lines.items() if text not in seen)
+        seen.update(lines)
+    speaking = [turns[turn_id] for turn_id, lines in typed.items() if lines and not turns[turn_id].turn.live]
+    raw_tokens = {turn.turn.id: turn.tokens_of(line.number for line in typed[turn.turn.id]) for turn in speaking}
     words: dict[str, frozenset[int]] = {}
     for turn in (*speaking[:1], *speaking[1:][-1:]):
-        numbers = _ends(turn, typed[turn.turn.id], ENDS_SHARE * whole_room)
+        numbers = _ends(turn, typed[turn.turn.id], ENDS_SHARE * raw_limit)
         words[turn.turn.id] = numbers
         room -= turn.tokens_of(numbers)
-    fits = sum(cost.values()) <= whole_room
-    every = {turn_id: frozenset(line.number for line in own) for turn_id, own in typed.items()}
+    fits = sum(raw_tokens.values()) <= raw_limit
+    all_numbers = {turn_id: frozenset(line.number for line in lines) for turn_id, lines in typed.items()}
     for turn_id, binding in ({} if fits else _binding(typed)).items():
         if not turns[turn_id].turn.live:
             room = _grow(words, turns[turn_id], binding, room)
-    for turn in sorted(speaking, key=lambda turn: cost[turn.turn.id] ** 0.3 / (1 + _news(typed[turn.turn.id]))):
-        room = _grow(words, turn, every[turn.turn.id], room)
-    cut = [turn for turn in speaking if words.get(turn.turn.id) != every[turn.turn.id]]
-    for at, turn in enumerate(cut):
-        room = _grow(words, turn, _ends(turn, typed[turn.turn.id], room / (len(cut) - at)), room)
-    return words, len(cut)
+    for turn in sorted(speaking, key=lambda turn: raw_tokens[turn.turn.id] ** 0.3 / (1 + _news(typed[turn.turn.id]))):
+        room = _grow(words, turn, all_numbers[turn.turn.id], room)
+    incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
+    for at, turn in enumerate(incomplete):
+        room = _grow(words, turn, _ends(turn, typed[turn.turn.id], room / (len(incomplete) - at)), room)
+    return words, len(incomplete)
 
 
 def _news(lines: Sequence[Line]) -> int:
-    """Return the number of names and figures in some lines of a message, at most `MOST_NEWS`."""
+    """Return the number of distinct names and figures in each line, added up, at most `MOST_NEWS`."""
     return min(MOST_NEWS, sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines))
 
 
 def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
-    """Return the lines that bind in English, by turn id, the newest first; of lines that differ only in figures the
-    newest first, older values last."""
+    """Return the numbers of lines with a binding word in English (never, must), by turn id, in the order of `typed`,
+    the newest turn first; of lines of several turns that differ only in figures, those of the newest turn."""
     seen: set[str] = set()
     binding: dict[str, frozenset[int]] = {}
     for turn_id, lines in typed.items():
@@ -92,20 +94,21 @@ def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
 
 
 def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozenset[int], room: float) -> float:
-    """Add lines to the words of a turn if they fit; return the remaining room."""
-    own = words.get(turn.turn.id, frozenset())
-    more = turn.tokens_of(numbers - own)
-    if more > room:
+    """Add line `numbers` to those of `turn` in `words` if all fit in `room` raw tokens; return the remaining room."""
+    kept = words.get(turn.turn.id, frozenset())
+    cost = turn.tokens_of(numbers - kept)
+    if cost > room:
         return room
-    words[turn.turn.id] = own | numbers
-    return room - more
+    words[turn.turn.id] = kept | numbers
+    return room - cost
 
 
 def _ends(turn: TurnEvidence, lines: Sequence[Line], most: float) -> frozenset[int]:
-    """Return the lines at both ends of a message, and those that bind in English, within `most` raw tokens."""
+    """Return the numbers of a message's lines that fit in `most` raw tokens: the first and the last, lines with binding
+    words in English, then from both ends inward."""
     if turn.tokens_of(line.number for line in lines) <= most:
         return frozenset(line.number for line in lines)
     inward = chain.from_iterable(zip(lines, reversed(lines), strict=True))
     in_order = dict.fromkeys([*lines[:1], *lines[-1:], *binding_lines(lines), *inward])
-    ends = accumulate(turn.line_tokens[line.number - 1] for line in in_order)
-    return frozenset(line.number for line, end in zip(in_order, ends, strict=True) if end <= most)
+    totals = accumulate(turn.line_tokens[line.number - 1] for line in in_order)
+    return frozenset(line.number for line, total in zip(in_order, totals, strict=True) if total <= most)

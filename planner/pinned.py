@@ -29,7 +29,7 @@ PREVIEW_LINES = 12
 """Number of first and of last lines shown of a demoted result: about the 2,000 characters that other systems
 preview."""
 PREVIEW_SHARE = 0.25
-"""Share of the window for all demoted results together: if their lines are long, or they are many, each shows fewer."""
+"""Largest share of the window for all previews together; the number of lines of each is reduced until they fit."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ class Pinned:
     whole: frozenset[str]
     """Turns that stay whole: unanswered ones, ones that must not change, and a view with unknown originals."""
     demoted: Mapping[str, frozenset[int]]
-    """Lines that stay of turns in the live tail, by turn id, if their results and pasted texts are replaced by previews
-    because they fit no window."""
+    """Numbers of the lines that previews keep, by the ids of turns in the live tail; empty if the tail fits the
+    window."""
     user_words: Mapping[str, frozenset[int]]
-    """Lines that the user typed, by turn id, if they fit."""
+    """Numbers of the typed lines that stay verbatim, by turn id; all of them if they fit."""
     words_left_out: int
     """Number of turns whose typed words do not fit completely."""
     failures: Mapping[str, frozenset[int]]
-    """Decisive lines of failures that the brief does not replace, by turn id."""
+    """Numbers of the decisive lines of failures that the brief does not replace, by turn id."""
     successes: Mapping[str, frozenset[int]]
-    """Lines of the later success of each failed action, by turn id; with the failure alone the agent would act
-    twice."""
+    """Numbers of the lines that show the later success of a failed action, by turn id; with the failure alone the agent
+    would act again."""
     covered: Mapping[str, frozenset[int]]
-    """Decisive lines of failures that the brief replaces, by turn id."""
+    """Numbers of the decisive lines of failures that the brief replaces, by turn id."""
 
     def lines(self, turn: TurnEvidence) -> frozenset[int]:
         """Return the numbers of the lines of `turn` that stay at any target."""
@@ -63,8 +63,10 @@ class Pinned:
 def pinned(
     analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str | None, planner: str
 ) -> Pinned:
-    """Return the parts of a history that stay in addition to the `brief` of `planner`, for `model` to read; None: the
-    brief is not written yet."""
+    """Return the parts of a history that stay in addition to the `brief` (None if it is not written yet).
+
+    `model` reads the view; `planner` is the planner's name in its provenance, such as ``rules``.
+    """
     turns = analysis.evidence.turns
     covered = covered_failures(brief or "", analysis.evidence)
     failures = {
@@ -72,11 +74,11 @@ def pinned(
     }
     successes = analysis.once(_successes)
     live = [turn for turn in turns.values() if turn.turn.live]
-    fits = sum(turn.tokens for turn in live) <= window_tokens * LIVE_SHARE
-    demoted = frozenset(turn.turn.id for turn in live if not fits and turn.turn.kind in ("tools", "user"))
+    tail_fits = sum(turn.tokens for turn in live) <= window_tokens * LIVE_SHARE
+    demoted = frozenset(turn.turn.id for turn in live if not tail_fits and turn.turn.kind in ("tools", "user"))
     whole = {turn_id for turn_id, turn in turns.items() if turn.turn.must_stay or turn.turn.live} - demoted
-    view = unknown_view(analysis.history)
-    whole |= {view} if view and turns[view].tokens <= target_tokens else set()
+    view_id = unknown_view(analysis.history)
+    whole |= {view_id} if view_id and turns[view_id].tokens <= target_tokens else set()
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
     memory = memory_room(target_tokens, analysis.evidence.live_tokens)
     limit = words_limit(memory, analysis.once(_outcome_tokens), planner)
@@ -88,19 +90,21 @@ def pinned(
 
 
 def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
-    """Return the first line of the call, and the lines of the outcome, of each later success of a failed action."""
+    """Return the numbers of the lines that show later successes of failed actions, by turn id: of each the first line
+    of the call, and the lines of its outcome."""
     turns = analysis.evidence.turns
     lines: dict[str, frozenset[int]] = {}
-    for turn_id, number in retried(analysis.evidence).values():
+    for turn_id, call_number in retried(analysis.evidence).values():
         turn = turns[turn_id]
-        call = turn.calls[number]
-        own = {turn.lines_of(call.block)[0].number, *turn.outcomes[number].lines}
-        lines[turn_id] = lines.get(turn_id, frozenset()) | own
+        call = turn.calls[call_number]
+        shown = {turn.lines_of(call.block)[0].number, *turn.outcomes[call_number].lines}
+        lines[turn_id] = lines.get(turn_id, frozenset()) | shown
     return lines
 
 
 def _outcome_tokens(analysis: Analysis) -> float:
-    """Return the tokens of the decisive lines of failures, and of the later successes of failed actions."""
+    """Return the tokens of the decisive lines of all failures and of the lines of `_successes`, outside the live
+    tail."""
     successes = analysis.once(_successes)
     turns = [turn for turn in analysis.evidence.turns.values() if not turn.turn.live]
     lines = [(turn, {*turn.decisive_lines, *successes.get(turn.turn.id, ())}) for turn in turns]
@@ -108,19 +112,20 @@ def _outcome_tokens(analysis: Analysis) -> float:
 
 
 def memory_room(target_tokens: float, live_tokens: float) -> float:
-    """Return the room in a view of `target_tokens` besides the live tail, in the same tokens."""
+    """Return how many of a view's `target_tokens` are available for anything but the live tail; never none."""
     least = min(LEAST_ROOM_BESIDE_LIVE * target_tokens, LEAST_ROOM_SHARE * max(live_tokens, target_tokens))
     return max(target_tokens - live_tokens, least)
 
 
 def unknown_view(history: History) -> str:
-    """Return the turn in which the history begins with a likely view of ours whose originals no store has; empty
-    without one."""
+    """Return the id of the turn among the first two that looks like the first note of a view, whose originals are then
+    unknown here; empty without one."""
     return next((turn.id for turn in history.turns[:2] if first_note(history.messages_of(turn)) is not None), "")
 
 
 def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -> dict[str, frozenset[int]]:
-    """Return the lines that stay of each demoted turn: as much of its long parts as fits the window."""
+    """Return the numbers of the lines that stay of each demoted turn, with as many lines at either end of its long
+    parts as fit in `PREVIEW_SHARE` of the window."""
     turns = [analysis.evidence.turns[turn_id] for turn_id in demoted]
     room = PREVIEW_SHARE * window_tokens / analysis.counter.scale
     for most in range(PREVIEW_LINES, -1, -1):
@@ -131,12 +136,12 @@ def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -
 
 
 def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
-    """Return the first and last lines of results and of the user's texts, `most` at either end, at least one of the
-    user's; everything that the user typed, and the turn's other content."""
+    """Return the numbers of the first and last `most` lines of each result and each text of the user (there at least
+    one), and of all lines outside these."""
     most = max(most, turn.turn.kind == "user")
-    long = {call.result_block for call in turn.calls}
-    long |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
-    shown = {line.number for line in turn.lines.outside(long)}
-    for own in map(turn.lines_of, long):
-        shown.update(line.number for line in (*own[:most], *own[::-1][:most]))
+    long_blocks = {call.result_block for call in turn.calls}
+    long_blocks |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
+    shown = {line.number for line in turn.lines.outside(long_blocks)}
+    for lines in map(turn.lines_of, long_blocks):
+        shown.update(line.number for line in (*lines[:most], *lines[::-1][:most]))
     return frozenset(shown)

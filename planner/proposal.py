@@ -1,7 +1,7 @@
-"""Request to a planner and its answer: strategies, scores, reasons and words.
+"""Request to a planner (`PlanRequest`), and its answer (`Proposal`) with strategies, scores, reasons and a brief.
 
-Selection and guards turn a `Proposal` into a plan, as far as the target allows. From an earlier plan of the session, a
-planner's page and choices are reused; lines that rules chose to fill space compete again.
+Selection and guards turn a proposal into a plan, as far as the target allows. The page and choices of a planner are
+reused in later plans of the session; lines that rules chose to fill space compete again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Account:
-    """Upstream of the Messages API, and the headers with the credentials. Used as a planner's client."""
+    """Address of a Messages API, and headers with credentials; a planner can ask with it instead of a client."""
 
     base_url: str
     headers: Mapping[str, str] = field(repr=False)
@@ -51,7 +51,7 @@ class Account:
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """Last request of the agent, so that its model can be asked behind the cached prefix."""
+    """Last request of the agent, to which a planner can add a question: the provider has the request in its cache."""
 
     body: Mapping[str, Any]
     """JSON body as it was sent, or an extension of it that is about to be sent. Neither changed nor kept."""
@@ -60,14 +60,14 @@ class AgentRequest:
     seconds_since: float
     """Seconds since the provider answered, after which its cache may have expired."""
     path: str = "/v1/messages"
-    """With its query: ``/v1/messages?beta=true`` for beta requests."""
+    """Path of the request with its query: ``/v1/messages?beta=true`` for beta requests."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers besides the client's own, such as ``anthropic-beta``."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Everything a planner may know, without the future."""
+    """Everything that a planner may use to plan a history."""
 
     analysis: Analysis
     task: str
@@ -158,30 +158,31 @@ def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
 
 
 def read_and_new(request: PlanRequest, earlier: CompactionPlan | None) -> tuple[list[TurnEvidence], list[TurnEvidence]]:
-    """Return the turns that a planner has read up to `earlier`, and the unread ones."""
+    """Return the turns that a planner has read for the plan `earlier`, and all others."""
     turns = list(request.evidence.turns.values())
     if earlier is None:
         return [], turns
     unread = frozenset(earlier.provenance.unread_turns)
     read = [turn for turn in turns[: earlier.provenance.read_turns] if turn.turn.id not in unread]
-    known = {turn.turn.id for turn in read}
-    return read, [turn for turn in turns if turn.turn.id not in known]
+    read_ids = {turn.turn.id for turn in read}
+    return read, [turn for turn in turns if turn.turn.id not in read_ids]
 
 
 def written_brief(earlier: CompactionPlan) -> list[PageStatement]:
-    """Return the statements that a planner wrote, without the rules' record of unread turns."""
+    """Return the statements of the brief of `earlier` that a planner wrote, without those that rules added for turns
+    that it has not read."""
     return [one for one in read_brief(earlier.brief) if not _cites_since(one.turns, earlier)]
 
 
 def proposed(decision: TurnDecision) -> TurnProposal:
-    """Return the proposal that `decision` came from."""
+    """Return a proposal with the strategy, score and texts of `decision`."""
     same = ("turn_id", "reason", "strategy", "summary", "excerpts", "failed_approach")
     return TurnProposal(score=decision.relevance_score, **{name: getattr(decision, name) for name in same})
 
 
 def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
-    """Return the rules' `proposal` added to the page and choices of an earlier planner: only its statements about later
-    turns are used."""
+    """Return the rules' `proposal` with the page and choices of the planner of `earlier`; of the rules' statements only
+    those about turns that this planner has not read are added."""
     written = written_brief(earlier)
     known = {one.text for one in written}
     since = [one for one in read_brief(proposal.brief) if _cites_since(one.turns, earlier) and one.text not in known]
@@ -190,12 +191,11 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
     reading = past.model_dump(include={"read_turns", "unread_turns", "named"})
     provenance = proposal.provenance.model_copy(update={**reading, "notes": (note,)})
     named = {one.turn_id: proposed(one) for one in earlier.turns if one.turn_id in past.named}
-    turns = {**proposal.turns, **named}  # what was said of them stands until something new is said
+    turns = {**proposal.turns, **named}  # an earlier choice is valid until a planner makes another one
     return replace(proposal, turns=turns, brief=brief_text([*written, *since]), provenance=provenance)
 
 
 def _cites_since(turn_ids: Iterable[str], earlier: CompactionPlan) -> bool:
-    """Return True if any of the turns was not read, or follows the last turn that the planner read, which was live
-    then."""
+    """Return True if the planner of `earlier` has not read one of the turns, or read it only as the live tail."""
     past = earlier.provenance
     return any(turn_id in past.unread_turns or int(turn_id[1:]) > past.read_turns + 1 for turn_id in turn_ids)

@@ -38,9 +38,9 @@ MOST_PAGES = 8
 WORDS_CHARACTERS = 80
 """Length of quoted words of the user."""
 LEFT_TURNS = 10
-"""Number of turns since the request was answered, after which its task list counts as abandoned."""
+"""Number of turns after the answer to a request from which the tasks listed for it count as abandoned."""
 LEAST_DEMAND = 24
-"""Width of the shortest statement of the user that is kept as a fact."""
+"""Smallest width, in columns, of a statement of the user that is kept as a fact."""
 FACT_CHARACTERS = 200
 """Length of the longest line that rules extract as a fact."""
 
@@ -55,12 +55,12 @@ _INSTALL = lazy_pattern(
 
 
 class RulesPlanner:
-    """Ranks turns by content that is likely needed again, by failures, user words and outdated content."""
+    """Ranks turns by evidence alone: likely needed content, failures and the user's words go up, outdated ones down."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Rank every turn of ``request.history``; no strategies, so that all lines compete for the space.
+        """Score every turn of ``request.history`` without choosing strategies, so that all lines compete for the space.
 
-        If a model has planned the session before, its page comes first, and its choices remain.
+        If a model has planned the session before, its page and its choices remain, and the rules add later turns.
         """
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
@@ -70,12 +70,13 @@ class RulesPlanner:
 
 
 def _ranks(values: dict[str, float]) -> dict[str, float]:
-    """Return each key's place in the order of values, from 0 for the least to 1 for the most."""
+    """Return each key's place in the order of values as a share: close to 0 for the smallest, 1 for the largest."""
     ordered = sorted(values, key=lambda key: (values[key], key))
-    return {key: round((at + 1) / len(ordered), 2) for at, key in enumerate(ordered)}
+    return {key: round(place / len(ordered), 2) for place, key in enumerate(ordered, 1)}
 
 
 def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnProposal:
+    """Return the proposal for `turn` by the first case that applies; `rank`: its place among all turns, 0 to 1."""
     turn_id = turn.turn.id
     cases = (
         (turn.turn.live, 1.0, "not answered yet"),
@@ -85,7 +86,7 @@ def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnPropos
         (request.focus and request.relevance.turn_weights.get(turn_id, 1.0) > 2, max(rank, 0.9), "in focus"),
         (True, rank, _reason(turn, rank)),
     )
-    score, reason = next((score, reason) for holds, score, reason in cases if holds)
+    score, reason = next((score, reason) for applies, score, reason in cases if applies)
     return TurnProposal(turn_id, score, reason, failed_approach=turn.failed)
 
 
@@ -96,7 +97,7 @@ def _reason(turn: TurnEvidence, rank: float) -> str:
 
 
 def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
-    """Return the facts of the turns; the last one of equal facts."""
+    """Return the facts of all turns; of facts with equal content the last."""
     facts: dict[tuple[FactType, str], ExtractedFact] = {}
     for turn_id, turn in request.evidence.turns.items():
         for kind, content in _facts_of(turn):
@@ -109,6 +110,8 @@ def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
 
 
 def _facts_of(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
+    """Yield the type and content of each fact in `turn`: demands of the user, failures, changed files, installed
+    packages, decisions of the agent."""
     for statement in statements(turn.typed_lines):
         text = statement.text.strip()
         if text_width(text) >= LEAST_DEMAND and not (is_question(text) or introduces(text)):
@@ -116,7 +119,7 @@ def _facts_of(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     for failed_line in turn.statements_of(turn.failure_lines):
         text = failed_line.text.strip()
         whole = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
-        if whole:  # a name cut in two would be one that the turn does not hold
+        if whole:  # cut between words: half a name would be a name that is not in the turn
             yield "error", whole
     for call in turn.calls:
         if call.kind == "write" and call.path and not call.is_error:
@@ -136,42 +139,42 @@ def decisions_in(turn: TurnEvidence) -> Iterator[str]:
 
 
 def rules_brief(evidence: Evidence) -> str:
-    """Return the page of memory that the record supports: the newest first under each heading.
+    """Return a brief written from the evidence alone, the newest statement first under each heading.
 
-    Failures, demands and other words are in the entries of their turns, with their context, and not repeated here. Each
-    statement cites turns that contain all its names.
+    Failures and the user's words other than requests are left out, as the entries of their turns show them in context.
+    Each statement cites turns that contain all its names.
     """
-    wanted, work = latest_request(evidence), list(evidence.record)
+    request, record = latest_request(evidence), list(evidence.record)
     sections: dict[Heading, list[RecordLine]] = {
-        "REQUEST": [*([wanted] if wanted else []), *reversed(choices(evidence))],
-        "STATE": [line for line in work if line.heading == "STATE"],
-        "FACTS": [*(line for line in work if line.heading == "FACTS"), *urls(evidence)[:MOST_PAGES]],
+        "REQUEST": [*([request] if request else []), *reversed(choices(evidence))],
+        "STATE": [line for line in record if line.heading == "STATE"],
+        "FACTS": [*(line for line in record if line.heading == "FACTS"), *urls(evidence)[:MOST_PAGES]],
         "NEXT": open_items(evidence),
     }
     page = [
         PageStatement(heading, " ".join(one.text.split()), one.turn_ids[-CITED_TURNS:])
-        for heading, listed in sections.items()
-        for one in {line.text: line for line in listed}.values()
+        for heading, lines in sections.items()
+        for one in {line.text: line for line in lines}.values()  # distinct texts
     ]
     sound, _ = check_brief(brief_text([*page, *effects_records(evidence)[0]]), evidence)
     return sound
 
 
 def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> list[list[PageStatement]]:
-    """Return the effects on the world, the newest first, and running or waiting calls, once for each share.
-
-    Each action is cut to the share of its longest form.
-    """
-    done = evidence.once(effects)[::-1]
+    """Return one record for each of `shares`: statements on running and waiting calls, then on effects, the newest
+    first, with each effect cut to that share of its longest form."""
+    newest_effects = evidence.once(effects)[::-1]
     waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
     pending = [PageStatement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting]
     return [
-        [*pending, *(PageStatement("EFFECTS", one.text(share), (one.turn_id,)) for one in done)] for share in shares
+        [*pending, *(PageStatement("EFFECTS", effect.text(share), (effect.turn_id,)) for effect in newest_effects)]
+        for share in shares
     ]
 
 
 def latest_request(evidence: Evidence) -> RecordLine | None:
-    """Return the latest words that the user typed, a short reply with its offer; None if the user typed nothing."""
+    """Return the last words that the user typed, or if they answer an offer, the reply and the offer; None if the user
+    typed nothing."""
     for turn in reversed(evidence.turns.values()):
         if turn.choice is not None:
             return _chosen(turn, turn.choice)
@@ -182,7 +185,7 @@ def latest_request(evidence: Evidence) -> RecordLine | None:
 
 
 def choices(evidence: Evidence) -> list[RecordLine]:
-    """Return the offers that short replies of the user answer, each with the reply."""
+    """Return each short reply of the user with the offer that it answers."""
     return [_chosen(turn, turn.choice) for turn in evidence.turns.values() if turn.choice is not None]
 
 
@@ -199,54 +202,60 @@ def _last_typed(turn: TurnEvidence) -> str:
 
 
 def _plain_lines(texts: Iterable[str]) -> str:
+    """Return `texts` as lines, without a host's boilerplate."""
     return "\n".join(filter(None, map(without_boilerplate, texts))).strip()
 
 
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
 _IN_FILE = lazy_pattern(r":\d+:\d+$")
-"""Position in a program in a browser's trace: ``http://localhost:3000/app.js:30815:13``."""
+"""Line and column at the end of an address in a browser's stack trace: ``http://localhost:3000/app.js:30815:13``."""
 _BADGE = lazy_pattern(r"\bshields\.io/|/badges?[/.]|\.(?:png|jpe?g|gif|svg|webp|ico|css|js|woff2?)(?:\?|$)", re.I)
-"""Picture with a status: ``https://img.shields.io/badge/…``, ``…/badge.svg``."""
+"""Address of a badge, a picture or a file of a page's design: ``https://img.shields.io/…``, ``…/badge.svg``."""
 _REVIEW = lazy_pattern(
     r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}"
 )
-"""A pull request or an issue: ``https://host/a/b/pull/7``."""
+"""Address of a pull request or an issue: ``https://host/a/b/pull/7``."""
 
 
 def urls(evidence: Evidence) -> list[RecordLine]:
-    """Return the pages that the user, the agent or a short result mentions, each with its turns: reviews and issues
-    first, then the newest; none that only programs read."""
-    naming: dict[str, list[str]] = {}
+    """Return the addresses of pages that the user, the agent or a call's outcome mentions, each with all its turns:
+    pull requests and issues first, then the newest. Addresses of APIs, badges and files of a page are left out."""
+    turns_of_urls: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
         for url in turn.once(_urls):
-            naming.setdefault(url, []).append(turn.turn.id)
-    pages = [RecordLine(url, tuple(ids)) for url, ids in reversed(naming.items()) if "//api." not in url]
+            turns_of_urls.setdefault(url, []).append(turn.turn.id)
+    pages = [RecordLine(url, tuple(ids)) for url, ids in reversed(turns_of_urls.items()) if "//api." not in url]
     return sorted(pages, key=lambda page: _REVIEW.fullmatch(page.text) is None)
 
 
 def _urls(turn: TurnEvidence) -> tuple[str, ...]:
+    """Return the distinct addresses in `turn` in order; of a page below a pull request or issue, that address."""
     numbers = {number for outcome in turn.outcomes for number in outcome.lines}
-    own = {*turn.lines.of_sources("user", "agent", "planner"), *(turn.lines[number - 1] for number in numbers)}
-    matches = (url.rstrip(".,:;!?*") for line in sorted(own) for url in _URL.findall(line.text))
+    searched = {
+        *turn.lines.of_sources("user", "agent", "planner"),
+        *(turn.lines[number - 1] for number in numbers),
+    }
+    matches = (url.rstrip(".,:;!?*") for line in sorted(searched) for url in _URL.findall(line.text))
     pages = (url for url in matches if "#" not in url and not (_IN_FILE.search(url) or _BADGE.search(url)))
     return tuple(dict.fromkeys(review[0] if (review := _REVIEW.match(url)) else url for url in pages))
 
 
 def open_items(evidence: Evidence) -> list[RecordLine]:
-    """Return the open tasks of the agent's lists, each with its state; none of abandoned lists."""
-    tasks = (one for one_list in task_lists(evidence) for one in one_list if one.is_open)
+    """Return the open tasks of the agent's task lists, each with its state, without those of abandoned requests."""
+    tasks = (one for task_list in task_lists(evidence) for one in task_list if one.is_open)
     turns = list(evidence.turns.values())
     return [
         RecordLine(f"{f'Task #{one.number}: ' * bool(one.number)}{shortened(one.text)} ({one.status})", (one.turn_id,))
         for one in tasks
-        if not _is_left(turns, evidence.turns[one.turn_id].turn.number)
+        if not _is_abandoned(turns, evidence.turns[one.turn_id].turn.number - 1)
     ]
 
 
-def _is_left(turns: Sequence[TurnEvidence], at: int) -> bool:
-    """Return True if the request of this turn was answered long ago."""
-    asked = next((turns[before] for before in range(at - 2, -1, -1) if turns[before].user_lines), None)
-    if asked is None or not asked.answered_at:
+def _is_abandoned(turns: Sequence[TurnEvidence], index: int) -> bool:
+    """Return True if the request before the turn at `index` was answered at or after that turn, and at least
+    `LEFT_TURNS` turns ago."""
+    request = next((turn for turn in reversed(turns[:index]) if turn.user_lines), None)
+    if request is None or not request.answered_at:
         return False
-    answered = next(turn.turn.number for turn in turns[asked.turn.number :] if turn.turn.id == asked.answered_at)
-    return at <= answered <= len(turns) - LEFT_TURNS
+    answer_index = next(at for at, turn in enumerate(turns) if turn.turn.id == request.answered_at)
+    return index <= answer_index < len(turns) - LEFT_TURNS

@@ -185,16 +185,20 @@ def _own_client() -> Any:
 
 
 def _account_client(account: Account) -> Any:
-    """Return a client with `account`, without the environment's keys for other hosts, and without redirects."""
+    """Return a client that sends the account's headers and follows no redirects.
+
+    Before each request a hook removes all headers of the SDK that do not describe the request itself, such as keys from
+    the environment, which belong to another host.
+    """
     import anthropic
 
-    def show(request: Any) -> None:
+    def set_headers(request: Any) -> None:
         for name in [name for name in request.headers if not name.startswith(_OF_A_REQUEST)]:
             del request.headers[name]
         request.headers.update(account.headers)
 
-    http = anthropic.DefaultHttpxClient(follow_redirects=False, event_hooks={"request": [show]})
-    key = next(iter(account.secrets), "none")  # a key that is given keeps the SDK from looking for another
+    http = anthropic.DefaultHttpxClient(follow_redirects=False, event_hooks={"request": [set_headers]})
+    key = next(iter(account.secrets), "none")  # with any key, the SDK does not look for one in the environment
     return anthropic.Anthropic(base_url=account.base_url, api_key=key, http_client=http)
 
 

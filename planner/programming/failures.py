@@ -332,24 +332,28 @@ def _rank(text: str, result: _Result) -> int | None:
 
 
 def _report(call: Call, result: _Result, counts: Sequence[Statement]) -> list[Statement]:
-    """Return the statements that show how a call failed, the most informative first: a reason, a failed test, then
-    others.
+    """Return the statements that show how a call failed, the most informative first.
 
-    Without a reason, these are the lines printed nearest to the verdict, or the first and last ones.
+    A read, search or change is shown by its programs' complaints or one line. Statements of other calls are ranked by
+    `_rank`: a reason, a failed test, further reasons and tests, or else words of failure; then exit codes and `counts`.
+    A line below a mere heading (``Error:``) is a reason; if no line is one, a line printed near the verdict comes
+    first. With failed tests only lines with words of failure count as reasons, those nearest to the first test first.
     """
     complaints = _complaints(call, result.statements) if call.kind in ("read", "search") else []
     shown = result.printed
-    if complaints or (call.kind == "write" and shown):
-        return (complaints or [one for one in shown if not _DENIES.match(one.text)] or shown)[: len(complaints) or 1]
+    if complaints:
+        return complaints
+    if call.kind == "write" and shown:
+        return ([one for one in shown if not _DENIES.match(one.text)] or shown)[:1]
     distinct = {one.text.strip(): one for one in reversed(shown)}
-    headed = {one.text.strip() for head, one in pairwise(shown) if _HEADS.match(head.text)}
+    below_headings = {one.text.strip() for head, one in pairwise(shown) if _HEADS.match(head.text)}
     ranked: list[list[Statement]] = [[], [], [], []]
     for text, one in reversed(distinct.items()):
-        rank = 0 if text in headed else _rank(one.text, result)
+        rank = 0 if text in below_headings else _rank(one.text, result)
         if rank is not None:
             ranked[rank].append(one)
-    reasons, tests, words, exits = ranked
-    reasons.sort(key=lambda one: (one.text.strip() in headed, _gives_reason(one)), reverse=True)
+    reasons, tests, words, exit_codes = ranked
+    reasons.sort(key=lambda one: (one.text.strip() in below_headings, _gives_reason(one)), reverse=True)
     if tests:  # a program under test prints lines like a report's own: only one that gives a reason counts
         reasons = sorted(filter(_gives_reason, reasons), key=partial(_distance, tests[0]))
     report = [*reasons[:1], *tests[:1], *reasons[1:], *tests[1:]] or words
@@ -357,10 +361,8 @@ def _report(call: Call, result: _Result, counts: Sequence[Statement]) -> list[St
         report = list(dict.fromkeys([*tests, *_printed_beside(report, result), *report]))
     if counts and report and not mentions_failure(report[0].text):
         report.insert(1, next((one for one in reversed(counts) if " " in one.text), counts[-1]))
-    return (
-        list(dict.fromkeys([*report, *exits, *counts]))[:REPORT_LINES]
-        or [one for one in result.statements if one.text.strip()][:1]
-    )
+    filled = [one for one in result.statements if one.text.strip()]
+    return list(dict.fromkeys([*report, *exit_codes, *counts]))[:REPORT_LINES] or filled[:1]
 
 
 def _gives_reason(line: Statement) -> bool:

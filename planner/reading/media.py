@@ -61,11 +61,11 @@ _SHORT = {"container_upload": "file", "input_file": "file"}
 
 @dataclass(frozen=True, slots=True)
 class Medium:
-    """Base64 in JSON data, and the names around it."""
+    """Base64 data in JSON, with the words next to it, which may name its format."""
 
     data: str
     hints: str
-    """Types, keys and short texts around it, from the outside in: ``input_audio data format wav``."""
+    """Types, keys and short texts next to the data, from the outermost object in: ``input_audio data format wav``."""
 
 
 def without_media(value: object, hints: str = "") -> tuple[object, list[Medium | Block]]:

@@ -329,15 +329,19 @@ def _is_no_key(piece: re.Match[str]) -> bool:
 
 
 def _key_body(parts: list[str], index: int, step: int) -> tuple[str, str, str]:
-    """Return a text divided into the parts before, in and after the piece of a key at its beginning; with a `step` of
-    -1, at its end."""
+    """Return ``parts[index]`` as three texts: before, inside and after a piece of a key block that was split over
+    texts.
+
+    The piece is searched from the beginning of the text, after a BEGIN line; with a `step` of -1 from its end, before
+    an END line. Without a piece, the first text is the whole part.
+    """
     part = parts[index]
-    before, behind = parts[index - 1] if index else "", parts[index + 1] if index + 1 < len(parts) else ""
-    if "BEGIN" in before and "END" in behind and len(part) <= _LONGEST_KEY:
+    previous, following = parts[index - 1] if index else "", parts[index + 1] if index + 1 < len(parts) else ""
+    if "BEGIN" in previous and "END" in following and len(part) <= _LONGEST_KEY:
         return "", part, ""
     start = max(0, len(part) - _LONGEST_KEY) if step < 0 else 0
     pieces = list(_KEY_PIECE.finditer(part, start, start + _LONGEST_KEY))[::step]
-    near = before if step > 0 else behind
+    near = previous if step > 0 else following
     if not near:  # its mark is in another text: the names of JSON's fields come first
         pieces = [*dropwhile(_is_no_key, pieces[:_MOST_FIELDS]), *pieces[_MOST_FIELDS:]]
     spans = [piece.span() for piece in takewhile(lambda piece: not _is_no_key(piece), pieces) if piece[1]]
