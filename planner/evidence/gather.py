@@ -6,6 +6,7 @@ other turns (superseded, repeated, answered) are a second pass, linear in turns.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -109,8 +110,8 @@ def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
             yield Call("", {}, text.block, text.block, {"type": "tool_result", "content": text.text})
 
 
-def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> list[int]:
-    tokens = [0] * count
+def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> array[int]:
+    tokens = array("I", bytes(4 * count))
     for line in read:
         tokens[line.number - 1] = counter.raw(line.text + "\n")
     return tokens

@@ -98,7 +98,7 @@ class Outcome:
     """Lines that show why the call failed, the most informative first."""
     decisive: tuple[int, ...] = ()
     """Reasons that stay in every view."""
-    idle: frozenset[int] = frozenset()
+    idle: tuple[int, ...] = ()
     """Lines of the result that add nothing to the outcome."""
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -62,7 +63,7 @@ class TurnEvidence:
     """How each call ended, in the order of `calls`."""
     tokens: int
     """Tokens of the whole turn in the history."""
-    line_tokens: list[int]
+    line_tokens: array[int]
     """Raw tokens of each line with its line break, in order; 0 for lines that are not read."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty without a failure."""

@@ -156,13 +156,14 @@ def read_run(call: Call, statements: Sequence[Statement], outcome: Outcome) -> O
     )
 
 
-def _idle_lines(call: Call, result: _Result, verdict: Verdict | None, counts: Sequence[Statement]) -> frozenset[int]:
+def _idle_lines(call: Call, result: _Result, verdict: Verdict | None, counts: Sequence[Statement]) -> tuple[int, ...]:
     """Return the numbers of the lines that a passed run printed before its verdict, and of lines about passed tests."""
     if call.kind != "run":
-        return frozenset()
+        return ()
     every = result.statements
     idle = every if verdict == "passed" else [one for one in every if _PASSED_TEST.match(one.text)]
-    return frozenset(number for one in idle for number in one.numbers).difference(numbers_of(counts))
+    counted = numbers_of(counts)
+    return tuple(number for number in numbers_of(idle) if number not in counted)
 
 
 def _has_failed(call: Call, result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:

@@ -7,11 +7,10 @@ picks. It depends on the history alone, never on a planner's answer.
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from heapq import heapify, heappop, heappush
-from itertools import chain
+from heapq import heappop, heappush
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -69,16 +68,15 @@ def rank_lines(
     turns = [_Turn(turn, relevance, kept_texts) for turn in evidence.turns.values()]
     for turn in turns:
         turn.pick_lines(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
-    waiting = [
-        (-turn.worth((number,))[0], place, number)
-        for place, turn in enumerate(turns)
-        if turn.id not in whole
-        for number in turn.informative_lines
-    ]
-    heapify(waiting)
+    behind = _by_worth([turn for turn in enumerate(turns) if turn[1].id not in whole])
+    newest = next(behind, None)
+    waiting = [newest] if newest else []
     spent, priority = 0.0, float("inf")
     while waiting and spent < budget_tokens:
-        _, place, number = heappop(waiting)
+        best = heappop(waiting)
+        if best is newest and (newest := next(behind, None)):
+            heappush(waiting, newest)
+        _, place, number = best
         turn = turns[place]
         around = turn.with_neighbours(number)
         worth, cost = turn.worth(around)
@@ -96,19 +94,35 @@ def rank_lines(
         yield Pick(turn.id, numbers, priority)
 
 
+def _by_worth(turns: Collection[tuple[int, _Turn]]) -> Iterator[tuple[float, int, int]]:
+    """Yield the informative lines of `turns`, which have their places, the best first: minus its worth alone, its
+    place and its number. Only those that are compared are tuples at a time."""
+    worths, places, numbers = array("d"), array("I"), array("I")
+    for place, turn in turns:
+        numbers.extend(turn.informative_lines)
+        places.extend(repeat(place, len(turn.informative_lines)))
+        worths.extend(-turn.worth((number,))[0] for number in turn.informative_lines)
+    for at in array("I", sorted(range(len(worths)), key=worths.__getitem__)):
+        yield worths[at], places[at], numbers[at]
+
+
 class KeptTexts:
     """Names and words of lines or statements that are kept already."""
 
     def __init__(self) -> None:
         """Begin empty."""
-        self.lines: defaultdict[Hashable, list[tuple[Collection[Hashable], str, str]]] = defaultdict(list)
-        """Lines by each name in them, with all their names and their place."""
+        self.lines: dict[Hashable, list[tuple[Collection[Hashable], str, str]]] = {}
+        """Lines by each name in them, with all their names and their place; names of one line alone share a list."""
 
     def add(self, names: Collection[Hashable], text: str, place: str = "") -> None:
         """Record a line with these names, each once."""
-        line = names, text, place
+        alone = [(names, text, place)]
         for name in names:
-            self.lines[name].append(line)
+            kept = self.lines.setdefault(name, alone)
+            if len(kept) > 1:
+                kept += alone
+            elif kept is not alone:
+                self.lines[name] = kept + alone
 
     def repeats(
         self, names: Collection[Hashable], text: Callable[[], str], part: Part, places: Collection[str] = ()
@@ -127,7 +141,7 @@ class KeptTexts:
 
     def add_text(self, text: str, place: str = "") -> None:
         """Record a line with all its names, including parts of names."""
-        self.add({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}, text, place)
+        self.add(tuple({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}), text, place)
 
     def repeats_text(self, text: str, part: Part, places: Collection[str] = ()) -> bool:
         """Return the same as `repeats` for a line by its text; without names it needs an equal line."""
@@ -220,11 +234,11 @@ def _block_weights(turn: TurnEvidence) -> Sequence[float]:
     return array("d", chain.from_iterable(blocks))
 
 
-def _informative_lines(turn: TurnEvidence) -> list[int]:
+def _informative_lines(turn: TurnEvidence) -> array[int]:
     """Return the numbers of the lines with content."""
     idle = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines
-    filled = (line for line in turn.lines.to_read() if line.text.strip() and not is_encoded(line.text))
-    return [line.number for line in filled if line.number not in idle]
+    read = ((at + 1, text.words(at)) for text in turn.lines.texts for at in text.read if at + 1 not in idle)
+    return array("I", [number for number, words in read if words.strip() and not is_encoded(words)])
 
 
 def with_neighbours(lines: Lines, number: int) -> range:

@@ -76,7 +76,7 @@ class Columns(NamedTuple):
     @classmethod
     def empty(cls) -> Columns:
         """Return the columns of no names."""
-        return cls(*(array(kind) for kind in "IIIIQBB"))
+        return cls(*(array(kind) for kind in "IIIIIBB"))
 
     def grown(self, names: Collection[str]) -> Columns:
         """Return a copy with `names`, which do not occur yet, added at the end."""
