@@ -97,7 +97,7 @@ _PROGRAM = (
 )
 """``mysql -u root -pq1w2e3r4``, ``docker login -u bob -p q1w2e3r4``, ``IDENTIFIED BY 'q1w2e3r4'``."""
 _WORD = lazy_pattern(
-    rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`]|$)"
+    rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`<]|$)"
 )
 """Plain word or number outside of code: ``password=correcthorse``; not ``f(token=value)``, which continues with a
 bracket or comma."""

@@ -45,6 +45,8 @@ _NODE_ID = "kwDO"
 """Beginning of GitHub's ids of nodes, which have a prefix."""
 _REST = re.compile(rb"[A-Za-z0-9_]*")
 """End of a secret that is longer than a rule expects."""
+_WITHOUT_TAGS = bytes.maketrans(b"<>", b"  ")
+"""Table that replaces the edges of tags by blanks, as many rules want a blank or quote before and after a secret."""
 _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)")
 _MARKS = lazy_pattern(r"(?:\[secret\]){2,}")
 _LONGEST_KEY = 2**15
@@ -254,7 +256,7 @@ class _Redaction:
     def _without_known(self, text: str) -> str:
         """Return `text` without the secrets that kingfisher's rules find."""
         data = text.encode("utf-8", "surrogatepass")
-        places = [collected.location for collected in _scanner().scan(data)]
+        places = [collected.location for collected in _scanner().scan(data.translate(_WITHOUT_TAGS))]
         parts: list[bytes] = []
         at = 0
         for first, last in sorted({(place["start_offset"], place["end_offset"]) for place in places}):

@@ -18,7 +18,14 @@ from tests.bench.credentials import MOST_READABLE, leaks, session_with
 from tests.credentials import FORMS, made
 from tests.hunt.cut_secrets_hunt import LINES, WRAPPED, readable
 
-CONTEXTS = ["{}", "please use {} for it", "run:\n{}\nthen go on", 'export X="{}"', "{{'key': '{}'}}"]
+CONTEXTS = [
+    "{}",
+    "<user-words>{}</user-words>",
+    "please use {} for it",
+    "run:\n{}\nthen go on",
+    'export X="{}"',
+    "{{'key': '{}'}}",
+]
 
 
 @pytest.mark.parametrize("form", FORMS)
