@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
 
 from planner.evidence import Evidence, TurnEvidence
@@ -18,6 +19,7 @@ from planner.evidence.names import specifics_of
 from planner.evidence.tasks import written_notes
 from planner.evidence.words import words_of
 from planner.plan import Finding
+from planner.reading.lines import SENTENCE_END, Line
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
@@ -61,7 +63,11 @@ MOST_CHARACTERS = 2_000
 MOST_CITED = 6
 """Largest number of turns, after the first one, that are cited by a range such as ``t9-t40``."""
 QUOTE_WORDS = 3
-"""Number of words from which a quotation is compared with the user's own words."""
+"""Number of words from which a quotation is compared with the user's own words; in scripts without blanks, of pairs of
+characters."""
+MOST_LONGER = 2
+"""Longest sentence that replaces a quotation of its part, in lengths of the part."""
+
 CARRIED_SHARE = 0.5
 """Share of the words of a decisive line that a statement must contain to replace it."""
 
@@ -76,6 +82,7 @@ _QUOTE = lazy_pattern(
 )
 """Words in quotation marks of any language: ``"no more queues"``, ``„bitte nicht“``, ``'don't touch it'``; not the
 apostrophes of ``the agents' own and the users' words``."""
+_EDGES = " .!?\"'“”„«»‘‹›「」『』"
 _IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
 """Text right before a mark of code: ``print("hello big world")``; not a space."""
 _BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
@@ -203,6 +210,11 @@ def _mended(
     sound, problem = _quoted(sound, users_words, evidence)
     if problem:
         return sound, Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off")
+    sound, problem = _with_whole_sentences(sound, users_words, evidence)
+    if problem:
+        return sound, Finding(
+            code="brief_quote", problem=problem, repair="the rest of the sentence is quoted or marked"
+        )
     return sound, None
 
 
@@ -248,7 +260,11 @@ def _quotable(turn: TurnEvidence) -> str:
 
 def _folded(text: str) -> str:
     """Return `text` in lower case, with plain apostrophes and dots, and single spaces."""
-    return " ".join(text.lower().replace("’", "'").replace("…", "...").split())
+    return _plain(text).lower()
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("’", "'").replace("…", "...").split())
 
 
 def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
@@ -267,34 +283,76 @@ def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvide
     """Return True if the quotation may keep its marks: words of the user, fewer than `QUOTE_WORDS`, or code that a
     cited turn contains with these marks."""
     words, before = match[0][1:-1], match.string[: match.start()]
-    if len(words.split()) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words:
+    if _count_words(words) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words:
         return True
     is_marked = before.count("`") % 2 == 1 or _IN_CODE.search(before) is not None
     return is_marked and any(match[0] in turn.text for turn in cited)
+
+
+def _count_words(text: str) -> int:
+    return len(text.split() if text.isascii() else words_of(text))
+
+
+def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
+    """Return `statement` with a quoted part of a sentence of the user extended or marked: the rest may invert it."""
+    for match in _QUOTE.finditer(statement.text):
+        words = match[0][1:-1]
+        part = words.strip(" .…")
+        if _count_words(words) >= QUOTE_WORDS and _folded(part) in users_words:
+            forms = [match[0][0] + form + match[0][-1] for form in _honest_forms(part, evidence)]
+            honest = next(filter(_QUOTE.fullmatch, forms), match[0])
+            if honest != match[0]:
+                text = statement.text[: match.start()] + honest + statement.text[match.end() :]
+                return replace(statement, text=text), f"a part of the user's sentence: {words[:80]!r}"
+    return statement, ""
+
+
+def _honest_forms(part: str, evidence: Evidence) -> Iterator[str]:
+    """Yield the user's sentence around `part` unless it is long, then `part` with a mark where it is cut; nothing if it
+    is a whole sentence somewhere."""
+    folded = _folded(part)
+    turns = (turn for turn in evidence.turns.values() if folded in turn.once(_quotable))
+    lines = (_plain(line.text) for turn in turns for line in turn.lines.of_sources("user", "planner"))
+    sentences = [_sentences_around(folded, line) for line in lines if folded in line.lower()]
+    around = [_folded(sentence).strip(_EDGES).partition(folded.strip(_EDGES)) for sentence in sentences]
+    if not sentences or any(not before and not behind for before, _, behind in around):
+        return
+    if len(sentences[0]) <= MOST_LONGER * len(part):
+        yield sentences[0]
+    yield "…" * bool(around[0][0]) + part + "…" * bool(around[0][2])
+
+
+def _sentences_around(part: str, line: str) -> str:
+    at = line.lower().find(part)
+    ends = [0, *(match.end() for match in SENTENCE_END.finditer(line)), len(line.lower())]
+    start, stop = max(end for end in ends if end <= at), min(end for end in ends if end >= at + len(part))
+    return _BULLET.sub("", line[start:stop]).strip()
 
 
 def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
     """Return the numbers of the decisive lines of failures that `brief` replaces, by turn id; entries leave these out.
 
     A statement replaces a line if it is under FAILED, cites the turn, and contains all names and half of the other
-    words of the line.
+    words of the line; of several failures of a turn, it replaces the one that it repeats most.
     """
     covered: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):
         cited = statement.turns if statement.heading == "FAILED" else ()
         for turn in (evidence.turns[turn_id] for turn_id in cited if turn_id in evidence.turns):
             decisive = [turn.lines[number - 1] for number in turn.decisive_lines]
-            lines = {line.number for line in decisive if _carries(statement.text, line.text)}
-            if lines:
-                covered[turn.turn.id] = covered.get(turn.turn.id, frozenset()) | lines
+            best = max(decisive, key=partial(_repeated, statement.text), default=None)
+            if best is not None and _repeated(statement.text, best)[0] >= CARRIED_SHARE:
+                covered[turn.turn.id] = covered.get(turn.turn.id, frozenset()) | {best.number}
     return covered
 
 
-def _carries(text: str, line: str) -> bool:
-    """Return True if `text` contains all names of `line` and half of its other words."""
-    names = _last_names(line)
-    words = {*words_of(line)}.difference(*map(words_of, specifics_of(line)))
-    return names <= _last_names(text) and len(words & {*words_of(text)}) >= CARRIED_SHARE * len(words)
+def _repeated(text: str, line: Line) -> tuple[float, bool]:
+    """Return the share of the words of `line`, without its names, that `text` contains, and whether it contains all of
+    it; 0 unless it has all names."""
+    words = {*words_of(line.text)}.difference(*map(words_of, specifics_of(line.text)))
+    if not _last_names(line.text) <= _last_names(text):
+        return 0.0, False
+    return len(words & {*words_of(text)}) / len(words) if words else 1.0, line.text.strip() in text
 
 
 def _last_names(text: str) -> set[str]:

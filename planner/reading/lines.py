@@ -23,6 +23,7 @@ from planner.reading.patterns import lazy_pattern
 
 __all__ = [
     "READ_LINES",
+    "SENTENCE_END",
     "WRAP_CHARACTERS",
     "BlockText",
     "Line",
@@ -69,7 +70,7 @@ _WIDE = lazy_pattern(r"[\u1100-\u11ff\u2e80-\ud7a3\uf900-\ufaff\uff00-\uffef]")
 """Characters of East Asian scripts and their punctuation."""
 _BREAK = lazy_pattern(r"[\s,;{}()\[\]|]")
 _LAST_BREAK = lazy_pattern(rf"(?s:.*){_BREAK.pattern}")
-_SENTENCE_END = lazy_pattern(r"(?<=[^\s\"])[.!?:;][\"')]? |[。！？；।۔]")
+SENTENCE_END = lazy_pattern(r"(?<=[^\s\"])[.!?:;][\"')]? |[。！？；।۔]")
 """End of a sentence: ``it. The``, ``吗？``; not ``3.11`` or ``a.py``, nor ``find . -name``, nor
 between a key of JSON and its value."""
 _FIELD_END = lazy_pattern(r"(?:[\"\d\]}]|true|false|null), ?(?=\")")
@@ -387,7 +388,7 @@ def _cut(line: str, start: int, end: int) -> int:
     """Return the place to cut a piece that may extend to `end`: after its last field, sentence or separator, or after
     the next separator if it is near."""
     half = (end - start) // 2
-    for pattern in (_FIELD_END, _SENTENCE_END):
+    for pattern in (_FIELD_END, SENTENCE_END):
         if ends := [match.end() for match in pattern.finditer(line, start + half // 2, end)]:
             return ends[-1]
     last_break = _LAST_BREAK.match(line, start + half + 1, end) or _BREAK.search(line, end, end + half)

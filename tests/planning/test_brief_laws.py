@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from applier.view import preview
 from planner import TokenCounter, plan_compaction
 from planner.analysis import analyze
-from planner.brief import HEADINGS, check_brief, fit_brief, read_brief
+from planner.brief import HEADINGS, check_brief, covered_failures, fit_brief, read_brief
 from planner.guards import check_plan
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
@@ -121,8 +121,9 @@ def test_headings_in_odd_forms_are_read(heading):
 
 
 QUOTES = {
-    "the user's": ('the user said "keep the port at 18080" (t1)', True),
-    "in capitals": ('the user said "KEEP the port at 18080." (t1)', True),
+    "the user's": (f'the user said "{USER}" (t1)', True),
+    "in capitals": ('the user said "GO ON with ticket-4711." (t3)', True),
+    "cut with a mark": ('the user said "Never rename src/auth.ts…" (t1)', True),
     "invented": ('the user said "drop all of the tables now" (t1)', False),
     "the agent's": ('the user said "I looked at src/queue.ts" (t2)', False),
 }
@@ -141,6 +142,40 @@ def test_only_the_users_words_stand_in_quotation_marks_whatever_the_marks_and_th
     assert words in checked
     assert (quoted in checked) == stays
     assert ({finding.code for finding in findings} == {"brief_quote"}) != stays
+
+
+DEMANDS = (
+    ("You must never delete records of customers.", "delete records of customers"),
+    ("Du darfst die Daten der Kunden niemals löschen.", "Du darfst die Daten der Kunden"),
+    ("绝对不要在中午之前删除客户记录表。", "在中午之前删除客户记录表"),
+)
+
+
+@given(
+    st.sampled_from(DEMANDS), st.sampled_from(["{} Thanks.", "I have a shop. {}", "- {}"]), st.sampled_from(HEADINGS)
+)
+def test_a_part_of_a_demand_is_quoted_with_the_rest_that_may_invert_it(demand, message, heading):
+    whole, part = demand
+    evidence = analyze([{"role": "user", "content": message.format(whole)}, SESSION[1]]).evidence
+    checked, (finding,) = check_brief(f'{heading}\n- the user said "{part}" (t1)', evidence)
+    assert checked == f'{heading}\n- the user said "{whole}" (t1)'
+    assert finding.code == "brief_quote"
+    assert check_brief(checked, evidence) == (checked, ())
+
+
+@given(st.sampled_from(["keep the port", "Never rename src/auth.ts", "and keep the port at 18080"]), st.booleans())
+def test_a_short_part_of_a_sentence_shows_where_it_is_cut(part, is_marked):
+    before, behind = "…" * (not USER.startswith(part)), "…" * (part + "." not in USER)
+    written = f"{before}{part}{behind}" if is_marked else part
+    checked, findings = check_brief(f'REQUEST\n- the user said "{written}" (t1)', EVIDENCE)
+    assert checked in (f'REQUEST\n- the user said "{words}" (t1)' for words in (f"{before}{part}{behind}", USER))
+    assert check_brief(checked, EVIDENCE) == (checked, ())
+    assert [finding.code for finding in findings] == ["brief_quote"] * (f'"{written}"' not in checked)
+
+
+def test_words_in_a_script_without_blanks_are_quoted_only_if_the_user_wrote_them():
+    checked, _ = check_brief('REQUEST\n- the user said "在中午之前删除客户记录表" (t1)', EVIDENCE)
+    assert checked == "REQUEST\n- the user said 在中午之前删除客户记录表 (t1)"
 
 
 def test_a_text_of_code_keeps_its_marks_and_an_apostrophe_is_none():
@@ -275,3 +310,19 @@ def test_a_failure_is_kept_by_a_statement_that_tells_it_or_by_its_line_never_by_
     assert (FAILURE in note) == (not tells), view
     emptied = check_plan(plan.model_copy(update={"brief": ""}), analyze(TRIED))
     assert FAILURE in said(preview(emptied, TRIED).messages), "what told it is gone, so its line stands"
+
+
+@given(
+    st.sampled_from([("TypeError: x is no list", "TypeError: y is no list"), ("seat 3A is taken", "seat 4C is taken")])
+)
+def test_of_two_parallel_failures_a_statement_about_one_leaves_the_line_of_the_other(failures):
+    uses = [{"type": "tool_use", "id": f"p{at}", "name": "book", "input": {"at": at}} for at in range(2)]
+    results = [
+        {"type": "tool_result", "tool_use_id": f"p{at}", "content": words, "is_error": True}
+        for at, words in enumerate(failures)
+    ]
+    messages = [*TRIED[:1], {"role": "assistant", "content": uses}, {"role": "user", "content": results}, *TRIED[3:]]
+    for at, words in enumerate(failures):
+        covered = covered_failures(f"FAILED\n- {words} (t2)", analyze(messages).evidence)
+        lines = analyze(messages).evidence.turns["t2"].lines
+        assert [lines[number - 1].text for number in covered["t2"]] == [failures[at]]
