@@ -102,22 +102,27 @@ def plan_compaction(
     if store is not None and not hasattr(store, "save_plan"):
         raise SettingsError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
     chosen = open_planner(planner, model, client, prompts_dir)
-    passed_messages = messages
-    if originals := next(filter(None, (find(messages, store) for find in BEHIND_VIEWS)), None):
-        messages, previous = originals[0], previous or originals[1]
+    originals, earlier = _originals(messages, store)
     settings = settings or PlanSettings()
     settings = settings.model_copy(update={"restore_tool": settings.restore_tool or restore_tool_of(tools or ())})
-    analysis = analyze(messages, settings.target_model, uses=declared_uses(tool_uses or {}, tools or ()))
-    plain = (checked_message(one, "messages") for one in passed_messages)
-    sent_tokens = analysis.tokens if originals is None else analysis.counter.messages(plain)
+    analysis = analyze(originals, settings.target_model, uses=declared_uses(tool_uses or {}, tools or ()))
+    sent_tokens = analysis.tokens
+    if originals is not messages:
+        sent_tokens = analysis.counter.messages(checked_message(one, "messages") for one in messages)
     fixed = analysis.counter.request((), system, tools)
     target = _target(analysis.tokens, sent_tokens, fixed, target_tokens, target_ratio, settings)
+    previous = earlier if previous is None else previous
     plan = plan_analysis(
         analysis, task, target_tokens=target, focus=focus, planner=chosen, settings=settings, now=now, previous=previous
     )
     if store is not None:
         store.save_plan(plan)
     return plan
+
+
+def _originals(messages: Sequence[object], store: Any) -> tuple[Sequence[object], CompactionPlan | None]:
+    """Return the originals of a list that begins with a known view, and its plan; else `messages` and None."""
+    return next(filter(None, (find(messages, store) for find in BEHIND_VIEWS)), (messages, None))
 
 
 def plan_analysis(
