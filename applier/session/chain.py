@@ -21,16 +21,18 @@ from applier.session.frame import Edits, draft
 from applier.session.persistence import session_name
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.presets import level_after
-from applier.session.refusals import TooHeavy, TooLong
+from applier.session.refusals import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of
+from applier.session.request import used_input_tokens
 from applier.session.result_tiers import fit_pictures
 from applier.session.state import State
 from applier.session.tiers import PlanTurns
 from planner.analysis import analyze_history
-from planner.errors import StoreError
+from planner.errors import StoreError, TranscriptError
 from planner.evidence.user_words import first_words
-from planner.reading.messages import blocks
+from planner.reading.messages import blocks, message_digest, plain_message
+from planner.validity import answer_calls
 
-__all__ = ["CHAIN", "compact", "plan_ahead", "prepare", "recover", "store_plan_ahead", "undo"]
+__all__ = ["CHAIN", "compact", "observe", "prepare", "recover", "store_plan_ahead", "undo"]
 
 AHEAD_STATE = "ahead:"
 """Prefix of the state with the plan that was made beforehand for the next compaction of a session."""
@@ -172,20 +174,39 @@ CHAIN: tuple[Link, ...] = (
 """Links of a call between the arrival of a list (`State.receive`) and its sending (`_send`), in order."""
 
 
-def prepare(state: State, messages: Sequence[object]) -> tuple[State, list[Any]]:
-    """Return the state after the call and the list to send, which is valid after any failure if the caller's list
-    is."""
+def prepare(state: State, messages: Sequence[object]) -> list[Any]:
+    """Return the list to send, which is valid after any failure if the caller's list is."""
     log, problems = state.setup.log, list[str]()
-    received = _linked(state, lambda draft: draft.receive(messages), problems)
+    if not messages:
+        return []
+    made = _linked(state, lambda draft: draft.receive(messages), problems)
     if problems:
         log.trouble("prepare_failed", problems[0])
-        return state, list(messages) if isinstance(messages, Iterable) else []
-    state = received
-    for link in () if state.pressure.is_full else CHAIN:
-        state = _linked(state, link, problems)
+        return list(messages) if isinstance(messages, Iterable) else []
+    for link in () if made.pressure.is_full else CHAIN:
+        made = _linked(made, link, problems)
     log.trouble("prepare_failed", "; ".join(problems))
-    state.pressure.is_recovering = False
-    return state, _send(state)
+    made.pressure.is_recovering = False
+    sent = _send(made)
+    state.become(made)
+    return sent
+
+
+def observe(state: State, response: object) -> None:
+    """Read the provider's answer to the last list: its usage, and whether the window cut it off or it ends the turn."""
+    ledger, pressure, used, stopped = (
+        state.ledger,
+        state.pressure,
+        used_input_tokens(response),
+        stop_reason_of(response),
+    )
+    last = ledger.last
+    pressure.gauge = pressure.gauge.calibrated(last.counted_tokens, used, pressure.limit_tokens)
+    ledger.last = replace(last, is_answered=last.is_answered or used > 0)
+    if stopped == WINDOW_EXCEEDED:
+        pressure.request("window_exceeded")
+    if stopped == "end_turn" and state.is_in_turn:
+        plan_ahead(state, is_turn_over=True)
 
 
 def _linked(state: State, link: Link, problems: list[str]) -> State:
@@ -279,8 +300,11 @@ def _is_fresh(state: State) -> bool:
     return made.history.begins(tracker.history) and all(message["role"] != "assistant" for message in since)
 
 
-def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy) -> list[Any] | None:
-    """Return a clearly shorter list, once for each prepared list; None if there is none."""
+def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy | LostResults) -> list[Any] | None:
+    """Return a list with results for all calls, or a clearly shorter one, once for each prepared list; None if there is
+    none."""
+    if isinstance(refused, LostResults):
+        return _answered(state, messages)
     pressure = state.pressure
     if pressure.is_recovering:
         return None
@@ -303,6 +327,18 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
     pressure.requested = pressure.focus = ""
     state.setup.log("recovered", "a shorter list is sent", tokens_before=before, tokens_after=state.tokens)
     return _send(state)
+
+
+def _answered(state: State, messages: Sequence[object]) -> list[Any] | None:
+    """Return the prepared list with a note for each lost result; None if that changes nothing."""
+    sent = prepare(state, messages)
+    with suppress(TranscriptError):
+        answered = answer_calls([plain_message(message) for message in sent])
+        digest = "".join(map(message_digest, answered))
+        if answered != sent and digest != state.ledger.answered:
+            state.ledger.answered = digest
+            return answered
+    return None
 
 
 def _shorten(state: State) -> None:

@@ -10,13 +10,15 @@ import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
 from applier.session.persistence import Committed, SavedFrame, SessionStore, commit
 from applier.store.records import NOTED_SECONDS
+from applier.store.store import Restored
 from applier.store.views import remember_view
-from planner.errors import StoreError
+from planner.errors import ReferenceNotFound, StoreError
 
 __all__ = ["KnownState", "LastList", "Ledger", "Undoable"]
 
@@ -97,6 +99,8 @@ class Ledger:
     saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
     """State for a restart: frame, tokens read by planners, and whether the frame was sent."""
     known_state: KnownState = field(default_factory=KnownState)
+    answered: str = ""
+    """Digests of the last list that was sent again with notes for lost results."""
 
     def copy(self) -> Ledger:
         """Return an independent copy."""
@@ -218,6 +222,23 @@ class Ledger:
         self.thought_since, self.cached_messages = since or 0, 0
         self.take_into_force(replace(self.committed, frame=older))
         return True
+
+    def restore(self, store: SessionStore, reference: str, key: str, **wanted: Any) -> Restored:
+        """Return the stored original of a turn, in the history `key` unless `reference` names another.
+
+        Raises:
+            ReferenceNotFound: neither this session nor its family has that reference.
+        """
+        name, within = reference.strip(), tuple(self.keys)
+        if key and ":" not in name:
+            name = f"{key}:{name}"
+        try:
+            return store.use(lambda opened: opened.restore(name, within=within, **wanted))
+        except ReferenceNotFound as error:
+            if self.last.at is not None or not len(self.tracker):
+                raise
+            unknown = f"{error}; later turns are known once `prepare` was called"
+            raise ReferenceNotFound(unknown, error.elsewhere) from None
 
     def note_use(self, store: SessionStore) -> None:
         """Mark the originals of the list as used in the store, see `collect_garbage`."""

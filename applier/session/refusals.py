@@ -1,4 +1,4 @@
-"""Refusals of a request for its size: how providers word them, and the sizes that they report.
+"""Refusals of a request for its size or lost results: how providers word them, and the sizes that they report.
 
 Reads errors, bodies and texts. Sends nothing and raises nothing.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from planner.reading.media import MANY_IMAGES
 from planner.reading.messages import field_of
 
-__all__ = ["MOST_DIGITS", "WINDOW_EXCEEDED", "TooHeavy", "TooLong", "read_refusal", "stop_reason_of"]
+__all__ = ["MOST_DIGITS", "WINDOW_EXCEEDED", "LostResults", "TooHeavy", "TooLong", "read_refusal", "stop_reason_of"]
 
 _TOO_LONG = re.compile(
     r"prompt is too long|context_length_exceeded|maximum context length|exceeds? (?:the )?(?:model'?s )?context|"
@@ -75,13 +75,18 @@ class TooHeavy:
     """True if the body as a whole is too large."""
 
 
+@dataclass(frozen=True, slots=True)
+class LostResults:
+    """Refusal of calls without results."""
+
+
 def stop_reason_of(answer: object) -> object:
     """Return the stop reason of `answer`, an SDK object or a dict; None for other objects."""
     return field_of(answer, "stop_reason")
 
 
-def read_refusal(error: object) -> TooLong | TooHeavy | None:
-    """Return what `error` (an exception, a body, a text) reports about the request's size; None if nothing."""
+def read_refusal(error: object) -> TooLong | TooHeavy | LostResults | None:
+    """Return what `error` (an exception, a body, a text) reports about the request's messages; None if nothing."""
     stopped = stop_reason_of(error)
     if stopped is not None:
         return TooLong() if stopped == WINDOW_EXCEEDED else None
@@ -92,7 +97,7 @@ def read_refusal(error: object) -> TooLong | TooHeavy | None:
         return TooHeavy(MANY_IMAGES if "mixed" in heavy else images, largest)
     is_large = getattr(error, "status_code", None) == _TOO_LARGE_STATUS or "request_too_large" in text
     if not is_large and not _TOO_LONG.search(text):
-        return None
+        return LostResults() if "tool_result" in text or "tool_call" in text else None
     match = next((match for pattern in _NUMBERS if (match := pattern.search(text))), None)
     if is_large and match is None:
         return TooHeavy(is_size=True)

@@ -7,43 +7,31 @@ in the store.
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
-import uuid
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from applier.session import chain
 from applier.session.compaction import Compaction
-from applier.session.events import Event, EventLog, Hooks
-from applier.session.history_tracker import HistoryTracker
-from applier.session.ledger import Ledger
+from applier.session.events import Event, Hooks
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planning
-from applier.session.presets import Preset, preset_named
-from applier.session.pressure import Pressure
-from applier.session.refusals import WINDOW_EXCEEDED, read_refusal, stop_reason_of
-from applier.session.request import AgentCall, used_input_tokens
-from applier.session.sharing import Sharing
+from applier.session.presets import Preset
+from applier.session.refusals import read_refusal
+from applier.session.request import AgentCall
+from applier.session.sharing import Turns
 from applier.session.state import SessionState, Setup, State
-from applier.settings import SessionSettings, load_settings
+from applier.settings import SessionSettings
 from applier.store.excerpt import find_matches
 from applier.store.store import Restored, SearchResult, Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
-from planner.errors import ReferenceNotFound, SettingsError, StoreError, TranscriptError
+from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.plan import CompactionPlan
-from planner.prices import register_prices
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
-from planner.reading.messages import Block, compacted_start, message_digest, plain_message
-from planner.reading.tokens import TokenCounter
-from planner.settings import declared_uses
-from planner.validity import answer_calls
+from planner.reading.messages import Block, compacted_start
 
 __all__ = ["Session"]
 
@@ -106,65 +94,22 @@ class Session:
                 nothing to share the session by.
             StoreError: `session_id` was given, it is not shared, and the store cannot be read.
         """
-        settings = _sized(settings, window_tokens)
-        register_prices(settings.prices)
-        planner = settings.planner if planner is None else planner
-        check_planner(planner)
         check_request(model, system, tools)
-        _check_session(task, preset, clock, hooks, session_id)
-        self.session_id = session_id or uuid.uuid4().hex[:12]
-        self._lock, self._hooks, self._children = threading.RLock(), hooks, 0
-        self._owns_store = not isinstance(store, SessionStore)
-        shared = store if isinstance(store, SessionStore) else SessionStore(store)
-        shared.folder, shared.clock = settings.project, clock
-        preset = preset_named(settings.preset if preset is None else preset).tuned(settings)
-        log, call = EventLog(self.session_id, clock, hooks, shared), AgentCall(model or settings.plan.target_model)
-        uses = declared_uses(settings.tool_uses, tools or ())
-        tracker = HistoryTracker(TokenCounter.for_model(call.model), uses=uses)
-        self._state = State(
-            Setup(self.session_id, settings, preset, shared, log, clock, is_shared),
-            Ledger(tracker, session_id or "", store_opening=shared.opening),
-            Pressure(settings, call, preset.expected_growth_tokens),
-            Planning(planner, client, settings, clock, log, task),
-        )
-        self._state.take_call(replace(call, system=system, tools=tools))
-        self._draft: State | None = None
-        self._mended = ""
-        if no_room := self._state.pressure.no_room:
-            raise SettingsError(no_room)
-        self._sharing = Sharing(self.session_id) if is_shared else None
-        if is_shared and session_id is None:
-            raise SettingsError("is_shared: a session is shared by its session_id")
+        _check_task(task)
+        setup = Setup.of(settings, window_tokens, preset, store, clock, hooks, session_id, is_shared)
+        planner = setup.settings.planner if planner is None else planner
+        check_planner(planner)
+        planning = Planning(planner, client, setup.settings, clock, setup.log, task)
+        call = AgentCall(model or setup.settings.plan.target_model, system, tools)
+        state = State.of(setup, planning, call, session_id or "")
+        self.session_id, self._hooks, self._children = setup.session_id, hooks, 0
+        self._owns_store, self._turns = not isinstance(store, SessionStore), Turns(state)
         if session_id is not None and not is_shared:
-            self._state.resume()
-        _SESSIONS.add(self)
+            state.resume()
 
-    @contextmanager
-    def _alone(self) -> Iterator[State]:
-        """Yield a copy of the state to one caller at a time; it becomes the state at the end, in one step.
-
-        An interrupted call leaves the session unchanged. A hook that calls the session works on the same copy.
-        """
-        with self._lock:
-            if self._draft is not None:
-                yield self._draft
-                return
-            try:
-                self._draft = draft = self._state.copy()
-                yield draft
-                self._state = draft
-            finally:
-                self._draft = None
-
-    @contextmanager
-    def _turn(self) -> Iterator[State]:
-        """Yield the same as `_alone`, after loading the state from the last call in any process."""
-        with self._alone() as state, self._sharing.turn(state) if self._sharing else nullcontext():
-            yield state
-
-    def _note(self, state: State) -> None:
-        if self._sharing is not None:
-            self._sharing.note(state)
+    @property
+    def _state(self) -> State:
+        return self._turns.state
 
     def mark(self, marks: list[str]) -> None:
         """Store `marks`, by which the keeper of sessions recognises the conversation; for a shared session, for every
@@ -179,7 +124,7 @@ class Session:
     @task.setter
     def task(self, task: str) -> None:
         _check_task(task)
-        with self._alone() as state:
+        with self._turns.alone() as state:
             state.planning.task = task
 
     def prepare(self, messages: Sequence[object]) -> list[Any]:
@@ -189,12 +134,8 @@ class Session:
         messages as the last one. Never raises: after any failure a valid list is returned and the log reports it.
         """
         closed, messages = _split(messages)
-        with self._turn() as state:
-            if not messages:
-                return []
-            made, sent = chain.prepare(state, messages)
-            state.become(made)
-            return [*closed, *sent]
+        with self._turns.everywhere() as state:
+            return [*closed, *chain.prepare(state, messages)]
 
     async def prepare_async(self, messages: Sequence[object]) -> list[Any]:
         """Return the result of `prepare` from a thread of its own; the event loop continues meanwhile."""
@@ -208,15 +149,9 @@ class Session:
         `response` is an SDK message, a dict, or the usage itself; anything else is ignored. After an answer that the
         window cut off, the next `prepare` compacts.
         """
-        with self._alone() as state:
-            used, last, pressure = used_input_tokens(response), state.ledger.last, state.pressure
-            pressure.gauge = pressure.gauge.calibrated(last.counted_tokens, used, pressure.limit_tokens)
-            state.ledger.last = replace(last, is_answered=last.is_answered or used > 0)
-            if stop_reason_of(response) == WINDOW_EXCEEDED:
-                pressure.request("window_exceeded")
-            if stop_reason_of(response) == "end_turn" and state.is_in_turn:
-                chain.plan_ahead(state, is_turn_over=True)
-            self._note(state)
+        with self._turns.alone() as state:
+            chain.observe(state, response)
+            self._turns.note(state)
 
     def note_sent(
         self,
@@ -236,7 +171,7 @@ class Session:
         """
         check_argument("body", body, Mapping, "a dict")
         check_argument("headers", headers, Mapping, "a dict")
-        with self._alone() as state:
+        with self._turns.alone() as state:
             state.planning.agent_request = AgentRequest(body, client, 0.0, path, dict(headers or {}))
             state.planning.asked_at = state.setup.clock()
 
@@ -266,7 +201,7 @@ class Session:
         check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
         check_argument("thinking", thinking, Mapping, "a dict")
         check_argument("cache_control", cache_control, Mapping, "a dict")
-        with self._alone() as state:
+        with self._turns.alone() as state:
             state.planning.client_follows = client_follows
             state.planning.client = state.planning.client and (client or state.planning.client)
             state.take_call(AgentCall(model, system, tools, thinking, max_output_tokens, cache_control))
@@ -286,7 +221,7 @@ class Session:
             TranscriptError: `messages` is not a list of messages.
         """
         closed, messages = _split(messages)
-        with self._turn() if not dry_run else self._alone() as state:
+        with self._turns.everywhere() if not dry_run else self._turns.alone() as state:
             state.setup.log.records = not dry_run
             try:
                 done = chain.compact(state, messages, focus, dry_run=dry_run, at_limit=at_limit)
@@ -308,14 +243,14 @@ class Session:
             StoreError: the plan cannot be stored.
         """
         _, messages = _split(messages)
-        with self._turn() as state:
+        with self._turns.everywhere() as state:
             return chain.store_plan_ahead(state, messages)
 
     def request_compaction(self, focus: str = "") -> None:
         """Compact at the next `prepare`; the model's own ``compact`` tool calls this."""
-        with self._alone() as state:
+        with self._turns.alone() as state:
             state.pressure.request("tool", focus)
-            self._note(state)
+            self._turns.note(state)
 
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
         """Return the list to send instead, after the provider answered the last prepared list with `error`.
@@ -326,26 +261,11 @@ class Session:
         """
         refused = read_refusal(error)
         if refused is None:
-            return self._answered(messages, error)
+            return None
         closed, messages = _split(messages)
-        with self._turn() as state:
-            shorter = chain.recover(state, messages, refused)
-        return None if shorter is None else [*closed, *shorter]
-
-    def _answered(self, messages: Sequence[object], error: object) -> list[Any] | None:
-        """Return the prepared list with a note for each lost result, once for a list; None if that changes nothing."""
-        if "tool_result" not in str(error) and "tool_call" not in str(error):
-            return None
-        sent = self.prepare(messages)
-        try:
-            mended = answer_calls([plain_message(message) for message in sent])
-        except TranscriptError:
-            return None
-        digest = "".join(map(message_digest, mended))
-        if mended == sent or digest == self._mended:
-            return None
-        self._mended = digest
-        return mended
+        with self._turns.everywhere() as state:
+            accepted = chain.recover(state, messages, refused)
+        return None if accepted is None else [*closed, *accepted]
 
     def undo(self) -> bool:
         """Undo the last compaction, at most ten in a row; return False if there is none. The next `prepare` sends the
@@ -353,7 +273,7 @@ class Session:
 
         Automatic compaction then waits until the list has grown further or the window forces it.
         """
-        with self._turn() as state:
+        with self._turns.everywhere() as state:
             return chain.undo(state)
 
     def restore(
@@ -375,26 +295,9 @@ class Session:
         """
         if not isinstance(reference, str):
             raise ReferenceNotFound(f"{reference!r} is no reference; expected one like t12")
-        with self._alone() as state:
-            ledger, store, own = state.ledger, state.setup.store, state.ledger.committed.key
-            name, known = reference.strip(), len(ledger.tracker) > 0
-            if known:
-                with suppress(StoreError):  # a full disk can still be read
-                    own = store.save(ledger.tracker.history)
-                    state.give_up_lost()
-                    ledger.keys[:] = [*(older for older in ledger.keys if older != own), own]
-            if own and ":" not in name:
-                name = f"{own}:{name}"
-            within, most = tuple(ledger.keys), max_characters
-            try:
-                return store.use(
-                    lambda store: store.restore(name, lines=lines, search=search, max_characters=most, within=within)
-                )
-            except ReferenceNotFound as error:
-                if ledger.last.at is not None or not known:
-                    raise
-                unknown = f"{error}; later turns are known once `prepare` was called"
-                raise ReferenceNotFound(unknown, error.elsewhere) from None
+        wanted = {"lines": lines, "search": search, "max_characters": max_characters}
+        with self._turns.alone() as state:
+            return state.ledger.restore(state.setup.store, reference, state.store_newest(), **wanted)
 
     def search(
         self, text: str, *, part: Part | None = None, tool: str | None = None, limit: int | None = 20
@@ -409,7 +312,7 @@ class Session:
             raise SettingsError(f"text: expected text to search for, found {type(text).__name__}")
         check_argument("tool", tool, str, "a tool's name")
         check_argument("limit", limit, int, "a number of turns")
-        with self._alone() as state:
+        with self._turns.alone() as state:
             return find_matches(state.ledger.tracker.history, text, part=part, tool=tool, limit=limit)
 
     @property
@@ -433,7 +336,7 @@ class Session:
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """Return a session for a subagent: its own history and budget, the same store, preset and planner."""
-        with self._alone() as state:
+        with self._turns.alone() as state:
             self._children += 1
             child = Session(
                 task,
@@ -457,7 +360,7 @@ class Session:
 
         Never raises: the log reports a failure of the store, which already has everything that was removed.
         """
-        if not self._lock.acquire(timeout=CLOSE_SECONDS):
+        if not self._turns.lock.acquire(timeout=CLOSE_SECONDS):
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
             return
         state = self._state
@@ -471,7 +374,7 @@ class Session:
         finally:
             if self._owns_store:
                 store.close()
-            self._lock.release()
+            self._turns.lock.release()
 
     def __enter__(self) -> Self:
         """Return the session itself."""
@@ -480,22 +383,6 @@ class Session:
     def __exit__(self, *raised: object) -> None:
         """Close it."""
         self.close()
-
-
-_SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
-
-
-def _in_forked_child() -> None:
-    """Replace a lock that another thread of the parent process had, because nobody releases it in the child."""
-    for session in list(_SESSIONS):
-        if session._lock.acquire(blocking=False):
-            session._lock.release()
-        else:
-            session._lock, session._draft = threading.RLock(), None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def _check_task(task: object) -> None:
@@ -509,20 +396,3 @@ def _split(messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
     the session's messages after them."""
     start = compacted_start(messages) if isinstance(messages, list | tuple) else 0
     return (list(messages[:start]), messages[start:]) if start else ([], messages)
-
-
-def _sized(settings: object, window_tokens: int | None) -> SessionSettings:
-    """Return `settings` (default: of environment and project) with this window, if it is not None."""
-    check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
-    if not isinstance(settings, SessionSettings):
-        return load_settings(window_tokens=window_tokens)
-    return settings if window_tokens is None else settings.changed(window_tokens=window_tokens)
-
-
-def _check_session(task: object, preset: object, clock: object, hooks: object, session_id: object) -> None:
-    _check_task(task)
-    check_argument("preset", preset, str | Preset, "a name or a Preset")
-    check_argument("hooks", hooks, Mapping, "callables by event kind")
-    check_argument("session_id", session_id, str, "text")
-    if not callable(clock):
-        raise SettingsError(f"clock: expected a function that gives seconds, found {type(clock).__name__}")

@@ -1,5 +1,7 @@
-"""Sessions shared by several processes through one store, such as proxies behind a balancer: each call continues from
-the state after the last call, in whatever process that was.
+"""Turns of calls in one session: one call at a time, in this process and in all that share the session.
+
+Processes share a session through one store, such as proxies behind a balancer: each call continues from the state after
+the last call, in whatever process that was.
 
 States are numbered, and a new state is saved only after the one it was made from. Answers to lists unknown to a process
 are sent without their thinking, which may be bound to another list. No process waits long for another; while the store
@@ -8,9 +10,12 @@ cannot be reached, each continues with its own state.
 
 from __future__ import annotations
 
+import os
+import threading
 import uuid
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,12 +31,71 @@ from applier.store.store import Store
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError, TranscriptError
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Sharing", "marks_of"]
+__all__ = ["Turns", "marks_of"]
 
 HOLD_SECONDS = 2.0
 """Longest time that a call waits for another process in the same session."""
 PLAN_SECONDS = 120.0
 """Longest time that other processes wait for a plan made in advance by one, unless the window forces a plan."""
+
+
+class Turns:
+    """State of a session, for one call at a time."""
+
+    def __init__(self, state: State) -> None:
+        """Begin with `state`."""
+        self.state = state
+        self.lock = threading.RLock()
+        self._draft: State | None = None
+        self._sharing = Sharing(state.setup.session_id) if state.setup.is_shared else None
+        _ALL.add(self)
+
+    @contextmanager
+    def alone(self) -> Iterator[State]:
+        """Yield a copy of the state to one caller at a time; it becomes the state at the end, in one step.
+
+        An interrupted call leaves the session unchanged. A hook that calls the session works on the same copy.
+        """
+        with self.lock:
+            if self._draft is not None:
+                yield self._draft
+                return
+            try:
+                self._draft = draft = self.state.copy()
+                yield draft
+                self.state = draft
+            finally:
+                self._draft = None
+
+    @contextmanager
+    def everywhere(self) -> Iterator[State]:
+        """Yield the same as `alone`, after loading the state from the last call in any process."""
+        with self.alone() as state, self._sharing.turn(state) if self._sharing else nullcontext():
+            yield state
+
+    def note(self, state: State) -> None:
+        """Save changes made between two calls of a shared session."""
+        if self._sharing is not None:
+            self._sharing.note(state)
+
+    def free_lock(self) -> None:
+        """Replace a lock that another thread of the parent process had, because nobody releases it in the child."""
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
+        else:
+            self.lock, self._draft = threading.RLock(), None
+
+
+_ALL: weakref.WeakSet[Turns] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    for turns in list(_ALL):
+        turns.free_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 class Moving(BaseModel):

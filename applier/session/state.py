@@ -6,26 +6,33 @@ works on a copy, which becomes the state in one step at its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from applier.session.events import EventLog
+from applier.session.events import EventLog, Hooks
 from applier.session.frame import Frame, View
 from applier.session.history_tracker import HistoryTracker
 from applier.session.ledger import Ledger
 from applier.session.persistence import Committed, SavedFrame, SavedSession, SessionStore, load_session
 from applier.session.planning import BreakerState, Planned, Planning
-from applier.session.presets import Level, Measurement, Preset
+from applier.session.presets import Level, Measurement, Preset, preset_named
 from applier.session.pressure import Pressure
 from applier.session.request import AgentCall, with_breakpoint
-from applier.settings import SessionSettings
+from applier.settings import SessionSettings, load_settings
+from applier.store.store import Store
 from applier.store.views import holds_view, originals_behind
-from planner.errors import StoreDamaged, StoreError, TranscriptError
+from planner.api import check_argument
+from planner.errors import SettingsError, StoreDamaged, StoreError, TranscriptError
+from planner.prices import register_prices
 from planner.reading.families import binds_reasoning
 from planner.reading.messages import plain_message, result_ids, unmarked
+from planner.reading.tokens import TokenCounter
+from planner.settings import declared_uses
 
 __all__ = ["SessionState", "Setup", "State"]
 
@@ -45,6 +52,43 @@ class Setup:
     marks: list[str] = field(default_factory=list)
     """Marks by which the session's keeper recognises the conversation, as of the newest list."""
 
+    @classmethod
+    def of(
+        cls,
+        settings: SessionSettings | None,
+        window_tokens: int | None,
+        preset: str | Preset | None,
+        store: Store | str | Path | SessionStore | None,
+        clock: Callable[[], float],
+        hooks: Hooks | None,
+        session_id: str | None,
+        is_shared: bool,
+    ) -> Setup:
+        """Return the setup for these arguments of a session, with the settings of environment and project, and a new
+        id, in place of None.
+
+        Raises:
+            SettingsError: an argument of the wrong type, an unknown preset or hook, or nothing to share the session by.
+        """
+        check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
+        check_argument("preset", preset, str | Preset, "a name or a Preset")
+        check_argument("hooks", hooks, Mapping, "callables by event kind")
+        check_argument("session_id", session_id, str, "text")
+        if not callable(clock):
+            raise SettingsError(f"clock: expected a function that gives seconds, found {type(clock).__name__}")
+        if is_shared and not session_id:
+            raise SettingsError("is_shared: a session is shared by its session_id")
+        if settings is None:
+            settings = load_settings(window_tokens=window_tokens)
+        elif window_tokens is not None:
+            settings = settings.changed(window_tokens=window_tokens)
+        register_prices(settings.prices)
+        own_id = session_id or uuid.uuid4().hex[:12]
+        shared = store if isinstance(store, SessionStore) else SessionStore(store)
+        shared.folder, shared.clock = settings.project, clock
+        preset = preset_named(settings.preset if preset is None else preset).tuned(settings)
+        return cls(own_id, settings, preset, shared, EventLog(own_id, clock, hooks, shared), clock, is_shared)
+
 
 @dataclass
 class State:
@@ -54,6 +98,22 @@ class State:
     ledger: Ledger
     pressure: Pressure
     planning: Planning
+
+    @classmethod
+    def of(cls, setup: Setup, planning: Planning, call: AgentCall, owner: str) -> State:
+        """Return the state of a new session whose first request has the fields of `call`.
+
+        Raises:
+            SettingsError: system and tools leave no room.
+        """
+        settings, counter = setup.settings, TokenCounter.for_model(call.model)
+        tracker = HistoryTracker(counter, uses=declared_uses(settings.tool_uses, call.tools or ()))
+        pressure = Pressure(settings, AgentCall(call.model), setup.preset.expected_growth_tokens)
+        state = cls(setup, Ledger(tracker, owner, store_opening=setup.store.opening), pressure, planning)
+        state.take_call(call)
+        if no_room := pressure.no_room:
+            raise SettingsError(no_room)
+        return state
 
     def copy(self) -> State:
         """Return a copy to change in one call. Store, log and worker are shared."""
@@ -154,6 +214,16 @@ class State:
         self.pressure.rests = {}
         self.setup.log("store_failed", "the store's file was taken away: nothing is left out that was stored there")
         return True
+
+    def store_newest(self) -> str:
+        """Store the whole history if the store works; return its key, or else the key of the last commit."""
+        ledger, key = self.ledger, self.ledger.committed.key
+        if len(ledger.tracker):
+            with suppress(StoreError):  # a full disk can still be read
+                key = self.setup.store.save(ledger.tracker.history)
+                self.give_up_lost()
+                ledger.keys[:] = [*(older for older in ledger.keys if older != key), key]
+        return key
 
     def store_left_out(self) -> None:
         """Store what the view leaves out: a new message without its thinking, or a message edited by the caller and
