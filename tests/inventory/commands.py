@@ -17,8 +17,8 @@ import pytest
 from tests.inventory.product import ROOT, modules
 
 COLUMNS = 100
-TODAYS = re.compile(r'(?<="timestamp": )[0-9.]+|[0-9,]+(?= bytes)')
-"""When a fact was extracted, by the clock, and the size of a database's file, by its library."""
+TODAYS = re.compile(r'(?<="timestamp": )[0-9.]+|(?<= )\d{4}-\d\d-\d\d(?= )|[0-9,]+(?= bytes)')
+"""Time of a fact's extraction, in JSON and in a table, and size of a database's file, by its library."""
 DEMO = "run.json"
 SMALL = "failing.json"
 """A tenth of it, kept beside the tests."""
