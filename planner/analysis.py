@@ -47,7 +47,7 @@ class Analysis:
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, make: Callable[Concatenate[Analysis, P], T], *beside: P.args, **named: P.kwargs) -> T:
-        """Return the result of `make` for this history and the values `beside`; it is computed once."""
+        """Return ``make(self, …)``, computed once for each set of the positional arguments `beside`."""
         if (make, beside) not in self._made:
             self._made[make, beside] = make(self, *beside, **named)
         own: T = self._made[make, beside]

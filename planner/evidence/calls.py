@@ -23,17 +23,18 @@ __all__ = ["Call", "CallKind", "CallReading", "argument", "calls_of", "read_call
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
 _ADDRESSES = ("file_path", "path", "filename", "file", "notebook_path", "filePath", "target_file", "uri")
-"""Arguments that contain the address of a call's object."""
+"""Names of arguments that contain the address of a call's object."""
 _QUERIES = ("pattern", "query", "regex", "url", "prompt", "description", "question", "name", "id")
+"""Names of arguments that describe what a search, question or subagent looks for, the best first."""
 ARGUMENT_CHARACTERS = 120
 """Length of each argument shown for a call without address, command or query."""
 RECEIPT_LINES = 5
-"""Lines of the longest receipt in plain text; more are a table."""
+"""Number of line breaks from which a result in plain text is a table, and no receipt of an action."""
 RECEIPT_WIDTH = 400
 """Largest width of a result that may be the receipt of an action; a result longer than this and than the call is an
 answer."""
 PART_CHARACTERS = 60
-"""Length of the arguments that name a part."""
+"""Largest length of the arguments that select a part of an object, as shown."""
 _ASK = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
@@ -44,6 +45,7 @@ _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
 )
 """Kinds of tools by the verbs in their names; the first match counts."""
 _DECLARED: Mapping[str, CallKind] = {"reads": "read", "acts": "other"}
+"""Kind of a tool by its declared effect."""
 _SUBAGENT = lazy_pattern(r"^(?:Task(?:_?Output)?$|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
 """Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``TaskUpdate``, ``create_task``."""
 _OF_A_COMMAND = "<task_type>local_bash</task_type>"
@@ -64,7 +66,7 @@ class CallReading:
     objects: str = ""
     """Several objects of the call, in words."""
     lead: str = ""
-    """Beginning of the command that only sets where it runs; omitted in one-line heads."""
+    """Beginning of the command that only sets where it runs, such as ``cd app &&``; omitted in one-line heads."""
     tried: str = ""
     """Words that distinguish this attempt from the next one on the same object."""
     removes: tuple[str, ...] = ()
@@ -124,7 +126,7 @@ class Call:
 
     @property
     def part(self) -> str:
-        """Arguments of a read that select a part of its object by numbers: ``offset 10 limit 20``."""
+        """Numeric arguments of a read, which select a part of its object: ``offset 10 limit 20``; else empty."""
         reads = self.path and self.kind == "read"
         parts = [f"{key} {value}" for key, value in self.input.items() if reads and _is_range(value)]
         return " ".join(" ".join(parts)[:PART_CHARACTERS].split())
@@ -147,7 +149,8 @@ class Call:
 
     @property
     def _is_answer(self) -> bool:
-        """True if the result is more than one record: a list, many lines, or more text than a receipt and the call."""
+        """True if the result is too much for a receipt: a list, many lines, or text that is long and longer than the
+        input."""
         text = self.text
         parsed = parsed_result(text)
         parts = list(parsed.values()) if isinstance(parsed, dict) else [parsed]
@@ -169,11 +172,11 @@ class Call:
 
     @property
     def _arguments(self) -> str:
-        """Plain arguments of the call, with their names if there are several; numbers and flags distinguish calls,
-        too."""
-        about = self.use.object_arguments if self.use is not None else ()
-        named = {key: self.input[key] for key in about if key in self.input} or self.input
-        plain = {key: str(value) for key, value in named.items() if isinstance(value, str | int | float)}
+        """Texts, numbers and flags among the arguments, with their names if there are several; only those that the
+        tool's declaration calls its object, if it does."""
+        keys = self.use.object_arguments if self.use is not None else ()
+        shown = {key: self.input[key] for key in keys if key in self.input} or self.input
+        plain = {key: str(value) for key, value in shown.items() if isinstance(value, str | int | float)}
         filled = {key: " ".join(value.split())[:ARGUMENT_CHARACTERS] for key, value in plain.items() if value.strip()}
         return ", ".join(f"{key}={value}" if len(filled) > 1 else value for key, value in filled.items())
 
@@ -206,7 +209,8 @@ class Call:
 
 
 def argument(arguments: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Return the first text among the arguments `keys`; items of a list are joined by blanks."""
+    """Return the first text that is not empty among the arguments `keys`, a list of texts joined by blanks; else an
+    empty text."""
     for key in keys:
         value = arguments.get(key)
         if isinstance(value, str) and value.strip():
@@ -239,38 +243,41 @@ def calls_of(
     """Return the client calls of `turn` in order, each with its result and its tool's declaration."""
     blocks = [block for _, block in history.blocks_of(turn)]
     results = {str(b.get("tool_use_id")): (i, b) for i, b in enumerate(blocks) if b["type"] == "tool_result"}
-    asked = [(index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use"]
+    call_blocks = [(index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use"]
     calls = []
-    for number, (index, block) in enumerate(asked):
-        content = block.get("input")
-        place, result = results.get(str(block.get("id")), (None, None))
-        name, arguments = str(block.get("name", "")), content if isinstance(content, dict) else {}
-        calls.append(Call(name, arguments, index, place, result, number, uses.get(name), read(name, arguments)))
+    for number, (index, block) in enumerate(call_blocks):
+        input_value = block.get("input")
+        result_index, result = results.get(str(block.get("id")), (None, None))
+        name, arguments = str(block.get("name", "")), input_value if isinstance(input_value, dict) else {}
+        calls.append(Call(name, arguments, index, result_index, result, number, uses.get(name), read(name, arguments)))
     return tuple(calls)
 
 
 def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[str, str]:
-    """Return the turns without news, each with the last turn that repeats all of its content.
+    """Return for each turn id whose calls are all repeated later the id of the turn that repeats its last call.
 
     `calls`: the calls of each turn in order, each with its success. A call is repeated by the same call with the same
     result; a read of an object by a later read of all of it, or by a call that writes it whole. A call with another
     result, such as "go east" in another room, is no repetition.
     """
-    same: dict[bytes, str] = {}
-    whole: dict[str, str] = {}
+    turn_of_content: dict[bytes, str] = {}
+    turn_of_whole: dict[str, str] = {}
     superseded: dict[str, str] = {}
     for turn_id in reversed(list(calls)):
-        own = [call for call, _ in calls[turn_id]]
-        again = [same.get(_content(call)) or (_reads_whole(call) and whole.get(call.path)) or "" for call in own]
-        if again and all(again):
-            superseded[turn_id] = again[-1]
+        turn_calls = [call for call, _ in calls[turn_id]]
+        later_ids = [
+            turn_of_content.get(_content(call)) or (_reads_whole(call) and turn_of_whole.get(call.path)) or ""
+            for call in turn_calls
+        ]
+        if later_ids and all(later_ids):
+            superseded[turn_id] = later_ids[-1]
         for call, succeeded in calls[turn_id]:
             if succeeded:
-                same.setdefault(_content(call), turn_id)
+                turn_of_content.setdefault(_content(call), turn_id)
             if succeeded and (_reads_whole(call) or call.reading.is_whole):
-                whole.setdefault(call.path, turn_id)
-        if any(call.reading.starts_anew for call in own):
-            same, whole = {}, {}
+                turn_of_whole.setdefault(call.path, turn_id)
+        if any(call.reading.starts_anew for call in turn_calls):
+            turn_of_content, turn_of_whole = {}, {}
     return superseded
 
 

@@ -25,9 +25,10 @@ __all__ = ["Effect", "effects", "open_calls", "retried", "unanswered_questions"]
 ACTION_CHARACTERS, RECEIPT_CHARACTERS = 240, 160
 """Largest lengths of an action and of a receipt."""
 MOST_LATER = 32
-"""Largest number of later successes of its tool with which a failed action is compared."""
+"""Number of later successes of the same tool with which a failed action is compared at most."""
 KNOWN_SHARE = 2 / 3
-"""Share of known fields from which a long record is the receipt of an action, not the answer to a question."""
+"""Share of fields known from arguments or earlier results from which a long record is the receipt of an action, not the
+answer to a question."""
 ARGUMENT_CHARACTERS = 80
 """Length of one argument as it is shown."""
 
@@ -40,6 +41,7 @@ class Effect:
     action: str
     """Tool and arguments."""
     receipt: str
+    """New part of the result."""
 
     def text(self, share: float = 1.0) -> str:
         """Return the action with its receipt in one line, each cut to this share of its longest form."""
@@ -49,28 +51,28 @@ class Effect:
 
 
 def effects(evidence: Evidence) -> list[Effect]:
-    """Return the actions that succeeded and whose call or receipt contains a new name, in order; of equal texts only
-    the last. A receipt shows the fields that no earlier result and no argument contains."""
-    named: dict[str, set[str]] = {}
+    """Return the actions that succeeded, in order, without those that contain no new name; of equal texts only the
+    last. A receipt shows the fields that no earlier result and no argument contains."""
+    names_by_tool: dict[str, set[str]] = {}
     shown: set[tuple[str, str]] = set()
-    done: dict[str, Effect] = {}
-    acting = evidence.once(_acting)
+    effect_by_text: dict[str, Effect] = {}
+    acting_calls = evidence.once(_acting)
     for turn, call, outcome in evidence.ended_calls():
         fields = _fields(call.text)
-        if (turn.turn.id, call.number) in acting and outcome.status != "failed" and not outcome.refused:
+        if (turn.turn.id, call.number) in acting_calls and outcome.status != "failed" and not outcome.refused:
             names = turn.once(_names_of_acts)[call.number]
-            is_news = not names <= named.setdefault(call.name, set())
-            named[call.name] |= names
+            is_news = not names <= names_by_tool.setdefault(call.name, set())
+            names_by_tool[call.name] |= names
             if is_news or call.use is not None:
                 effect = Effect(turn.turn.id, _action(call), _receipt(call, fields, shown))
-                done.pop(effect.text(), None)
-                done[effect.text()] = effect
+                effect_by_text.pop(effect.text(), None)
+                effect_by_text[effect.text()] = effect
         shown.update(fields)
-    return list(done.values())
+    return list(effect_by_text.values())
 
 
 def _names_of_acts(turn: TurnEvidence) -> dict[int, frozenset[str]]:
-    """Return the names and figures in each call that may have acted, by the number of the call."""
+    """Return the names and figures in the arguments and result of each call that may have acted, by call number."""
     may_act = (call for call in turn.calls if call.acts or call.may_act)
     return {
         call.number: frozenset((*specifics_of(call.text), *figures_of(call.text), *_argument_names(call)))
@@ -84,25 +86,26 @@ def _calls_that_act(turn: TurnEvidence) -> frozenset[int]:
 
 
 def retried(evidence: Evidence) -> dict[str, tuple[str, int]]:
-    """Return the later success of each failed action: by the failed turn, the later turn and the number of the call in
-    it.
+    """Return the later success of each failed action: by the id of the failed turn, the id of the later turn and the
+    number of the call in it.
 
-    A success has the same tool and most of the same arguments; the next one among equals. Only the next `MOST_LATER`
-    successes are compared.
+    Of the next `MOST_LATER` successes of the same tool it is the one with the most arguments in common, the earliest
+    among equals.
     """
     successes: dict[str, list[tuple[TurnEvidence, Call]]] = {}
     later: dict[str, tuple[str, int]] = {}
     for turn, call, outcome in reversed(list(_acts(evidence))):
-        known = successes.setdefault(call.name, [])
+        of_tool = successes.setdefault(call.name, [])
         if outcome.status in ("done", "passed"):
-            known.append((turn, call))
-        elif outcome.status == "failed" and not outcome.refused and known:
-            best = max(known[: -MOST_LATER - 1 : -1], key=lambda one: _shared_arguments(call, one[1]))
+            of_tool.append((turn, call))
+        elif outcome.status == "failed" and not outcome.refused and of_tool:
+            best = max(of_tool[: -MOST_LATER - 1 : -1], key=lambda one: _shared_arguments(call, one[1]))
             later[turn.turn.id] = best[0].turn.id, best[1].number
     return later
 
 
 def _acts(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
+    """Yield the calls that changed the world or failed to, with their turns and outcomes, in order."""
     acting = evidence.once(_acting)
     for turn, call, outcome in evidence.ended_calls():
         if (turn.turn.id, call.number) in acting or (call.may_act and outcome.status == "failed"):
@@ -110,7 +113,7 @@ def _acts(evidence: Evidence) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
 
 
 def _acting(evidence: Evidence) -> frozenset[tuple[str, int]]:
-    """Return the calls that changed the world, each as its turn and its index there.
+    """Return the calls that changed the world, each as the id of its turn and its number in it.
 
     Many services answer an action with the whole record that it changed or created. Such a result is long, but most of
     it is known from the arguments, or from different earlier results.
@@ -135,6 +138,7 @@ def _restates(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[st
 
 
 def _shared_arguments(call: Call, other: Call) -> int:
+    """Return the number of arguments with the same value in both calls."""
     return sum(1 for key, value in call.input.items() if other.input.get(key) == value)
 
 
@@ -150,7 +154,8 @@ def _action(call: Call) -> str:
 
 
 def _receipt(call: Call, fields: Sequence[tuple[str, str]], shown: set[tuple[str, str]]) -> str:
-    """Return the new part of a result in one line, without the marks of JSON."""
+    """Return the new part of a result in one line, without the marks of JSON: fields not in `shown` (by earlier
+    results) nor among the arguments, and those that the tool's declaration keeps, which come first."""
     inputs = {_plain(value, ARGUMENT_CHARACTERS) for value in call.input.values()}
     kept = call.use.keep_fields if call.use is not None else ()
     news = [one for one in fields if one[0] in kept or one[1] == "true" or not (one in shown or one[1] in inputs)]
@@ -167,12 +172,13 @@ def _fields(text: str) -> list[tuple[str, str]]:
 
 
 def _leaves(key: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield the innermost values of a JSON value with their keys; `key` is that of `value` itself."""
     if isinstance(value, Mapping):
-        for name, own in value.items():
-            yield from _leaves(str(name), own)
+        for name, inner in value.items():
+            yield from _leaves(str(name), inner)
     elif isinstance(value, list):
-        for own in value:
-            yield from _leaves(key, own)
+        for inner in value:
+            yield from _leaves(key, inner)
     else:
         yield key, _plain(value, ARGUMENT_CHARACTERS)
 
@@ -191,7 +197,8 @@ def _plain(value: object, most: int) -> str:
 
 
 def _listed(fields: Iterable[tuple[str, str]]) -> str:
-    """Return fields in one line: ``NORDL26, nights: 2, 3``; words need no key, and a key is not repeated."""
+    """Return fields in one line: ``NORDL26, nights: 2, 3``. A value with letters is shown without its key, and a key is
+    not repeated."""
     listed, before = [], ""
     for key, value in fields:
         is_clear = key == before or (value not in ("true", "false", "null") and any(map(str.isalpha, value)))
@@ -201,36 +208,40 @@ def _listed(fields: Iterable[tuple[str, str]]) -> str:
 
 
 def open_calls(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Return the turn and the words of each call before the live tail that still runs, or that nobody has answered.
+    """Yield the turn id and a description of each call before the live tail that still runs or has no result.
 
-    A running call has ended if a later call asks for it by the host's id, or a notice of the host has that id, and
-    neither reports that it still runs.
+    A running call has ended if a later call has the host's id of it as an argument, or a notice of the host contains
+    that id, and neither reports that it still runs.
     """
-    running: dict[str, tuple[str, str]] = {}
-    names: dict[str, str] = {}
-    """Running calls, by the ids that the host assigned."""
+    running: dict[str, tuple[str, str]] = {}  # turn id and description, by the call's head
+    head_of_id: dict[str, str] = {}  # heads of running calls, by the ids that the host assigned
     for turn in evidence.turns.values():
         for call, outcome in turn.ended_calls:
-            asked = names.keys() & set(map(str, call.input.values()))
+            mentioned_ids = head_of_id.keys() & set(map(str, call.input.values()))
             if outcome.status in ("running", "unanswered"):
-                if not asked and not turn.turn.live:
+                if not mentioned_ids and not turn.turn.live:
                     head = call_head(call, evidence.root)
                     running[head] = turn.turn.id, f"{head}: {outcome.status}"
-                    names[running_id(call.text) or head] = head
+                    head_of_id[running_id(call.text) or head] = head
             elif not outcome.refused:
-                _forget(asked, names, running)
-        if names and (notices := _notices(turn)):
-            _forget({name for name in names if any(name in text for text in notices)}, names, running)
+                _forget(mentioned_ids, head_of_id, running)
+        if head_of_id and (notices := _notices(turn)):
+            _forget(
+                {name for name in head_of_id if any(name in text for text in notices)},
+                head_of_id,
+                running,
+            )
     yield from running.values()
 
 
-def _forget(ended: Iterable[str], names: dict[str, str], running: dict[str, tuple[str, str]]) -> None:
-    for name in ended:
-        running.pop(names.pop(name), None)
+def _forget(ended: Iterable[str], head_of_id: dict[str, str], running: dict[str, tuple[str, str]]) -> None:
+    """Remove the calls with the ids in `ended` from both mappings of `open_calls`."""
+    for call_id in ended:
+        running.pop(head_of_id.pop(call_id), None)
 
 
 def _notices(turn: TurnEvidence) -> list[str]:
-    """Return the blocks by the host (no results of calls) that do not report a running command."""
+    """Return the texts of a host's blocks in `turn` that are no results of calls and report no running command."""
     results = {call.result_block for call in turn.calls}
     blocks: dict[int, list[str]] = {}
     for line in turn.lines.of_sources("host", "tool"):
@@ -240,7 +251,7 @@ def _notices(turn: TurnEvidence) -> list[str]:
 
 
 def unanswered_questions(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Return the turn and the words of the question with which the agent ended, if the user has not written since."""
+    """Yield the turn id and text of the question with which the agent ended, if the user has not written since."""
     for turn in reversed(evidence.turns.values()):
         if turn.user_lines:
             return

@@ -44,9 +44,10 @@ def gather_evidence(
     uses: Mapping[str, ToolUse] = MappingProxyType({}),
     field: Field | None = None,
 ) -> Evidence:
-    """Return the evidence of `history`, deterministic and without a model; `field` knows the tools of one kind of work.
+    """Return the evidence of `history`, deterministic and without a model.
 
-    `known` is an earlier `Evidence`, made with the same counter: its turns are not read again.
+    `known`: earlier evidence made with the same counter, whose turns are not read again; `uses`: declarations of tools
+    by name; `field`: the fields of work that know tools.
     """
     known, field = known or Evidence({}), field or Field()
     read = {
@@ -54,7 +55,7 @@ def gather_evidence(
         for turn in history.turns
     }
     read = {turn.id: _with(read[turn.id], turn=turn) for turn in history.turns}
-    turns = _beside_others(read)
+    turns = _related(read)
     root, by_digest = field.common_name(list(read.values())), {turn.turn.digest: turn for turn in read.values()}
     return Evidence(turns, root, by_digest, field.record, known.entries)
 
@@ -94,6 +95,8 @@ def _read_turn(
 
 
 def _outcome(call: Call, results: Mapping[int, Sequence[Statement]], field: Field) -> Outcome:
+    """Return how `call` ended, by general signs and then by `field`; `results`: the turn's statements by block
+    index."""
     result = results.get(call.result_block, ()) if call.result_block is not None else ()
     return field.read_result(call, result, read_outcome(call, result))
 
@@ -103,7 +106,7 @@ def _numbers(*groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
-    """Yield the results of an agent that writes its calls as text, as results of unknown calls."""
+    """Yield an unnamed call for each result without a call: an agent that writes its calls as text has only results."""
     answered = {call.result_block for call in calls}
     for text in lines.texts:
         if text.part == "result" and text.block not in answered:
@@ -111,78 +114,80 @@ def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
 
 
 def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> array[int]:
+    """Return the raw tokens of each of the turn's `count` lines with its line break; 0 for lines not in `read`."""
     tokens = array("I", bytes(4 * count))
     for line in read:
         tokens[line.number - 1] = counter.raw(line.text + "\n")
     return tokens
 
 
-def _beside_others(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
-    """Return the turns, each with the fields that depend on other turns."""
+def _related(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
+    """Return the turns by id, each with the fields that depend on other turns."""
     turns = list(read.values())
-    done = {
+    calls_by_turn = {
         turn.turn.id: [(call, outcome.status in ("passed", "done", "running")) for call, outcome in turn.ended_calls]
         for turn in turns
     }
-    superseded = superseded_turns(done)
-    answers, quiet = dict(_answers(turns)), dict(_beside_noise(turns))
-    beside = {}
-    for before, turn in zip([None, *turns], turns, strict=False):
-        own = turn.turn.id
-        decisive, outcomes = quiet.get(own, (turn.decisive_lines, turn.outcomes))
-        beside[own] = _with(
+    superseded = superseded_turns(calls_by_turn)
+    answers, quieter = dict(_answers(turns)), dict(_without_noise(turns))
+    related = {}
+    for previous, turn in zip([None, *turns], turns, strict=False):
+        turn_id = turn.turn.id
+        decisive, outcomes = quieter.get(turn_id, (turn.decisive_lines, turn.outcomes))
+        related[turn_id] = _with(
             turn,
-            superseded_by=superseded.get(own, ""),
-            answered_at=answers.get(own, ""),
+            superseded_by=superseded.get(turn_id, ""),
+            answered_at=answers.get(turn_id, ""),
             decisive_lines=decisive,
             outcomes=outcomes,
-            choice=_choice(before, turn),
+            choice=_choice(previous, turn),
         )
-    return beside
+    return related
 
 
-def _beside_noise(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, tuple[tuple[int, ...], tuple[Outcome, ...]]]]:
-    """Yield new decisive lines and outcomes for turns whose decisive line also occurs in a run that passed. A text that
-    a program always prints is no reason, so the next reason replaces it, if there is one."""
+def _without_noise(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, tuple[tuple[int, ...], tuple[Outcome, ...]]]]:
+    """Yield id, new decisive lines and new outcomes of turns with a decisive line that a passed run prints, too: it is
+    no reason of a failure, and the next reason replaces it if there is one."""
     decisive = {turn.lines.text(number).strip() for turn in turns for number in turn.decisive_lines}
-    ended = (one for turn in turns if decisive for one in turn.ended_calls)
-    passing = (call.text for call, outcome in ended if call.kind == "run" and outcome.has_passed)
-    noise = {line.strip() for text in passing for line in text.splitlines()} & decisive
-    for turn in turns if noise else ():
-        loud = {number for number in turn.failure_lines if turn.lines.text(number).strip() in noise}
-        outcomes = tuple(_without(outcome, loud) for outcome in turn.outcomes)
+    ended_calls = (one for turn in turns if decisive for one in turn.ended_calls)
+    passed_texts = (call.text for call, outcome in ended_calls if call.kind == "run" and outcome.has_passed)
+    noise_texts = {line.strip() for text in passed_texts for line in text.splitlines()} & decisive
+    for turn in turns if noise_texts else ():
+        noise_lines = {number for number in turn.failure_lines if turn.lines.text(number).strip() in noise_texts}
+        outcomes = tuple(_without(outcome, noise_lines) for outcome in turn.outcomes)
         if outcomes != turn.outcomes:
-            kept = {number for number in turn.decisive_lines if number not in loud}
+            kept = {number for number in turn.decisive_lines if number not in noise_lines}
             yield turn.turn.id, (tuple(sorted(kept.union(*(one.decisive for one in outcomes)))), outcomes)
 
 
-def _without(outcome: Outcome, loud: set[int]) -> Outcome:
-    """Return the outcome with the next reason instead of those in `loud`; unchanged if there is no other."""
-    reasons = tuple(number for number in outcome.reasons if number not in loud)
-    if not reasons or loud.isdisjoint(outcome.decisive):
+def _without(outcome: Outcome, noise: set[int]) -> Outcome:
+    """Return the outcome without the lines numbered `noise` as reasons; unchanged if there are no others."""
+    reasons = tuple(number for number in outcome.reasons if number not in noise)
+    if not reasons or noise.isdisjoint(outcome.decisive):
         return outcome
-    decisive = tuple(number for number in outcome.decisive if number not in loud) or reasons[:1]
-    lines = tuple(number for number in outcome.lines if number not in loud) or decisive
+    decisive = tuple(number for number in outcome.decisive if number not in noise) or reasons[:1]
+    lines = tuple(number for number in outcome.lines if number not in noise) or decisive
     return replace(outcome, reasons=reasons, decisive=decisive, lines=lines)
 
 
 def _answers(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, str]]:
-    """Yield the turns in which the user asked for work, each with the turn that ended it: an answer of the agent after
-    its calls that asks nothing, before the user's next words, unless they stopped it."""
+    """Yield the ids of turns in which the user asked for work, each with the id of the turn that ended it: an answer
+    without calls or a question, after turns with calls, and before the user's next message or the end. It is none if
+    the next message reports that the user stopped the agent."""
     asked, worked = "", False
-    for turn, behind in zip(turns, [*turns[1:], None], strict=False):
+    for turn, following in zip(turns, [*turns[1:], None], strict=False):
         if turn.turn.kind == "user":
             asked, worked = turn.turn.id, False
         worked = worked or bool(turn.calls)
-        ends = behind is None or (
-            behind.turn.kind == "user" and not any(is_refusal(line.text) for line in behind.lines)
+        ends = following is None or (
+            following.turn.kind == "user" and not any(is_refusal(line.text) for line in following.lines)
         )
         if asked and worked and ends and not turn.calls and not turn.text.rstrip("\n *_`\"')").endswith("?"):
             yield asked, turn.turn.id
 
 
 def _choice(before: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:
-    """Return the option or question in the previous turn that a short reply answers."""
+    """Return the option or question in the turn `before` that `turn` answers by a short reply; None for other turns."""
     if before is None or turn.turn.kind != "user":
         return None
     spoken = tuple(statements(before.lines.of_part("assistant")))

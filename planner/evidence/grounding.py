@@ -1,5 +1,5 @@
-r"""Grounding: whether a text contains only names and figures of its source, in any script. Invented ones are removed
-from plans.
+r"""Grounding: whether all names and figures in a text occur in its source, in any script. Others count as invented, and
+are removed from plans.
 
 Figures are compared by value: ``1.36`` in ``日活1.36亿``, ``1,290`` and ``1 290``. Dates are compared by their numbers:
 ``14.03.2026`` and ``2026-03-14``. Names (paths, ids, identifiers, flags, URLs) must occur whole: ``/bin/sh`` is not in
@@ -40,10 +40,10 @@ QUICK_TEXTS, QUICK_CHARACTERS = 16, 20_000
 COUNTABLE = 10
 """Largest whole number that is accepted without a source: a reader may count items that the source does not number."""
 SHORTEST_PART, LONGEST_PART = 8, 100
-"""Bounds for the length of a part of an identifier that counts as a name: ``HashLength`` of
+"""Smallest and largest length of a part of an identifier that counts as a name: ``HashLength`` of
 ``Test_HashLengthMismatch``."""
 SHORTEST_PIECE = 4
-"""Shortest piece of a shortened name that must occur."""
+"""Smallest length of a piece of a shortened name (``getUserI…``) that must occur in the source."""
 SHORTEST_HUMPS = 5
 """Length from which a word with capitals inside is an identifier: ``toJson``; not ``GmbH``, ``kWh``."""
 SHORTEST_HASH = 7
@@ -116,7 +116,8 @@ LOOK_UPS = ("restore_context", "search_context")
 
 
 def _numbers_in(name: str) -> str:
-    """Return the numbers of a date, time, range or version; empty for a single figure."""
+    """Return the numbers in `name` with their marks if it is a date, time, range or version: ``14:30`` of ``14:30h``;
+    else an empty text."""
     numbers = _NUMBERS.fullmatch(name)
     return numbers[1] if numbers and not (numbers[1].replace(".", "").isdigit() and values_of(numbers[1])) else ""
 
@@ -131,7 +132,7 @@ class NameIndex:
 
     @lazy_property
     def _tokens(self) -> dict[str, list[str]]:
-        """Distinct tokens of the source by each component, in lower case."""
+        """Distinct tokens (runs of name characters) by each of their words, in lower case: ``src/a.py`` by ``src``."""
         tokens: dict[str, None] = {}
         for text in self._texts:
             for form in plain_forms(text):
@@ -150,7 +151,7 @@ class NameIndex:
 
     @lazy_property
     def _figures(self) -> frozenset[str]:
-        """Values of all numbers."""
+        """Values of all numbers, as texts."""
         figures: set[str] = set()
         for text in self._texts:
             for form in plain_forms(text):
@@ -164,7 +165,7 @@ class NameIndex:
 
     @lazy_property
     def _bound(self) -> frozenset[tuple[str, int]]:
-        """Small numbers that are names, each with the kind of word before it."""
+        """Small numbers that a word before them makes names, each with the kind of word: ``("port", 3)``."""
         return frozenset((kind, number) for text in self._texts for kind, number, _ in _bound_numbers(text))
 
     def holds(self, name: str) -> bool:
@@ -177,9 +178,10 @@ class NameIndex:
         return self._holds_whole(name)
 
     def _holds_whole(self, name: str) -> bool:
+        """Return True if the source contains `name` as a whole name, or a hash that begins with it."""
         components = {component.casefold() for component in _COMPONENT.findall(name)}
-        quick = (_occurs(name, text[:QUICK_CHARACTERS]) for text in self._texts[:QUICK_TEXTS])
-        if not components or any(quick) or name in self._hashes:
+        in_first_texts = (_occurs(name, text[:QUICK_CHARACTERS]) for text in self._texts[:QUICK_TEXTS])
+        if not components or any(in_first_texts) or name in self._hashes:
             return True
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
         if name.isalpha() or _SIMPLE_ID.fullmatch(name):
@@ -211,6 +213,7 @@ class NameIndex:
         return self._in_a_row(*numbers) or (len(numbers) == 2 and self._in_a_row(*numbers[::-1]))
 
     def _in_a_row(self, *numbers: str) -> bool:
+        """Return True if each of the numbers is next to the following one somewhere in the source."""
         return all(f"{one}~{next_one}" in self._pairs for one, next_one in pairwise(numbers))
 
     def _holds_date(self, year: str, first: str, second: str) -> bool:
@@ -223,7 +226,8 @@ class NameIndex:
         return any(pair in self._pairs for day in days for pair in (f"{day}@{year}", f"{year}@{day}"))
 
     def unbound(self, text: str) -> list[str]:
-        """Return the small numbers that are names in `text` (``port 3``) and not in the source."""
+        """Return the numbers that are names in `text`, with their word (``port 3``), if the source has them neither
+        after such a word nor, if it has no such word, anywhere."""
         bound = [one for one in _bound_numbers(text) if one[2][0].isalpha()]
         return [
             words
@@ -272,6 +276,7 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
 
 
 def _bound_numbers(text: str) -> Iterator[tuple[str, int, str]]:
+    """Yield kind, number and words of each small number that is a name: ``"port", 3, "port 3"``."""
     low = text.lower()
     for match in _BOUND.finditer(low if len(low) == len(text) else text):  # a letter such as İ has two in lower case
         kind = next(kind for kind, word in match.groupdict().items() if word)
@@ -279,6 +284,7 @@ def _bound_numbers(text: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _occurs(name: str, text: str) -> bool:
+    """Return True if `text` contains `name` between boundaries."""
     return name in text and _whole(name).search(text) is not None
 
 
@@ -288,12 +294,12 @@ def _whole(name: str) -> re.Pattern[str]:
     before = (
         rf"(?<![{WORD}{_JOINING[name[0]]}])" if name[0] in _JOINING else rf"(?<![{WORD}])" if _is_word(name[0]) else ""
     )
-    behind = rf"(?![{WORD}])" if _is_word(name[-1]) else ""
+    after = rf"(?![{WORD}])" if _is_word(name[-1]) else ""
     if name[0].isdigit() and name[-1].isdigit():
-        before, behind = rf"{before}(?<!\d[.,])", rf"{behind}(?!,\d)"
+        before, after = rf"{before}(?<!\d[.,])", rf"{after}(?!,\d)"
     if _HYPHENATED.fullmatch(name) or name[0] == "-":
-        before, behind = f"{before}(?<!-)", rf"{behind}(?!-[{WORD}])"
-    return re.compile(before + re.escape(name) + behind)
+        before, after = f"{before}(?<!-)", rf"{after}(?!-[{WORD}])"
+    return re.compile(before + re.escape(name) + after)
 
 
 _JOINING = dict.fromkeys("/\\~", r"/\\~.-") | {".": "~.-", "-": "~.-"}
@@ -308,9 +314,9 @@ _NOTHING = NameIndex(())
 
 
 def invented(text: str, source: NameIndex | None) -> list[str]:
-    r"""Return the names and figures in `text` that `source` lacks, in order, each once; without a source, all.
+    r"""Return the names and figures in `text` that `source` lacks, in order, each once; if `source` is None, all.
 
-    Ids of turns are skipped, and ``\\d`` counts as ``\d``, as JSON escapes it.
+    Ids of turns are skipped. ``\\d`` may also be ``\d`` in the source, as JSON doubles backslashes.
     """
     source = source or _NOTHING
     text = plain_text(_TURN_ID.sub(" ", text))
@@ -321,6 +327,8 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
 
 
 def _missing_in(text: str, source: NameIndex) -> list[str]:
+    """Return the names and figures in `text` that `source` lacks. A ``*`` is added to a name beside ``…`` or a bracket,
+    as it may be shortened there."""
     missing: dict[str, None] = {}
     for match in _CLAIM.finditer(text):
         token = match.group() + "*" * (text[match.end() : match.end() + 1] in ("…", "{", "<"))
@@ -334,7 +342,8 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
 
 
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
-    """Yield the names of one token that the source lacks; `counts`: small numbers may count something."""
+    """Yield the names in `token` that the source lacks. `before`: the two characters before it; `counts`: True if small
+    numbers may count things, and need no source."""
     token = token.lstrip("./") if token.startswith("...") else token
     token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``Hall -E- Attic``: marks, and no switch
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
@@ -359,7 +368,8 @@ def _is_range(joined: str, source: NameIndex) -> bool:
 
 
 def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
-    """Yield the missing parts of `name`, which the source does not contain as a whole."""
+    """Yield the parts of `name` that the source lacks, if it lacks the whole: words of ``a/b``, names of ``KEY=value``
+    or ``Top-10-Liste``; of an address all or nothing."""
     if (assigned := _ASSIGNED.fullmatch(name)) is not None:
         parts = [] if source.assigns(assigned[1], assigned[2]) else [name]
     elif source.parts and (source.holds_part(name) or _is_qualified(name, source)):
@@ -398,7 +408,7 @@ def _is_open_name(token: str, source: NameIndex) -> bool:
 
 
 def _is_questioned(name: str, before: str) -> bool:
-    """Return True for a name; False for a word of a language."""
+    """Return True for a name that must be in the source; False for a word of a language. `before`: text before it."""
     if _COMPONENT.search(name) is None or name in LOOK_UPS or _PLURAL.fullmatch(name):
         return False
     if any(character in "0123456789/\\" for character in name) or name[0] in "~$":

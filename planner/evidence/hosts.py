@@ -32,18 +32,19 @@ ANSWER_CHARACTERS = 4_000
 """Largest number of characters of a result that count as the user's words: more than anyone types into a dialog, too
 few for a forged text to fill a view."""
 REFUSAL_CHARACTERS = 400
-"""Length of the beginning of a result in which the mark of a refusal counts."""
+"""Number of first characters of a result in which the mark before a refusal's words is searched."""
 TEMPLATE_ARGUMENT_SHARE = 0.5
-"""Share of a template's line that must consist of the user's arguments for the line to be theirs."""
+"""Share of a line of a template from which arguments of the user in it make it the user's line."""
 REMINDER_LINES = 12
 """Largest number of lines in a reminder after a result."""
 LONGEST_SENTENCE = 400
-"""Longest line with a host's fixed sentences."""
+"""Length of a line above which a host's fixed sentences are not removed from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Texts of one host. Each pattern matches the beginning of a line or block, or a whole sentence."""
+    """Texts that one host (client or agent program) writes. Each pattern matches the beginning of a line or block, or a
+    whole sentence."""
 
     name: str
     tags: tuple[str, ...] = ()
@@ -73,7 +74,7 @@ class Host:
     wrapping: tuple[str, ...] = ()
     """Beginnings of lines printed around the output of a command."""
     silent: tuple[str, ...] = ()
-    """Whole lines of this kind without information: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
+    """Whole lines around output that have no information: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
     running: tuple[str, ...] = ()
     """Reports that a command had not ended when its output was read, each followed by the command's id."""
 
@@ -210,6 +211,7 @@ HOSTS = (
 
 
 def _any(values: Iterator[tuple[str, ...]]) -> str:
+    """Return a pattern that matches any of the patterns in all tuples."""
     return "|".join(chain.from_iterable(values))
 
 
@@ -274,31 +276,34 @@ def attributed(lines: Lines, calls: Sequence[Call]) -> Lines:
 
 
 def _attributed(lines: Lines, calls: Sequence[Call]) -> Iterator[tuple[int, Source]]:
-    """Yield number and source of the lines whose source their place does not show."""
+    """Yield number and source of the lines that are not from the sender of their block: a host's lines in the user's
+    message, an earlier summary, and the user's words in a result."""
     by_result = {call.result_block: call for call in calls if call.result_block is not None}
     before = ""
-    for one in lines.texts:
-        numbered = zip(count(one.first + 1), pairwise(one.bounds))
-        call, previous = by_result.get(one.block), by_result.get(one.block - 1)
-        if one.source == "user" and _SUMMARY.match(one.text):
+    for block in lines.texts:
+        numbered = zip(count(block.first + 1), pairwise(block.bounds))
+        call, previous = by_result.get(block.block), by_result.get(block.block - 1)
+        if block.source == "user" and _SUMMARY.match(block.text):
             yield from ((number, "planner") for number, _ in numbered)
-        elif one.source == "user":
-            own = _own_text(one.text, previous is not None and previous.name in _TEMPLATE_TOOLS, before)
-            pieces = ((number, own[start:stop]) for number, (start, stop) in (numbered if _HIDDEN in own else ()))
-            yield from ((number, "host") for number, text in pieces if _HIDDEN in text and not text.strip(_NOTHING))
+        elif block.source == "user":
+            words = _own_text(block.text, previous is not None and previous.name in _TEMPLATE_TOOLS, before)
+            pieces = ((number, words[start:stop]) for number, (start, stop) in (numbered if _HIDDEN in words else ()))
+            yield from ((number, "host") for number, piece in pieces if _HIDDEN in piece and not piece.strip(_NOTHING))
         elif call is not None and (call.is_error or call.name in _ANSWERS):
-            first, last = _answer(call, one.text)
+            first, last = _answer(call, block.text)
             yield from ((number, "user") for number, (start, stop) in numbered if first <= start < stop <= last + 1)
-        before = one.text if one.source == "user" else before
+        before = block.text if block.source == "user" else before
 
 
 def _own_text(text: str, expanded: bool = False, before: str = "") -> str:
-    """Return a text block of the user's message with everything by the host hidden; `before`: the block before it;
-    `expanded`: a call or command produced the block from a template."""
+    """Return a text block of the user's message with each character that the host wrote replaced by `_HIDDEN`.
+
+    `before`: the text block before it; `expanded`: True if a call produced the block from a template.
+    """
     if _WHOLE.match(text) or _SUMMARY.match(text):
         return _HIDDEN * len(text)
     if _COMMAND.match(text):
-        start, stop = _arguments(text) if _EXPANDED.match(text) else (0, 0)  # ``/model opus`` is a word to the client
+        start, stop = _arguments(text) if _EXPANDED.match(text) else (0, 0)  # ``/model opus`` addresses the client
         return _HIDDEN * start + text[start:stop] + _HIDDEN * (len(text) - stop)
     if expanded or _EXPANDED.match(before) or _SKILL.match(text):
         start, stop = _arguments(before)
@@ -322,24 +327,26 @@ def _arguments(text: str) -> tuple[int, int]:
 
 
 def _own_arguments(template: str, arguments: str) -> str:
-    """Return an expanded template with everything hidden except lines that consist mostly of the user's `arguments`."""
+    """Return an expanded template with hidden lines, except those that consist mostly of the user's `arguments`, and
+    without change after ``ARGUMENTS:``."""
     end = max((match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)), default=len(template))
     argument_lines = {line.strip() for line in arguments.split("\n")} if arguments else set()
     lines = []
     for line in template[:end].split("\n"):
-        mostly = arguments in line and len(arguments) >= TEMPLATE_ARGUMENT_SHARE * len(line.strip())
-        own = line.strip() and argument_lines and (mostly or line.strip() in argument_lines)
-        lines.append(line if own else _HIDDEN * len(line))
+        is_mostly_theirs = arguments in line and len(arguments) >= TEMPLATE_ARGUMENT_SHARE * len(line.strip())
+        is_users = line.strip() and argument_lines and (is_mostly_theirs or line.strip() in argument_lines)
+        lines.append(line if is_users else _HIDDEN * len(line))
     return "\n".join(lines) + template[end:]
 
 
 def _answer(call: Call, text: str) -> tuple[int, int]:
-    """Return start and end of the user's words in the result of `call`: one place, at most `ANSWER_CHARACTERS`."""
-    forms = _REFUSALS if call.is_error else dict.fromkeys(_ANSWERS.get(call.name, ()), ())
-    opening = next((form for form in forms if text.startswith(form)), None)
+    """Return start and end of the user's answer or refusal in `text`, the result of `call`; 0, 0 without one. It is at
+    most `ANSWER_CHARACTERS` long."""
+    marks_of_openings = _REFUSALS if call.is_error else dict.fromkeys(_ANSWERS.get(call.name, ()), ())
+    opening = next((form for form in marks_of_openings if text.startswith(form)), None)
     if opening is None or _STRANGERS.search(call.name):
         return 0, 0
-    marks = forms[opening] or (opening,)
+    marks = marks_of_openings[opening] or (opening,)
     starts = [at + len(mark) for mark in marks if (at := text.find(mark, 0, REFUSAL_CHARACTERS)) >= 0]
     if not starts:
         return 0, 0
@@ -380,9 +387,11 @@ def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
 
 
 def _boilerplate_of_block(block: Sequence[Line]) -> Iterator[int]:
+    """Yield the numbers of the boilerplate lines of one block: of a result single lines and a last reminder; of the
+    user's message all of the host's lines if it begins with text that only tells the agent how to behave."""
     if block[0].part == "result":
-        whole = (line for line in block if not line.continues and line.text.strip())
-        yield from (line.number for line in whole if not without_boilerplate(line.text))
+        line_starts = (line for line in block if not line.continues and line.text.strip())
+        yield from (line.number for line in line_starts if not without_boilerplate(line.text))
         yield from _reminders(block)
     elif block[0].part == "user":
         opening = join_lines(block[:4])
@@ -392,9 +401,9 @@ def _boilerplate_of_block(block: Sequence[Line]) -> Iterator[int]:
 
 
 def _reminders(result: Sequence[Line]) -> Iterator[int]:
-    """Yield the lines of a reminder that a host appends to a result, between tags on lines of their own."""
-    filled = (line for line in reversed(result) if line.text.strip())
-    end = list(islice(filled, REMINDER_LINES))[::-1]
-    if end and end[-1].text.strip() == "</system-reminder>":
-        opens = [at for at, line in enumerate(end) if line.text.strip() == "<system-reminder>"]
-        yield from (line.number for line in end[opens[-1] if opens else len(end) :])
+    """Yield the numbers of the lines of a reminder at the end of a result, between tags on lines of their own."""
+    from_the_end = (line for line in reversed(result) if line.text.strip())
+    last_lines = list(islice(from_the_end, REMINDER_LINES))[::-1]
+    if last_lines and last_lines[-1].text.strip() == "</system-reminder>":
+        openings = [at for at, line in enumerate(last_lines) if line.text.strip() == "<system-reminder>"]
+        yield from (line.number for line in last_lines[openings[-1] if openings else len(last_lines) :])

@@ -24,7 +24,7 @@ NAME_CHARACTERS = 256
 so that the time grows in proportion to its length."""
 
 URL_CHARACTERS = 2_048
-"""Nor is any URL longer."""
+"""Largest length of a URL, for the same reason."""
 
 _URL = rf"https?://[^\s\"'<>`|\\^{{}}\[\]()]{{1,{URL_CHARACTERS}}}"
 _PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]{1,99}+[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
@@ -37,7 +37,7 @@ _WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"
 _OF_NAMES = r"\w.@+%$#/\\:~*-"
 """Characters of names."""
 _PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++|[0-9]{{1,2}}+)[.:-]*+|[.:*%+-]++)(?![{_OF_NAMES}])"
-"""Word of a language, small number or mark by itself, which is no name: ``Hello:``, ``12``, ``PASSED``."""
+"""Single word of a language, small number or mark, which is no name: ``Hello:``, ``12``, ``PASSED``."""
 _RUN = lazy_pattern(
     rf"(?>[^{_OF_NAMES}]++|{_PLAIN})*+"
     rf"(?:(?P<url>{_URL})|(?P<run>[{_OF_NAMES}]{{1,{NAME_CHARACTERS}}})|\Z)"
@@ -46,13 +46,13 @@ _RUN = lazy_pattern(
 _TOKEN = lazy_pattern(rf"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_WORD})")
 
 _JOINED_OR_MIXED = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
-"""Joined words, humps or a longer number: ``run-time``, ``toJson``, ``HTTPError``, ``E1234``."""
+"""Signs of an identifier: joined words, capitals inside, a longer number: ``run-time``, ``toJson``, ``E1234``."""
 _LETTER = lazy_pattern(r"[A-Za-z]")
 _SEPARATORS = lazy_pattern(r"[/\\.:-]+")
 MOST_COMPONENTS = 24
 """Largest number of components in a name; the rest is read as one."""
 PART_CHARACTERS = 4
-"""Shortest part of a name that counts by itself."""
+"""Smallest length of a part of a name that counts as a name."""
 _TRAILING = ".,:;!?-"
 
 PATH_MARKS = r"[\w.:/~)\]}*>$%-]"
@@ -77,7 +77,7 @@ def specifics_of(text: str) -> list[str]:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Return `name`, and runs of its components that are words themselves."""
+    """Return `name` and all runs of its components that are long enough: of ``src/app/main.py`` also ``app/main``."""
     breaks = [match.span() for match in islice(_SEPARATORS.finditer(name), MOST_COMPONENTS)]
     if not breaks:
         return (name,)
@@ -107,6 +107,7 @@ def _is_identifier(text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _below(root: str) -> re.Pattern[str]:
+    """Return a pattern for the beginning of a path below `root`, up to and including the slash after it."""
     if root[1:2] == ":":
         folders = "".join(rf"[\\/]+{re.escape(part)}" for part in root[3:].split("/"))
         return re.compile(rf"(?<![\w.:/~\\-])(?i:{root[0]}:|/{root[0]}){folders}[\\/]+(?=[\w.@+-])")

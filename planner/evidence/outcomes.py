@@ -35,7 +35,7 @@ __all__ = [
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
 
 OUTCOME_LINES = 3
-"""Largest number of lines of a result that is shown whole as its outcome, and of lines shown of a longer one."""
+"""Number of lines up to which a result is shown whole as its outcome; also the largest number shown of a longer one."""
 REPORT_LINES = 4
 """Largest number of statements that show why one call failed; the first is decisive."""
 HEAD_LINES, TAIL_LINES = 6, 4
@@ -64,8 +64,8 @@ _FAILURE_WORDS = lazy_pattern(
     r"|can't|unable|could ?n[o'’]t|unknown(?<!-unknown)(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch"
     r"|should|assert|incorrect|missing|issues? found"
 )
-"""English words of failure in lower case; each begins with a letter, so that a search takes a sixth of the time. They
-only select lines of a call that failed by another sign."""
+"""English words of failure in lower case; each begins with a letter, so that a search takes a sixth of the time. Most
+uses only select lines of a call that failed by another sign."""
 _STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "code"})
 _ERROR_KEYS = frozenset({"error", "errors", "errormessage"})
 _SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
@@ -81,7 +81,7 @@ _MENDED = lazy_pattern(r"\W*(?:fix(?:ed)?|solution|solved|resolved?|resolution)\
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one call. Lines are referred to by number."""
+    """Outcome of one call, with numbers of lines that show it."""
 
     status: Status
     """Status. ``done``: no sign of success or failure; ``running``: the call had not ended when its output was read."""
@@ -92,8 +92,8 @@ class Outcome:
     exit_code: int | None = None
     """Exit code printed by the host at the start or end of the result."""
     is_doubtful: bool = False
-    """True if only words of the result, or an exit code without a reason, show the failure, which may be what the agent
-    wanted. The call and the line are shown without a word of failure."""
+    """True if only words of the result, or an exit code without a reason, show the failure, so that it may be none. The
+    call is then shown with its line, but without a mark of failure."""
     reasons: tuple[int, ...] = ()
     """Lines that show why the call failed, the most informative first."""
     decisive: tuple[int, ...] = ()
@@ -113,18 +113,19 @@ class Outcome:
 
 
 def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
-    """Return how a call with this result ended, by signs of every field of work."""
+    """Return how a call ended by general signs, without knowledge of its tool. `result`: the statements of its
+    result."""
     if call.result is None:
         return Outcome("unanswered", ())
     filled = [one for one in result if one.text.strip()]
     code = exit_code(result)
     if any(is_refusal(one.text) for one in filled[:2] if not one.lines[0].continues):
-        own = [one for one in filled if one.lines[0].source == "user"][:REPORT_LINES]
-        words = own or [one for one in filled if is_refusal(one.text)][:1]
+        users_words = [one for one in filled if one.lines[0].source == "user"][:REPORT_LINES]
+        words = users_words or [one for one in filled if is_refusal(one.text)][:1]
         return failed_outcome(words, words[:1], code, refused=is_refusal(result[0].text))
     running = any(is_running(one.text) for one in result[:HEAD_LINES])
-    opens = filled[:1] if call.kind != "ask" and not running else []
-    if call.is_error or code or reports_error(call) or any(_ERROR.match(one.text) for one in opens):
+    first_line = filled[:1] if call.kind != "ask" and not running else []
+    if call.is_error or code or reports_error(call) or any(_ERROR.match(one.text) for one in first_line):
         with_words = (one for one in filled if mentions_failure(one.text))
         reasons = [*islice(with_words, REPORT_LINES)] or [
             one for one in printed_lines(filled) if not one.lines[0].continues
@@ -143,8 +144,8 @@ def failed_outcome(
     refused: bool = False,
     is_doubtful: bool = False,
 ) -> Outcome:
-    """Return the outcome of a call that failed for `reasons`, the most informative first; `counts`: the lines with a
-    run's counts."""
+    """Return the outcome of a call that failed for `reasons`, the most informative first; `decisive`: those that stay
+    in every view; `code`: its exit code; `counts`: lines with a run's counts, shown with the first reasons."""
     order = tuple(dict.fromkeys(number for one in reasons for number in one.numbers))
     return Outcome(
         "failed",
@@ -168,7 +169,7 @@ def is_refusal(text: str) -> bool:
 
 
 def exit_code(result: Sequence[Statement]) -> int | None:
-    """Return the exit code that a host prints at either end of a result."""
+    """Return the exit code that a host prints in the first or last lines of a result; None without one."""
     for statement in (*result[:HEAD_LINES], *result[HEAD_LINES:][-TAIL_LINES:]):
         if match := _EXIT_CODE.search(statement.text):
             return int(match[1] or match[2] or match[3])
@@ -176,19 +177,19 @@ def exit_code(result: Sequence[Statement]) -> int | None:
 
 
 def printed_lines(result: Sequence[Statement]) -> list[Statement]:
-    """Return the filled lines of a result, without those that a host prints around it."""
+    """Return the statements of a result with text, without lines that a host prints around it."""
     filled = (one for one in result if one.text.strip())
     return [one for one in filled if not (is_wrapping(one.text) or _EXIT_CODE.match(one.text))]
 
 
 def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the lines that show how a call ended without failure: all of a short result, else the first line of a
-    change or search."""
+    """Return the statements that show how a call ended without failure: all of a short result; of a longer result of a
+    change, search or question the first, or the first with an address; else none."""
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return printed
-    naming = [one for one in printed if "://" in one.text]
-    return (naming or printed)[:1] if call.kind in ("write", "search", "ask") else ()
+    with_address = [one for one in printed if "://" in one.text]
+    return (with_address or printed)[:1] if call.kind in ("write", "search", "ask") else ()
 
 
 def reports_error(call: Call) -> bool:
@@ -201,6 +202,7 @@ def reports_error(call: Call) -> bool:
 
 
 def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
+    """Return True if a field of the object, or of an object that is its only field, reports an error."""
     for key, value in result.items():
         name = key.casefold().replace("_", "").replace("-", "")
         if name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599:
@@ -215,23 +217,24 @@ def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
 
 
 def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]]:
-    """Yield the entries under a heading of errors in an earlier summary, each with the line of its remedy.
+    """Yield the entries under a heading of errors in an earlier summary, each with the line of its remedy if it has
+    one.
 
-    Lines that are indented further are causes and cures, no failures of their own.
+    Only entries at the outermost indentation count: lines below them are causes and remedies.
     """
-    inside, outermost = False, 0
-    own = [one for one in statements if one.source == "planner"]
-    indents = [len(one.text.rstrip()) - len(one.text.strip()) for one in own]
-    for at, (statement, indent) in enumerate(zip(own, indents, strict=True)):
+    inside, outermost = False, 0  # `outermost`: indentation of such entries plus one, so that 0 means unknown
+    summary = [one for one in statements if one.source == "planner"]
+    indents = [len(one.text.rstrip()) - len(one.text.strip()) for one in summary]
+    for index, (statement, indent) in enumerate(zip(summary, indents, strict=True)):
         bare = statement.text.lstrip()
         if _HEADING.match(statement.text):
             inside, outermost = bool(_ERRORS_HEADING.match(statement.text)), 0
         elif inside and bare.startswith(("-", "*")):
             outermost = outermost or indent + 1
             if indent < outermost and not (_NO_ERROR.match(bare) or _MENDED.match(bare)):
-                rest = list(takewhile(lambda one: one.lines[0].continues, own[at + 1 :]))
-                deeper = takewhile(indent.__lt__, indents[at + 1 + len(rest) :])
-                behind = own[at + 1 + len(rest) :]
-                below = [one for one, _ in zip(behind, deeper, strict=False)]
-                mended = [one for one in below or behind[:1] if _MENDED.match(one.text)]
+                rest = list(takewhile(lambda one: one.lines[0].continues, summary[index + 1 :]))
+                deeper = takewhile(indent.__lt__, indents[index + 1 + len(rest) :])
+                after = summary[index + 1 + len(rest) :]
+                below = [one for one, _ in zip(after, deeper, strict=False)]
+                mended = [one for one in below or after[:1] if _MENDED.match(one.text)]
                 yield [statement, *rest, *(mended or below)[:1]]

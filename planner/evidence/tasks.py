@@ -1,8 +1,7 @@
-"""Lists that the agent keeps by its tools: tasks in whatever form its host writes them, and notes of our tool ``note``.
+"""Task lists and notes that the agent keeps by its tools: tasks in the form of any host, notes by our tool ``note``.
 
-A list of tasks is written whole each time, or task by task. What a call wrote that failed changes nothing. Tools of
-servers keep lists of other people, and are never read. The record of its calls is the only store of notes: they are
-kept, searched and restored with it, in every client alike.
+A list of tasks is written whole each time, or task by task. A failed call changes nothing. Tools of servers keep lists
+of other people and are not read. Notes have no store of their own: they are read from the calls that wrote them.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ _CHECKBOX = lazy_pattern(r"^[ \t]{0,80}(?:[-*] |\d{1,4}\. )?\[([ xX~/-]?)\] +(\S
 """An item of a list in Markdown: ``- [x] Read it``, ``[-] Fix it``; not ``[1] a reference``."""
 _MARKS = {"x": "completed", "-": "in_progress", "~": "in_progress", "/": "in_progress"}
 _NUMBER = lazy_pattern(r"(?:#|\b)(\d{1,9})\b")
-"""Number of a created task in a tool's answer: ``Task #5 created``, ``{"id": "5"}``; and the searched length of the
-answer."""
+"""Number of a created task in a tool's answer: ``Task #5 created``, ``{"id": "5"}``."""
 NUMBER_CHARACTERS = 300
+"""Number of first characters of the answer that are searched for it."""
 _TEXT_KEYS = ("content", "step", "title", "text", "subject", "task", "description")
 _ID_KEYS = ("taskId", "task_id", "id")
 _CLOSED = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed"})
@@ -42,7 +41,7 @@ _CLOSED = frozenset({"completed", "complete", "done", "cancelled", "canceled", "
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One item."""
+    """One task of a list."""
 
     text: str
     status: str
@@ -59,29 +58,30 @@ class Task:
 
 
 def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
-    """Return the present lists: the last one that was written whole, and the tasks that were created one by one."""
+    """Return the lists as they are now: the last list that was written whole, and the tasks that were created one by
+    one; without empty ones."""
     written: tuple[Task, ...] = ()
-    made: dict[str, Task] = {}
+    tasks_by_number: dict[str, Task] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered"):
             continue
-        turn_id, asked = turn.turn.id, call.input
+        turn_id, arguments = turn.turn.id, call.input
         tasks = written_tasks(call)
         if tasks is not None:
             written = tuple(replace(task, turn_id=turn_id) for task in tasks)
         elif _MAKES_TASK.fullmatch(call.name):
-            named = _NUMBER.search(call.text[:NUMBER_CHARACTERS])
-            number = named[1] if named else str(len(made) + 1)
-            made[number] = Task(_first(asked, _TEXT_KEYS), _status(asked), turn_id, number)
-        elif _UPDATES_TASK.fullmatch(call.name) and (task := made.get(_first(asked, _ID_KEYS))):
-            text, status = _first(asked, _TEXT_KEYS) or task.text, str(asked.get("status") or task.status)
-            made[task.number] = Task(text, status, turn_id, task.number)
-    return [tasks for tasks in (written, tuple(made.values())) if tasks]
+            number_match = _NUMBER.search(call.text[:NUMBER_CHARACTERS])
+            number = number_match[1] if number_match else str(len(tasks_by_number) + 1)
+            tasks_by_number[number] = Task(_first(arguments, _TEXT_KEYS), _status(arguments), turn_id, number)
+        elif _UPDATES_TASK.fullmatch(call.name) and (task := tasks_by_number.get(_first(arguments, _ID_KEYS))):
+            text, status = _first(arguments, _TEXT_KEYS) or task.text, str(arguments.get("status") or task.status)
+            tasks_by_number[task.number] = Task(text, status, turn_id, task.number)
+    return [tasks for tasks in (written, tuple(tasks_by_number.values())) if tasks]
 
 
 def written_tasks(call: Call) -> tuple[Task, ...] | None:
-    """Return the items of the whole list that `call` writes, an empty tuple if it clears the list; None if it writes
-    none."""
+    """Return the tasks if `call` writes a whole list, an empty tuple if it clears the list; None if it writes no
+    list."""
     if (checklist := call.input.get(_CHECKLIST_KEY)) is not None:
         return tuple(_items(checklist)) or None
     if not _WRITES_LIST.match(call.name):
@@ -91,7 +91,8 @@ def written_tasks(call: Call) -> tuple[Task, ...] | None:
 
 
 def _items(value: object) -> Iterator[Task]:
-    """Yield the items of a list, of its JSON text, or of a checklist in Markdown."""
+    """Yield the tasks in a value: a list of objects, an object that contains one, JSON text, or a Markdown
+    checklist."""
     if isinstance(value, str):
         yield from (Task(text.strip(), _MARKS.get(mark.lower(), "pending")) for mark, text in _CHECKBOX.findall(value))
         value = parsed_result(value)
@@ -107,6 +108,7 @@ def _status(entry: Mapping[str, Any]) -> str:
 
 
 def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    """Return the first text or whole number among the `keys` of `entry`, as text; empty without one."""
     return next(
         (str(value) for key in keys if isinstance(value := entry.get(key), str | int) and str(value).strip()), ""
     )
@@ -129,12 +131,12 @@ class Note:
 
 
 def note_id(kind: str, text: str) -> str:
-    """Return the id by which the agent removes the note; equal notes have equal ids."""
+    """Return the id by which the agent can remove a note; it depends on kind and text alone, whatever the spacing."""
     return f"n{sha256(f'{kind} {_folded(text)}'.encode('utf-8', 'replace')).hexdigest()[:6]}"
 
 
 def written_notes(evidence: Evidence) -> list[Note]:
-    """Return the newest `MOST_NOTES` notes that were not removed, oldest first, each once."""
+    """Return the newest `MOST_NOTES` notes that were not removed, the oldest first; of equal notes one."""
     notes: dict[str, Note] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "failed" or not _OWN_TOOL.fullmatch(call.name):

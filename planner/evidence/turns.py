@@ -21,11 +21,11 @@ from planner.reading.patterns import lazy_pattern
 __all__ = ["Evidence", "RecordLine", "TurnEvidence", "call_head", "call_sides", "shortened"]
 
 HEAD_CHARACTERS = 60
-"""Length of a call's subject in its one-line head."""
+"""Largest length of a call's subject (its path, command or query) in its one-line head."""
 FAILED_HEAD_CHARACTERS = 110
-"""Length of the subject of a failed call in its head; longer, so that attempts differ."""
+"""The same for a failed call; larger, so that the heads of several attempts differ."""
 LINE_CHARACTERS = 300
-"""Length of one line of the record."""
+"""Largest length of one line of the record, the rules' statements on the state of the work."""
 QUOTED_LINES = 48
 """Largest number of quoted lines in an earlier summary that count as the user's words."""
 _QUOTED = lazy_pattern(r"\A\s*+(?:[-*]|\d{1,3}\.)?\s*[\"“„«「][^\"”“»」]{4,}[\"”“»」]\W*$")
@@ -37,7 +37,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """One line of the record, with the ids of its turns."""
+    """One statement on the state of the work or on what was learned, with the ids of the turns that show it."""
 
     text: str
     turn_ids: tuple[str, ...]
@@ -57,7 +57,7 @@ class TurnEvidence:
 
     turn: Turn
     lines: Lines
-    """Each with its source."""
+    """All lines of the turn, each with its source."""
     calls: tuple[Call, ...]
     outcomes: tuple[Outcome, ...]
     """How each call ended, in the order of `calls`."""
@@ -85,16 +85,16 @@ class TurnEvidence:
         return sum(self.line_tokens[number - 1] for number in numbers)
 
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
-        """Return what `make` computes from the lines and calls of this turn, once for the turn and its copies in longer
-        histories. The result must not depend on other turns; `beside` may only speed it up."""
+        """Return ``make(self, …)``, computed once for the turn and its copies in longer histories. The result must
+        depend on the lines and calls of this turn alone; further arguments must not change it."""
         if make not in self._made:
             self._made[make] = make(self, *beside, **named)
-        own: T = self._made[make]
-        return own
+        made: T = self._made[make]
+        return made
 
     @property
     def ended_calls(self) -> Iterator[tuple[Call, Outcome]]:
-        """Each call with how it ended."""
+        """Each call with its outcome."""
         return zip(self.calls, self.outcomes, strict=True)
 
     @property
@@ -104,7 +104,7 @@ class TurnEvidence:
 
     @property
     def text(self) -> str:
-        """All its lines."""
+        """Text of all its lines."""
         return "\n".join(text.text for text in self.lines.texts)
 
     @property
@@ -118,12 +118,13 @@ class TurnEvidence:
 
     @property
     def user_lines(self) -> tuple[Line, ...]:
-        """Lines that are the user's own words."""
+        """Lines that the user wrote, pasted ones included."""
         return self.once(_user_lines)
 
     @property
     def typed_lines(self) -> tuple[Line, ...]:
-        """Lines that the user typed, and lines that an earlier summary quotes whole."""
+        """Lines that the user typed, without pasted parts, and lines of an earlier summary that are wholly in quotation
+        marks."""
         return self.once(_typed_lines)
 
     def lines_of(self, block: int | None) -> Sequence[Line]:
@@ -131,7 +132,7 @@ class TurnEvidence:
         return self.lines.of_block(block)
 
     def outcome_of(self, call: Call) -> str:
-        """Return how `call` ended, in one line; empty if no line shows it."""
+        """Return the first statement that shows how `call` ended, on one line; empty if none does."""
         ends = (without_boilerplate(one.text) for one in self.statements_of(self.outcomes[call.number].lines))
         return next((" ".join(plain.split()) for plain in ends if plain), "")
 
@@ -156,14 +157,14 @@ class TurnEvidence:
         return self.once(_unchanged_lines)
 
     def sides(self, call: Call) -> Mapping[int, str]:
-        """Return the side of lines in `call` by number: ``-`` for removed text, ``+`` for added text, ``=`` for
+        """Return by number the side of the lines in an edit: ``-`` for removed text, ``+`` for added text, ``=`` for
         both."""
         return call_sides(call, self.lines_of(call.block)) if call.reading.adds or call.reading.removes else {}
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of lines that must not be folded into their neighbours: decisive lines of failures, and the
-        user's words."""
+        """Numbers of lines that must stay readable wherever they are shown: decisive lines of failures, and the user's
+        typed words."""
         return frozenset((*self.decisive_lines, *(line.number for line in self.typed_lines)))
 
 
@@ -186,14 +187,16 @@ def _typed_lines(turn: TurnEvidence) -> tuple[Line, ...]:
 
 
 def call_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
-    """Return the side of each line with text that a call removes or adds; `lines`: all lines of its block."""
+    """Return by number the side (``-``, ``+``, ``=``) of each line with text that a call removes or adds; `lines`: all
+    lines of its block."""
+    # the argument of each line, in order: empty for the first line of each part, which has its name
     parts = [key for key, count in call_parts(call.name, call.input) for key in ("", *[key] * (count - 1))]
     sides: dict[str, dict[int, str]] = {"-": {}, "+": {}}
     for line, key in zip(lines, parts, strict=False):
         if side := "-" if key in call.reading.removes else "+" if key in call.reading.adds else "":
             sides[side][line.number] = line.text.strip()
     same = {*sides["-"].values()} & {*sides["+"].values()} - {""}
-    return {number: "=" if text in same else side for side, own in sides.items() for number, text in own.items()}
+    return {number: "=" if text in same else side for side, texts in sides.items() for number, text in texts.items()}
 
 
 @dataclass(frozen=True)
@@ -206,6 +209,7 @@ class Evidence:
     by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
     """Evidence of each turn alone, by the turn's digest, so that a longer history does not read it again."""
     record_of: Callable[[Evidence], Iterable[RecordLine]] = field(default=lambda _: (), repr=False, compare=False)
+    """Function that returns the record of all fields of work."""
     entries: dict[str, tuple[object, str]] = field(default_factory=dict, repr=False, compare=False)
     """Entry of each turn, by turn id, with the inputs from which it was written last; shared by all lengths of the
     history."""
@@ -214,15 +218,15 @@ class Evidence:
     """Cached values, by the function that made them."""
 
     def once(self, make: Callable[[Evidence], T]) -> T:
-        """Return what `make` computes from all turns; it is computed once."""
+        """Return ``make(self)``, computed once."""
         if make not in self._made:
             self._made[make] = make(self)
-        own: T = self._made[make]
-        return own
+        made: T = self._made[make]
+        return made
 
     @property
     def record(self) -> Iterable[RecordLine]:
-        """Lines of the fields on the state of the work, the newest first under each heading."""
+        """Statements of all fields of work on its state, the newest first under each heading."""
         return self.once(_record)
 
     @lazy_property
@@ -254,7 +258,8 @@ def _record(evidence: Evidence) -> tuple[RecordLine, ...]:
 
 
 def call_head(call: Call, root: str = "", failed: bool = False) -> str:
-    """Return a call in a few words, without `root`: the tool and its subject or query; for a failed one the attempt."""
+    """Return a call in a few words: the tool, its subject or query, and the part it reads; paths below `root` relative.
+    A `failed` call is described in more detail, so that attempts differ."""
     subject = call.attempt.removeprefix(call.reading.lead) if failed else call.sought or call.head_subject
     subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:

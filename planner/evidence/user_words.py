@@ -34,7 +34,7 @@ LONG_MESSAGE = 2_000
 LONG_PASTE = 800
 """Width from which a run of lines that look like data counts as pasted."""
 PASTED_TIMES = 3
-"""Number of repetitions from which a line of a long message looks like data."""
+"""Number of occurrences from which a line of a long message looks like data."""
 WORDS_SHARE = 0.7
 """Smallest share of letters, marks and blanks in a line of prose, in any script; rows, logs and JSON have less."""
 _FENCE = lazy_pattern(r"\s*(```|~~~)")
@@ -57,31 +57,30 @@ _BINDING = lazy_pattern(
     0,
 )
 """English words that oblige. They only select among the lines of a message that is too long to stay whole."""
-
-
 _LABEL = lazy_pattern(r"[ \t]{0,8}[A-Z][A-Z _-]{2,30}:\s")
 """A label in capitals: ``LIMIT: 3``, ``GOAL STATE: …``."""
 
 
 def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Return the lines of one message that the user typed; all of them in a message that is not long.
+    """Return the lines of the user's message that they typed, without empty ones; in a short message all of them.
 
-    In a long message, closed code fences and runs of data from `LONG_PASTE` on are left out.
+    In a long message, runs of lines that look like data are left out if they are at least `LONG_PASTE` wide: lines in
+    closed code fences, repeated lines, and lines that are no prose.
     """
     if sum(text_width(line.text) for line in lines) < LONG_MESSAGE:
         return tuple(line for line in lines if line.text.strip())
     fenced, times = _fenced(lines), Counter(line.text.strip() for line in lines)
     typed: list[Line] = []
-    last = False
-    marked = []
+    is_data_line = False
+    classified = []
     for line in lines:
         if line.text.strip():  # a blank line goes with the line before it
-            last = line.number in fenced or times[line.text.strip()] >= PASTED_TIMES or not _is_prose(line.text)
-        marked.append((last, line))
-    for is_data, run in groupby(marked, key=lambda one: one[0]):
-        own = [line for _, line in run if line.text.strip()]
-        if not (is_data and sum(text_width(line.text) for line in own) >= LONG_PASTE):
-            typed += own
+            is_data_line = line.number in fenced or times[line.text.strip()] >= PASTED_TIMES or not _is_prose(line.text)
+        classified.append((is_data_line, line))
+    for is_data, run in groupby(classified, key=lambda one: one[0]):
+        filled = [line for _, line in run if line.text.strip()]
+        if not (is_data and sum(text_width(line.text) for line in filled) >= LONG_PASTE):
+            typed += filled
     return tuple(typed)
 
 
@@ -119,10 +118,10 @@ def own_words(lines: Lines, calls: Sequence[Call] = ()) -> tuple[Line, ...]:
 
 
 def first_words(history: History, most: int) -> str:
-    """Return the user's own words of their first and last message, at most `most` characters, as the task of a
-    conversation without one."""
+    """Return what the user wrote in their first and last message, cut to `most` characters, as the task of a
+    conversation for which the caller has none."""
     turns = [turn for turn in history.turns if turn.kind == "user"]
-    ends = (next(filter(None, (_own_text(history, turn) for turn in way)), "") for way in (turns, reversed(turns)))
+    ends = (next(filter(None, (_own_text(history, turn) for turn in order)), "") for order in (turns, reversed(turns)))
     return "\n".join(dict.fromkeys(filter(None, ends)))[:most]
 
 

@@ -53,7 +53,7 @@ _NUMBER = lazy_pattern(rf"(?:(?<![{WORD}])|(?<=\d[hT]))(?<!\d\.)({DIGITS})(?=[{L
 """Number in the source, with or without a unit: ``42ms``, the ``30`` of ``14h30``; not in ``v3``, ``a1b2c3d``."""
 _DIGIT_RUN = lazy_pattern(r"\d+")
 _BESIDE = lazy_pattern(r"(?<!\d)(\d{1,4})(?=(\D{1,20})(\d{1,4})(?!\d))")
-"""Two numbers, and the text between them."""
+"""Number, with the text up to the next number and that number looked ahead, so that pairs overlap."""
 _MONTH = lazy_pattern(r"[^\W\d_]{2}|[^\W\d_]\W?[^\W\d_]")
 """Letters that may name a month: ``März``, ``มี.ค.``; not ``年``."""
 _DAY_AND_MONTH = lazy_pattern(r"(\d{1,2})\.(0?[1-9]|1[0-2])\.(?!\d)")
@@ -96,7 +96,8 @@ def numbers_in(digits: str) -> list[str]:
 
 
 def pairs_in(text: str) -> Iterator[str]:
-    """Yield each pair of neighbouring numbers: ``14~3``; also ``14:30``, and ``14@2026`` with a word between."""
+    """Yield each pair of neighbouring numbers in forms to compare: ``14~3`` if they are close, ``14:30`` for a time,
+    ``14@2026`` if a month's name or ``, `` is between."""
     for first, between, second in _BESIDE.findall(text):
         one, other = short_number(first), short_number(second)
         if len(between) <= DATE_GAP:
@@ -166,6 +167,7 @@ def without_figures(text: str) -> str:
 
 
 def _pieces(run: str) -> list[str]:
+    """Return a word as it is if it is long enough; of a run in a script without blanks each pair of characters."""
     if not _IS_UNSPACED.match(run):
         return [run] if len(run) > 1 else []
     return [run[at : at + 2] for at in range(len(run) - 1)]

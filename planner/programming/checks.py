@@ -20,9 +20,10 @@ __all__ = ["CheckKind", "check_kind", "check_kinds", "check_outcomes", "recoveri
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 _Ended = tuple[TurnEvidence, Call, Outcome]
+"""Call with its turn and its outcome."""
 
 OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120
-"""Length of the outcome of a check, and of its command."""
+"""Largest length of a line of a check's outcome, and of its command."""
 
 _LAUNCHER = lazy_pattern(
     r"time|nice|sudo|env|exec|timeout|npx|bunx|bundle|python[\d.]*|run|uv|poetry|pipenv|pdm|hatch|rye"
@@ -33,7 +34,7 @@ _RUNNER = lazy_pattern(
 )
 """Programs that run the target after them: ``bun --filter @a/core build``, ``make -C app test``."""
 _VALUED = frozenset({"-C", "--filter", "--cwd", "--prefix", "-w"})
-"""Options of theirs that take a word."""
+"""Options of these programs that are followed by a value."""
 _PROGRAMS: Mapping[str, CheckKind] = {
     **dict.fromkeys(("tsc", "mypy", "pyright", "basedpyright"), "typecheck"),
     **dict.fromkeys(("eslint", "ruff check", "biome", "golangci-lint", "flake8", "rubocop"), "lint"),
@@ -47,6 +48,7 @@ _TASKS: Mapping[str, CheckKind] = {
     **dict.fromkeys(("test", "tests"), "test"),
     **dict.fromkeys(("build", "compile", "all"), "build"),
 }
+"""Targets of `_RUNNER` programs that are checks: ``make lint``."""
 _RUNS_NOTHING = frozenset({"--help", "--version", "-h", "-V"})
 
 
@@ -57,8 +59,8 @@ def check_kinds(call: Call) -> list[CheckKind]:
 
 
 def check_kind(command: Command) -> CheckKind | None:
-    """Return the check that a command runs, by its first word that is no launcher, option or number; None for ``go test
-    -c``, which only builds."""
+    """Return the kind of check that a command runs, None if it is none, by its first word that is no launcher, runner,
+    option or number. ``go test -c`` is a build."""
     if command.starts("go", "test") and "-c" in command.words:
         return "build"
     runs = False
@@ -75,31 +77,30 @@ def check_kind(command: Command) -> CheckKind | None:
 
 
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:
-    """Return the last run of each kind of check with its counts, its failures or its exit code.
-
-    A run without a visible end is left out.
-    """
+    """Return a line on the last run of each kind of check, with its counts, failures or exit code; none for a run whose
+    result does not show how it ended."""
     ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered" and not one[2].refused]
-    last = {kind: at for at, (_, call, _) in enumerate(ended) for kind in check_kinds(call)}
+    last = {kind: index for index, (_, call, _) in enumerate(ended) for kind in check_kinds(call)}
     records: list[RecordLine] = []
-    for at in dict.fromkeys(last.values()):
-        run, end = ended[at], _end_of(ended, at)
-        if text := _check_outcome(evidence, run[1], *end):
+    for index in dict.fromkeys(last.values()):
+        run, last_read = ended[index], _end_of(ended, index)
+        if text := _check_outcome(evidence, run[1], *last_read):
             kinds = check_kinds(run[1])
-            which = "one of " * (len(kinds) > 1 and end[2].status == "failed") + ", ".join(kinds)
-            records.append(RecordLine(f"{which}: {text}", tuple(dict.fromkeys([run[0].turn.id, end[0].turn.id]))))
+            label = "one of " * (len(kinds) > 1 and last_read[2].status == "failed") + ", ".join(kinds)
+            records.append(RecordLine(f"{label}: {text}", tuple(dict.fromkeys([run[0].turn.id, last_read[0].turn.id]))))
     return records
 
 
 def _end_of(ended: Sequence[_Ended], at: int) -> _Ended:
-    """Return the call that shows how the one `at` a place ended: for a command that continued to run, the last call
-    that reads its output."""
-    name = running_id(ended[at][1].text) if ended[at][2].status == "running" else ""
-    asking = (one for one in reversed(ended[at + 1 :]) if name in map(str, one[1].input.values()))
-    return next(asking, ended[at]) if name else ended[at]
+    """Return the call that shows how the call at index `at` of `ended` ended: itself, or if the command continued to
+    run, the last call with the id of the running command as an argument."""
+    running_command = running_id(ended[at][1].text) if ended[at][2].status == "running" else ""
+    readers = (one for one in reversed(ended[at + 1 :]) if running_command in map(str, one[1].input.values()))
+    return next(readers, ended[at]) if running_command else ended[at]
 
 
 def _check_outcome(evidence: Evidence, run: Call, turn: TurnEvidence, call: Call, outcome: Outcome) -> str:
+    """Return how the check `run` ended, by the `call` of `turn` that shows its end; empty if nothing shows it."""
     command = f"`{shortened(evidence.shown(run.subject), COMMAND_CHARACTERS)}`"
     lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
     if lines and all(map(RAN_NOTHING.search, lines)):
@@ -134,6 +135,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
 
 
 def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
+    """Return True if counts or an exit code show that a command passed, and it ran something."""
     if outcome.status == "passed":
         return not all(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines))
     return outcome.status == "done" and outcome.exit_code == 0 and "|" not in call.command

@@ -1,5 +1,5 @@
-"""Tools of programming: shells, editors and patches. Reads what a call does to which files, and its commands; and
-which lines of code define a function, type or constant.
+"""Tools of programming: shells, editors and patches. Reads a call's commands, its files and its effect on them, and
+recognises lines of code that define a function, type or constant.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ _SHELL = lazy_pattern(r"bash|shell|exec|run|terminal|command|python", re.I)
 _PROCESS = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command|Task)_?Output", re.I)
 """Tools that continue a running command: ``write_stdin``, ``BashOutput``."""
 _CLUSTER = "kubectl"
-"""Tools that change a cluster, not the files that they read."""
+"""Part of the names of tools that change a cluster, not the files that they read."""
 _LOOKS = frozenset({"view", "read", "open", "show", "list"})
 """Commands of editors that change nothing."""
 PATCHED = lazy_pattern(r"^\*\*\* (Add|Update|Delete) File: (\S.*)(?:\n\*\*\* Move to: (\S.*))?$", re.M)
 """File of a patch in Codex's form: ``*** Update File: src/a.ts``, with its new place if it is moved."""
 _PATCHING = {"Add": "written", "Update": "edited", "Delete": "removed"}
 _LEAD = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
-"""Change of folder before a command, which is less informative than the command: ``cd /srv/app && npm test``; not ``cd
-/srv``."""
+"""Changes of folder before a command, which a short head leaves out: ``cd /srv/app && `` of ``cd /srv/app && npm
+test``; not ``cd /srv`` alone."""
 LEAD_CHARACTERS = 400
+"""Number of first characters of a command that are searched for these."""
 _REMARK = lazy_pattern(r"//|/?\*|#(?!include)|--|<!--|\W*$")
 """Comment, or a line of marks alone: ``// Load it``, ``})``."""
 
 
 def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
-    """Return the reading of a call by an agent that programs; for other tools the general reading unchanged."""
+    """Return `reading` with the kind, command, files and edited texts of a call, as far as its tool is one of
+    programming."""
     command = argument(arguments, _COMMANDS)
     commands = _commands(name, arguments, command)
     kind = _kind(name, command, commands, reading.kind)
@@ -60,6 +62,8 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
 
 
 def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) -> CallKind:
+    """Return the kind of a call: ``read`` or ``run`` for a shell, by its first command with an effect or a result; else
+    the general `kind`, corrected for editors that only look."""
     if kind == "ask" or _CLUSTER in name:
         return "other" if kind == "write" else kind
     if _PROCESS.search(name):
@@ -88,6 +92,7 @@ def is_script(call: Call) -> bool:
 
 
 def _is_script(name: str, arguments: Mapping[str, Any], command: str) -> bool:
+    """Return True for Codex's tool ``exec`` with a script instead of a shell line."""
     return name == "exec" and command == arguments.get("input")
 
 
@@ -98,7 +103,8 @@ def folder_of(call: Call) -> str:
 
 
 def writes_of(call: Call) -> Mapping[str, str]:
-    """Return how an editing tool changes each file, by path; empty for an address such as ``conflict://7``."""
+    """Return the kind of change of each file that an editing tool changes, by path, such as ``edited``; empty for other
+    tools, and for an address such as ``conflict://7``."""
     if call.kind != "write":
         return {}
     if call.path and "\n" not in call.path:
@@ -108,22 +114,24 @@ def writes_of(call: Call) -> Mapping[str, str]:
 
 
 def edit_of(call: Call) -> tuple[str, str]:
-    """Return the text that an edit replaces, and the new text; empty for missing ones."""
+    """Return the text that an edit replaces, and the new text; each is empty if the call has no such argument."""
     return argument(call.input, _OLD), argument(call.input, _NEW)
 
 
 def _tried(arguments: Mapping[str, Any], command: str) -> str:
-    """Return the first line with content that a change would have added, or removed if that is all it does."""
+    """Return the first line with content that a change adds, or if it adds none, the first line that it replaces; at
+    most 80 characters."""
     old, new = argument(arguments, _OLD), argument(arguments, (*_NEW, "patch", "content"))
     new = new or "\n".join(line[1:] for line in command.splitlines() if line[:1] == "+")
-    before = {"", *map(str.strip, old.splitlines())}
-    put_in = [line for line in map(str.strip, new.splitlines()) if line not in before]
-    put_in = put_in or [old.strip().partition("\n")[0]]
-    return next((line for line in put_in if not _REMARK.match(line)), put_in[0])[:80]
+    old_lines = {"", *map(str.strip, old.splitlines())}
+    lines = [line for line in map(str.strip, new.splitlines()) if line not in old_lines]
+    lines = lines or [old.strip().partition("\n")[0]]
+    return next((line for line in lines if not _REMARK.match(line)), lines[0])[:80]
 
 
 def _changes_branch(command: Command) -> bool:
-    """Return True for ``git switch main``, ``git checkout -b fix``; not for ``git checkout -- src/a.py``."""
+    """Return True for a command that goes to another branch: ``git switch main``, ``git checkout -b fix``; not ``git
+    checkout -- src/a.py``."""
     forms = (("git", "checkout"), ("git", "switch"), ("gh", "pr", "checkout"))
     return "--" not in command.words and any(command.starts(*words) for words in forms)
 

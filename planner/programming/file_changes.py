@@ -33,9 +33,10 @@ __all__ = [
 ]
 
 LEAST_USES = 4
-"""Smallest number of uses of a folder that is left out of paths."""
+"""Smallest number of paths in a folder from which it may be left out of shown paths."""
 PARENT_SHARE = 1.25
-"""Factor by which a parent folder must be in more paths to be the better root, though it shortens each less."""
+"""Factor by which more paths must be in the parent of a folder than in the folder for the parent to be the root: it
+shortens each path less."""
 
 DEEPEST_FOLDER = 16
 """Depth below which folders are ignored: a path of a thousand components is no path."""
@@ -52,7 +53,7 @@ _BACKSLASHES = lazy_pattern(r"\\+")
 _BESIDE = lazy_pattern(
     r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/|.*/\.claude/(?:projects|plans|jobs)/"
 )
-"""Places of temporary files, and of files that the agent keeps for itself."""
+"""Beginning of the path of a temporary file, or of a file that the agent keeps for itself."""
 _FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
 """Ending of a file's name; a path without one may be that of a page, ``/api/orders/7``."""
 
@@ -67,11 +68,11 @@ def is_beside(path: str) -> bool:
     return _BESIDE.match(path) is not None
 
 
-def plain_path(path: str, beside: Iterable[str] = ()) -> str:
-    """Return one spelling of a Windows path: ``C:\\a`` and ``c:/a`` become ``C:/a``; if such paths are `beside` it,
-    Git's ``/c/a``, too."""
+def plain_path(path: str, others: Iterable[str] = ()) -> str:
+    """Return one spelling of a Windows path: ``C:\\a`` and ``c:/a`` become ``C:/a``; so does Git's ``/c/a`` if `others`
+    contain a path with a drive. Other paths are returned unchanged."""
     drive = _DRIVE.match(path)
-    if drive is None or (drive[2] and not any(one[1:2] == ":" for one in beside)):
+    if drive is None or (drive[2] and not any(one[1:2] == ":" for one in others)):
         return path
     return f"{(drive[1] or drive[2]).upper()}:{_BACKSLASHES.sub('/', path[2:])}"
 
@@ -84,15 +85,17 @@ def file_paths(text: str) -> tuple[str, ...]:
 
 
 def common_root(paths: Iterable[str]) -> str:
-    """Return the folder whose removal shortens `paths` most, or an empty text; a temporary one only if there is no
-    other."""
+    """Return the folder whose removal shortens `paths` most; empty if none is used often. Temporary files count only if
+    the other paths have no such folder."""
     counted = Counter(paths)
-    lasting = {path: times for path, times in counted.items() if not is_beside(path)}
-    root = _common_root(lasting) or _common_root(counted)
+    lasting_paths = {path: times for path, times in counted.items() if not is_beside(path)}
+    root = _common_root(lasting_paths) or _common_root(counted)
     return "" if _BESIDE.fullmatch(f"{root}/") else root
 
 
 def _common_root(paths: Mapping[str, int]) -> str:
+    """Return the folder with the largest product of length and number of `paths` in it, or a parent with many more
+    paths; `paths`: number of times by path."""
     uses: Counter[str] = Counter()
     for path, times in paths.items():
         parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
@@ -105,16 +108,16 @@ def _common_root(paths: Mapping[str, int]) -> str:
 
 
 def repository_root(root: str, texts: Iterable[str]) -> str:
-    """Return `root`, or the folder above it in which relative paths of `texts` begin: the one above ``cmd/cli`` in
-    ``/srv/app/cmd/cli``, if ``git diff cmd/cli/main.go`` names files so."""
+    """Return `root`, or a folder above it to which paths in `texts` are often relative: ``/srv/app`` for
+    ``/srv/app/cmd/cli`` if texts contain paths such as ``cmd/cli/main.go``."""
     uses: Counter[str] = Counter()
     folders = list(takewhile(bool, accumulate(repeat(root), lambda folder, _: _parent(folder))))[1:]
     forms = [(folder, root[len(folder) + 1 :] + "/") for folder in folders]
-    begun = {below: re.compile(rf"(?<![\w.:/~-])(?:\./)?{re.escape(below)}[\w.@+-]") for _, below in forms}
+    patterns = {below: re.compile(rf"(?<![\w.:/~-])(?:\./)?{re.escape(below)}[\w.@+-]") for _, below in forms}
     for text in texts:
-        uses.update({folder: len(begun[below].findall(text)) for folder, below in forms if below in text})
-    above, times = max(uses.items(), key=itemgetter(1), default=("", 0))
-    return above if times >= LEAST_USES else root
+        uses.update({folder: len(patterns[below].findall(text)) for folder, below in forms if below in text})
+    best_folder, times = max(uses.items(), key=itemgetter(1), default=("", 0))
+    return best_folder if times >= LEAST_USES else root
 
 
 def _parent(folder: str) -> str:
@@ -123,14 +126,15 @@ def _parent(folder: str) -> str:
 
 
 def work_folder(turns: Sequence[TurnEvidence]) -> str:
-    """Return the folder to which shown paths are relative: the folder of most calls, or the one that shortens most."""
+    """Return the folder to which shown paths are relative: where most calls run, else the one that shortens absolute
+    paths most; empty if edits mostly use relative paths or none is used often."""
     folders = Counter(folder for turn in turns for call in turn.calls if (folder := folder_of(call)))
     folder, times = max(folders.items(), key=itemgetter(1), default=("", 0))
     if times >= LEAST_USES:
         return folder
     edited = Counter(is_absolute(path) for turn in turns for call in turn.calls for path in writes_of(call))
     if edited[False] >= max(LEAST_USES, edited[True]):
-        return ""  # where the relative paths begin does not show
+        return ""  # nothing shows to which folder the relative paths belong
     written, others = zip(*(turn.once(_paths) for turn in turns), strict=True) if turns else ((), ())
     root = common_root(chain(*written)) or common_root(chain(*written, *others))
     return repository_root(root, (text.text for turn in turns for text in turn.lines.texts))
@@ -148,6 +152,7 @@ def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
 _INTERPRETER = lazy_pattern(r"(?:^|[\s;&|(/])(?:python[\d.]{0,9}|node|ruby)(?: -)?\s{0,9}$")
 """Words before a here-document that is a script: ``python3 - <<'EOF'``."""
 INTERPRETER_CHARACTERS = 40
+"""Number of characters before a here-document that are searched for an interpreter."""
 _WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
 _NAMED_FILE = lazy_pattern(r"['\"]((?:~?/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7})['\"]")
 _UPWARD = lazy_pattern(r"\A(?:\.\./)+")
@@ -159,15 +164,15 @@ class FileChange:
 
     path: str
     turns: list[str] = field(default_factory=list)
-    """Turns that changed the file."""
+    """Ids of the turns that changed the file."""
     edits: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Turn of each edit that was not undone, by its old and its new text."""
+    """Turn ids of edits that were not undone, by old and new text."""
     how: str = ""
     """Last kind of change, in words: ``edited``, ``written``, ``removed``, ``edited by a command``."""
     undone: str = ""
-    """Command that undid all changes of the repository since."""
+    """Later command that undid all changes of the repository; empty without one."""
     committed: bool = False
-    """True if git made a commit since; committed changes cannot be undone."""
+    """True if git made a commit after the last change; later commands cannot undo it."""
 
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
@@ -176,8 +181,8 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     for turn, call, outcome in evidence.ended_calls():
         commands, changed = turn.once(_done_by_commands)[call.number]
         _note_commands(changes, commands, changed, turn.turn.id, evidence.root)
-        done = {} if outcome.status == "failed" or turn.is_refused(call) else writes_of(call)
-        for path, how in done.items():
+        how_by_path = {} if outcome.status == "failed" or turn.is_refused(call) else writes_of(call)
+        for path, how in how_by_path.items():
             change = changes.change_of(changes.known_path(path), path)
             if _takes_back(change, call, turn.turn.id):
                 continue
@@ -187,7 +192,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
 
 
 def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], list[tuple[str, str]]]]:
-    """Return the completed commands of each call, and the files that they have changed, each with how."""
+    """Return for each call its completed commands, and the changed files as pairs of path and kind of change."""
     done = ((call, outcome, commands_done(call, outcome)) for call, outcome in turn.ended_calls)
     return [(commands, list(_changes_by_commands(call, outcome, commands))) for call, outcome, commands in done]
 
@@ -202,17 +207,18 @@ class _Changes:
     """Paths by the file's name."""
 
     def known_path(self, path: str) -> str:
-        """Return the known path equal to `path`, or of which one ends with the other; else `path` in plain form."""
+        """Return the recorded path of the same file: an equal one, or one that a relative path is the end of, or the
+        reverse; else `path` in plain form."""
         path = plain_path(path, self.by_path).replace("\\", "/")
-        ending, known = f"/{path.removeprefix('./')}", self.by_name.get(path.rpartition("/")[2], ())
+        ending, same_name = f"/{path.removeprefix('./')}", self.by_name.get(path.rpartition("/")[2], ())
         if is_absolute(path):
-            same = (one for one in known if one == path or (not is_absolute(one) and path.endswith(f"/{one}")))
+            matching = (one for one in same_name if one == path or (not is_absolute(one) and path.endswith(f"/{one}")))
         else:
-            same = (one for one in known if one == path or one.endswith(ending))
-        return next(same, path)
+            matching = (one for one in same_name if one == path or one.endswith(ending))
+        return next(matching, path)
 
     def change_of(self, plain: str, path: str) -> FileChange:
-        """Return the change of a file; a new one under the name `path` if it has none."""
+        """Return the record of the file at `plain`, its path in plain form; a new record is shown as `path`."""
         if plain not in self.by_path:
             self.by_path[plain] = FileChange(path)
             self.by_name.setdefault(plain.rpartition("/")[2], []).append(plain)
@@ -260,8 +266,8 @@ def _taking_back(command: Command) -> str:
 
 
 def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[tuple[str, str]]:
-    """Yield the files that the completed `commands` of `call` changed, each with how; for a script that writes, the
-    only file that it names."""
+    """Yield path and kind of change of each file that the completed `commands` of `call` changed; of a script in a
+    here-document that writes, the file if it names only one."""
     for path, how in shell_changes(commands):
         yield path if is_absolute(path) else join(folder_of(call), path), how
     for one in documents(call.command) if outcome.status in ("passed", "done") else ():
@@ -278,8 +284,8 @@ def _note_commands(
     turn_id: str,
     root: str,
 ) -> None:
-    """Record the effect of `commands` on all files of the repository, and the files that they have `changed`, each with
-    how."""
+    """Record which earlier changes `commands` committed or undid, and the files that they `changed`, as pairs of path
+    and kind of change."""
     taken_back = next(filter(None, map(_taking_back, commands)), "")
     commits = any(one.starts("git", "commit") for one in commands)
     for plain, change in changes.by_path.items() if commits or taken_back else ():
@@ -296,8 +302,8 @@ def _note_commands(
         within = [
             one for one in changes.by_path if f"{one}/".startswith(folders) or (is_informative and f"/{end}" in one)
         ]
-        named = within if path[-1] == "/" else [changes.known_path(end)]
-        for one in (one for one in named if one in changes.by_path or not is_beside(one)):
+        affected = within if path[-1] == "/" else [changes.known_path(end)]
+        for one in (one for one in affected if one in changes.by_path or not is_beside(one)):
             change = changes.change_of(one, path)
             change.turns.append(turn_id)
             change.how, change.undone, change.committed = how, "", commits

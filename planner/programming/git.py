@@ -15,7 +15,7 @@ from planner.reading.patterns import lazy_pattern
 __all__ = ["branches", "commits", "conflicts"]
 
 SUBJECT_CHARACTERS = 120
-"""Length of the subject of a commit."""
+"""Largest length of the subject of a commit as it is shown."""
 
 _COMMIT = lazy_pattern(r"^\[(?:[^\s\[\]]{1,120}|detached HEAD) (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
 """Git's report of a commit: ``[main a1b2c3d] Fix the race``, ``[detached HEAD a1b2c3d] Try``; not ``[main] Fix``."""
@@ -30,8 +30,9 @@ _CONFLICT = lazy_pattern(
 )
 """Git's forms for a file in conflict: in a merge, in its status, and in its short status, ``UU src/a.py``."""
 _BACK = lazy_pattern(r"HEAD(?:~(\d{1,2})?|\^)")
-"""``HEAD~2``, ``HEAD^``; not ``HEAD``."""
+"""Parent of the current commit, by distance: ``HEAD~2``, ``HEAD^``; not ``HEAD``."""
 _GIVING_UP = frozenset({"--abort", "--quit"})
+"""Options that end a merge or rebase, with its conflicts."""
 _SETTLED = lazy_pattern(r"^Successfully rebased |^Merge made by |^All conflicts fixed ", re.M)
 _ON_BRANCH = lazy_pattern(
     r"^On branch ([\w./-]{1,120})$|^Switched to (?:a new )?branch '([\w./-]{1,120})'|^\[([\w./-]{1,120}) "
@@ -52,8 +53,8 @@ _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
 def _git_commands(call: Call) -> list[Command]:
     """Return the commands of `call` that print commits, branches and conflicts, without those that only predict
     them."""
-    asked = [one for one in commands_in(call) if one.words[0] in ("git", "gh", "glab")]
-    return [] if any(one.starts("git", "merge-tree") for one in asked) else asked
+    commands = [one for one in commands_in(call) if one.words[0] in ("git", "gh", "glab")]
+    return [] if any(one.starts("git", "merge-tree") for one in commands) else commands
 
 
 def _users_commands(turn: TurnEvidence) -> Sequence[Command]:
@@ -63,45 +64,50 @@ def _users_commands(turn: TurnEvidence) -> Sequence[Command]:
 
 
 def _git_output(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, list[Command]]]:
-    """Yield git's output in the repository of the work with its commands, the user's included."""
+    """Yield turn, output and commands of each call that ran git in the repository of the work, or of the user's own git
+    commands."""
     for turn in evidence.turns.values():
         if turn.turn.kind == "user" and _RUN_BY_USER.search(turn.text):
             yield turn, _RUN_BY_USER.sub("\n", turn.text), list(_users_commands(turn))
         for call in turn.calls:
-            if (asked := _git_commands(call)) and not _is_elsewhere(call, evidence.root):
-                yield turn, call.text, asked
+            if (commands := _git_commands(call)) and not _is_elsewhere(call, evidence.root):
+                yield turn, call.text, commands
 
 
 def _is_elsewhere(call: Call, root: str) -> bool:
     """Return True if `call` runs in a folder outside of `root` and not above it: ``cd /srv/other && git status``, ``git
     -C ../other log``; not ``cd src``."""
-    asked = [*filter(None, [folder_of(call), *(one.folder for one in commands_in(call))])]
+    named = [*filter(None, [folder_of(call), *(one.folder for one in commands_in(call))])]
     moved = [one.words[-1].strip("\"'") for one in commands_in(call) if one.words[0] == "cd"]
-    gone = [*asked, *(folder for folder in moved if is_absolute(folder) or folder.startswith(".."))] if root else []
-    paths = [f"{plain_path(folder, [root]).rstrip('/')}/" for folder in gone]
+    folders = [*named, *(folder for folder in moved if is_absolute(folder) or folder.startswith(".."))] if root else []
+    paths = [f"{plain_path(folder, [root]).rstrip('/')}/" for folder in folders]
     return any(not path.startswith(f"{root}/") and not f"{root}/".startswith(path) for path in paths)
 
 
 def commits(evidence: Evidence) -> list[RecordLine]:
-    """Return the commits that were neither amended nor undone: subject, and the hash in the last log."""
-    made: list[tuple[str, str, str]] = []
-    for turn, text, asked in _git_output(evidence):
+    """Return a line for each commit that was neither amended nor undone, with the hash in the last log and the
+    subject."""
+    made: list[tuple[str, str, str]] = []  # hash, subject, turn id
+    for turn, text, commands in _git_output(evidence):
         if "fatal: " not in text:
-            made = made[: len(made) - sum(map(_taken_back, asked))]
-        if any(_REBASING.intersection(one.words) for one in asked):  # all may have other names now
+            made = made[: len(made) - sum(map(_taken_back, commands))]
+        if any(_REBASING.intersection(one.words) for one in commands):  # all may have other hashes now
             made = []
-        logged = {subject: digest for digest, subject in reversed(_LOGGED.findall(text))}
-        made = [(_renamed(digest, logged.get(subject, digest)), subject, turn_id) for digest, subject, turn_id in made]
+        hash_by_subject = {subject: digest for digest, subject in reversed(_LOGGED.findall(text))}
+        made = [
+            (_renamed(digest, hash_by_subject.get(subject, digest)), subject, turn_id)
+            for digest, subject, turn_id in made
+        ]
         made += [(digest, subject, turn.turn.id) for digest, subject in _COMMIT.findall(text)]
-    last = {one[0][:SHORT_HASH]: one for one in made}
+    last_of_hash = {one[0][:SHORT_HASH]: one for one in made}
     return [
         RecordLine(f"commit {digest} {shortened(subject, SUBJECT_CHARACTERS)}", (turn_id,), "FACTS")
-        for digest, subject, turn_id in last.values()
+        for digest, subject, turn_id in last_of_hash.values()
     ]
 
 
 def _renamed(digest: str, logged: str) -> str:
-    """Return the hash of a commit that a log shows as `logged`; two abbreviations of one hash are equal."""
+    """Return `digest` if it and `logged` abbreviate one hash, else `logged`, the hash in a later log."""
     return digest if digest.startswith(logged) or logged.startswith(digest) else logged
 
 
@@ -116,37 +122,42 @@ def _taken_back(command: Command) -> int:
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
-    """Return the files that a merge left in conflict, without those changed or committed since."""
+    """Return one line with the files that a merge left in conflict and no later call changed or committed; none without
+    such files."""
     unresolved: dict[str, str] = {}
     for turn, call, outcome in evidence.ended_calls():
         written = tuple(changed_paths(turn, call, outcome))
         unresolved = {path: at for path, at in unresolved.items() if not any(one.endswith(path) for one in written)}
-        asked = [] if _is_elsewhere(call, evidence.root) else _git_commands(call)
-        if not asked:
+        commands = [] if _is_elsewhere(call, evidence.root) else _git_commands(call)
+        if not commands:
             continue
-        if _COMMIT.search(call.text) or _SETTLED.search(call.text) or any(_GIVING_UP & {*one.words} for one in asked):
+        if (
+            _COMMIT.search(call.text)
+            or _SETTLED.search(call.text)
+            or any(_GIVING_UP & {*one.words} for one in commands)
+        ):
             unresolved.clear()
-        named = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
-        unresolved |= dict.fromkeys(named, turn.turn.id)
+        conflicting = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
+        unresolved |= dict.fromkeys(conflicting, turn.turn.id)
     text = f"merge conflicts in {', '.join(map(evidence.shown, unresolved))}"
     return [RecordLine(text, tuple(dict.fromkeys(unresolved.values())))] if unresolved else []
 
 
 def branches(evidence: Evidence) -> list[RecordLine]:
-    """Return the branches of the work, the last used at the end."""
-    naming: dict[str, list[str]] = {}
-    for turn, text, asked in _git_output(evidence):
-        if any(one.starts("git", "worktree") for one in asked):
+    """Return a line for each branch of the work; the last one is the current branch."""
+    turns_of_branches: dict[str, list[str]] = {}
+    for turn, text, commands in _git_output(evidence):
+        if any(one.starts("git", "worktree") for one in commands):
             continue  # the output may be about another worktree
-        named = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(text)]
-        asking = [one.words[1:] in _ASKING_BRANCH for one in asked]
-        if any(asking) and "(no branch)" not in text:  # other commands printed before or after it
-            alone = _BRANCH_ALONE.findall(text)
-            named += alone[:1] if asking[0] else alone[-1:]
-        for branch in named:
-            naming[branch] = [*naming.pop(branch, []), turn.turn.id]
-    current = next(reversed(naming), "")
+        printed_branches = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(text)]
+        prints_branch = [one.words[1:] in _ASKING_BRANCH for one in commands]
+        if any(prints_branch) and "(no branch)" not in text:  # other commands printed before or after it
+            single_words = _BRANCH_ALONE.findall(text)
+            printed_branches += single_words[:1] if prints_branch[0] else single_words[-1:]
+        for branch in printed_branches:
+            turns_of_branches[branch] = [*turns_of_branches.pop(branch, []), turn.turn.id]
+    current = next(reversed(turns_of_branches), "")
     return [
         RecordLine(f"{'on' if branch == current else 'before on'} branch {branch}", tuple(dict.fromkeys(ids)), "FACTS")
-        for branch, ids in naming.items()
+        for branch, ids in turns_of_branches.items()
     ]

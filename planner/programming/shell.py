@@ -31,7 +31,7 @@ LINE_CHARACTERS = 4_096
 """Length of a shell line that is read, without its here-documents."""
 
 _OPENED = lazy_pattern(r"<<-?[ \t]{0,80}\\?(['\"]?)(\w{1,80})\1")
-"""Beginning of a document within a command: ``<<'EOF'``, ``<<\\EOF``."""
+"""Beginning of a here-document within a command: ``<<'EOF'``, ``<<\\EOF``."""
 _TOKEN = lazy_pattern(
     r"\d*[<>]&[\d-]+|(?<!\S)#[^\n]*|(?P<redirect>\d*(?:>>?|<<?<?)|&>>?)|(?P<operator>&&|\|\||\|&?|[;&\n])"
     r"|(?P<word>(?:'[^']*+'?|\"(?:[^\"\\]|\\.)*+\"?|\\.|[^\s'\"\\;|&<>()])++)",
@@ -63,9 +63,9 @@ SAYING = frozenset(
 )
 """Commands before a line's main command: they change the folder, wait, end something or print a heading."""
 _BEFORE_ACT = {"-C": 2, "-c": 2, "--no-pager": 1}
-"""Options of git before its subcommand, each with its number of words."""
+"""Number of words of each option that git accepts before its subcommand."""
 _SENDING = frozenset({"-X", "--method", "-f", "-F"})
-"""With these ``gh api`` changes something."""
+"""Options with which ``gh api`` may change something."""
 
 
 class Command(NamedTuple):
@@ -74,7 +74,7 @@ class Command(NamedTuple):
     words: tuple[str, ...]
     """Words as written, with quotes, the program first; at least one."""
     before: str
-    """Operator before the command: ``&&``, ``||``, ``|``, ``;`` or a line break."""
+    """Operator before the command: ``&&``, ``||``, ``|``, ``;`` or a line break; ``;`` for the first."""
     writes: tuple[tuple[str, bool], ...]
     """Files that receive the output, each with True if it is appended."""
     folder: str = ""
@@ -93,7 +93,7 @@ class HereDocument(NamedTuple):
     stop: int
     """Index after the line that ends it."""
     beside: str
-    """Rest of the line on which it is opened."""
+    """Rest of the line on which it begins."""
     text: str
 
 
@@ -110,7 +110,7 @@ def documents(command: str) -> Iterator[HereDocument]:
 
 
 def _without_documents(command: str) -> str:
-    """Return a command without the text of its documents."""
+    """Return a command with each here-document replaced by ``<<_``."""
     parts, at = [], 0
     for one in documents(command):
         parts += [command[at : one.start], "<<_", one.beside]
@@ -119,7 +119,8 @@ def _without_documents(command: str) -> str:
 
 
 def without_paging(command: str) -> str:
-    """Return a command without an end that limits its output: ``make test 2>&1 | tail -20`` becomes ``make test``."""
+    """Return a command without ``| tail`` or ``| head`` at its end: ``make test 2>&1 | tail -20`` becomes ``make
+    test``."""
     command = command.rstrip()
     before, bar, last = command.rpartition("|")
     if bar and last.split()[:1] in (["tail"], ["head"]) and not {";", "&"} & {*last}:
@@ -138,10 +139,11 @@ def commands_of(line: str) -> tuple[Command, ...]:
 
 @lru_cache(maxsize=4_096)
 def _commands(line: str) -> tuple[Command, ...]:
+    """Return the commands of a line without here-documents: words and redirections are collected until an operator."""
     commands: list[Command] = []
     words: list[str] = []
     writes: list[tuple[str, bool]] = []
-    before, redirect = ";", ""
+    operator, redirect = ";", ""
     for token in chain(_TOKEN.finditer(line), _TOKEN.finditer("\n")):
         text = token.group()
         if token.lastgroup == "redirect":
@@ -152,11 +154,11 @@ def _commands(line: str) -> tuple[Command, ...]:
         elif token.lastgroup == "word":
             words.append(text)
         elif token.lastgroup == "operator":
-            own = tuple(dropwhile(lambda word: word in _OPENING or _ASSIGNMENT.match(word), words))
-            if own and own[0] not in _CLOSING:
-                own, folder = _of_git(own) if own[0] == "git" else (own, "")
-                commands.append(Command(own, before, tuple(writes), folder))
-            before = text if own else before  # a line may end behind an operator
+            command_words = tuple(dropwhile(lambda word: word in _OPENING or _ASSIGNMENT.match(word), words))
+            if command_words and command_words[0] not in _CLOSING:
+                command_words, folder = _of_git(command_words) if command_words[0] == "git" else (command_words, "")
+                commands.append(Command(command_words, operator, tuple(writes), folder))
+            operator = text if command_words else operator  # a line break after an operator is none
             words, writes, redirect = [], [], ""
     return tuple(commands)
 
@@ -207,21 +209,26 @@ _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 
 
 def shell_changes(commands: Sequence[Command]) -> list[tuple[str, str]]:
-    """Return the files that a line's `commands` change, each with how, relative to the line's folder, if their names
-    are plain words outside of quotes. A possible folder ends in a slash."""
+    """Return path and kind of change of each file that a line's `commands` change.
+
+    Paths are relative to the folder in which the line runs; a possible folder ends in a slash. Names with variables or
+    blanks are left out.
+    """
     changes: list[tuple[str, str]] = []
     folder = ""
     for one in commands:
         if one.words[0] == "cd":
             folder = _within(folder, one.words[1].strip("\"'")) if len(one.words) == 2 else "$"
-        sent = [*one.writes, *((word, False) for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-")]
-        changes += [(_within(folder, path), _SENT[adds]) for path, adds in sent if _NAME.fullmatch(path)]
+        outputs = [*one.writes, *((word, False) for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-")]
+        changes += [
+            (_within(folder, path), _SENT[is_appended]) for path, is_appended in outputs if _NAME.fullmatch(path)
+        ]
         how, words = _way(one)
-        named = (word if _is_file(word) else f"{word.rstrip('/')}/" for word in words)
-        changes += [(_within(_within(folder, one.folder), path), how) for path in named]
+        targets = (word if _is_file(word) else f"{word.rstrip('/')}/" for word in words)
+        changes += [(_within(_within(folder, one.folder), path), how) for path in targets]
         if one.words[0] in ("cp", "mv", "ditto", "install") and _is_file(one.words[-1]):
             changes.append((_within(folder, one.words[-1]), "written by a command"))
-    # a folder that it goes to may have blanks in its name
+    # blanks are allowed, as a folder that the line goes to may have some
     return [(path, how) for path, how in changes if _NAME.fullmatch(path.removesuffix("/").replace(" ", "_"))]
 
 
@@ -230,6 +237,7 @@ def _is_file(word: str) -> bool:
 
 
 def _within(folder: str, path: str) -> str:
+    """Return `path` relative to what `folder` is relative to; one on a drive unchanged."""
     if path[1:2] == ":":
         return path
     joined = join(folder, path.removeprefix("./"))
@@ -237,15 +245,16 @@ def _within(folder: str, path: str) -> str:
 
 
 def _way(one: Command) -> tuple[str, tuple[str, ...]]:
-    """Return how a command changes files (empty if it does not), and the words that may name them: ``sed -i _ a.py``,
-    ``git checkout -- a.py``, ``mv a b``; not ``sed -n``, ``git checkout -b a``, ``git rm --cached a``."""
+    """Return the kind of change that a command makes, and the words that may be the changed files: for ``sed -i _
+    a.py``, ``git checkout -- a.py``, ``mv a b``. Both are empty for ``sed -n``, ``git checkout -b a``, ``git rm
+    --cached a``."""
     words = one.words
     if words[0] in ("sed", "gsed", "perl") and any(map(_IN_PLACE.fullmatch, words[1:])):
         return "edited by a command", words[1:]
     if one.starts("git", "restore") and "--staged" not in words:
         return "restored by git", words[2:]
-    if one.starts("git", "checkout") and (taking := {"--", "--theirs", "--ours"}.intersection(words)):
-        return "restored by git", words[min(map(words.index, taking)) + 1 :]
+    if one.starts("git", "checkout") and (path_marks := {"--", "--theirs", "--ours"}.intersection(words)):
+        return "restored by git", words[min(map(words.index, path_marks)) + 1 :]
     plain = tuple(word.strip("\"'") for word in words[1:])
     if plain and (words[0] == "mv" or one.starts("git", "mv")):
         return "moved" if "$" in plain[-1] else f"moved to {plain[-1]}", plain[:-1]

@@ -22,21 +22,22 @@ from planner.relevance.relevance import Relevance, block_weight
 __all__ = ["MARK_TOKENS", "KeptTexts", "Pick", "one_line", "rank_lines"]
 
 CONTEXT_CHARACTERS = 60
-"""Distance on either side within which a line's neighbours explain it, less a quarter of the line's length: fitted so
-that the literal exams score the same as with the distance of each name (`compactor eval --probes`)."""
+"""Characters on either side within which neighbours count as context of a line, minus a quarter of the line's length:
+fitted so that literal exams score as with the distance of each name (`compactor eval --probes`)."""
 LEAST_CHARACTERS = 8
 """Smallest part of a neighbouring line, in characters, that counts as context."""
 HEAD_TOKENS = 16
-"""Raw tokens of a turn's id with the head and outcome of one call: about the additional cost of its first line. Words
-without a call need only an id."""
+"""Raw tokens that the first line of a turn with calls costs in addition: about those of its id, and of the head and
+outcome of one call."""
 MARK_TOKENS = 1
 """Raw tokens of the mark before a line that does not follow the one above it."""
 STEM_CHARACTERS = 6
+"""Number of first letters by which words are compared, so that endings do not count."""
 NEWS_SHARE = 0.2
-"""Share of a printed line's longer words that must be new; otherwise it has only a new mark or time."""
+"""Share of a printed line's longer words above which new ones make it no repetition: fewer are a new mark or time."""
 MOST_COMPARED = 256
-"""Number of the last lines with a name with which a line is compared, as thousands of lines of a log would take
-quadratic time."""
+"""Largest number of kept lines with which a line is compared, the last ones that share a name: comparing with all would
+take quadratic time in a long log."""
 ROUNDING = 1e-12
 """Largest difference between two sums of the same numbers."""
 
@@ -62,7 +63,9 @@ def rank_lines(
 ) -> Iterator[Pick]:
     """Yield picks from best to worst until about `budget_tokens` raw tokens are spent; each is computed on demand.
 
-    `pinned` lines (by turn id), and all lines of the turns in `whole`, count as picked already.
+    `pinned`: numbers of lines by turn id that count as picked already; `whole`: ids of turns of which all lines do. A
+    line's worth only falls as its names are picked elsewhere, so the best old value in a heap is counted again, and
+    the line waits if it is no longer the best.
     """
     kept_texts = KeptTexts()
     turns = [_Turn(turn, relevance, kept_texts) for turn in evidence.turns.values()]
@@ -112,10 +115,11 @@ class KeptTexts:
     def __init__(self) -> None:
         """Begin empty."""
         self.lines: dict[Hashable, list[tuple[Collection[Hashable], str, str]]] = {}
-        """Lines by each name in them, with all their names and their place; names of one line alone share a list."""
+        """Lines by each name in them; a line is all its names, its text and its place. Names of one line alone share a
+        list."""
 
     def add(self, names: Collection[Hashable], text: str, place: str = "") -> None:
-        """Record a line with these names, each once."""
+        """Record a line by its distinct names; `place`: id of the entry that shows it, or another owner."""
         alone = [(names, text, place)]
         for name in names:
             kept = self.lines.setdefault(name, alone)
@@ -127,16 +131,19 @@ class KeptTexts:
     def repeats(
         self, names: Collection[Hashable], text: Callable[[], str], part: Part, places: Collection[str] = ()
     ) -> bool:
-        """Return True if one kept line, at none of `places`, contains all names and words of a line of such a `part`;
-        for printed and read lines most of their longer words are enough."""
-        wanted, printed = frozenset(names), part in ("call", "result")
-        if not wanted or not wanted <= self.lines.keys():
+        """Return True if one kept line contains all `names` and words of another line, which is in `part` of a turn.
+
+        For lines of calls and results most of their longer words are enough. Kept lines at any of `places` are not
+        compared. `text` returns the line's text, which is seldom needed.
+        """
+        all_names, printed = frozenset(names), part in ("call", "result")
+        if not all_names or not all_names <= self.lines.keys():
             return False
-        rarest, words = min((self.lines[name] for name in names), key=len), _words(text(), printed)
+        candidates, words = min((self.lines[name] for name in names), key=len), _words(text(), printed)
         return any(
             _covers(line, words, printed)
-            for named, line, place in rarest[-MOST_COMPARED:]
-            if place not in places and wanted.issubset(named)
+            for line_names, line, place in candidates[-MOST_COMPARED:]
+            if place not in places and all_names.issubset(line_names)
         )
 
     def add_text(self, text: str, place: str = "") -> None:
@@ -149,9 +156,9 @@ class KeptTexts:
 
 
 def _covers(text: str, words: frozenset[str], printed: bool) -> bool:
-    """Return True if `text` contains all of these words, or most of them if `printed`."""
+    """Return True if `text` contains all `words`, or if `printed`, all but `NEWS_SHARE` of them."""
     folded, most = text.casefold(), printed * NEWS_SHARE * len(words)
-    lacking = [word for word in words if word not in folded]  # the quick way to say no
+    lacking = [word for word in words if word not in folded]  # a quick test before words are split
     return len(lacking) <= most and len(words - _words(folded, printed)) <= most
 
 
@@ -184,31 +191,31 @@ class _Turn:
         self._neighbours = evidence.once(_neighbours)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
-        """Return the value of lines per raw token, and their tokens: the smallest possible, in a note without
-        indentation and root."""
-        picked, known, names = self.picked, self._kept_texts.lines, self.names
+        """Return the value per raw token that lines would add to the picked ones, and the raw tokens they would cost; a
+        name that is kept already adds nothing."""
+        picked, kept_names, names = self.picked, self._kept_texts.lines, self.names
         weights, places, bounds = self._weights, names.places, names.bounds
         gain, cost = 0.0, 0 if picked else self._head
         for number in numbers:
             if number not in picked:
                 cost += self.costs[number - 1] + MARK_TOKENS
-                own = self.bases[number - 1]
+                value = self.bases[number - 1]
                 for name in places[bounds[number - 1] : bounds[number]]:
-                    if name not in known:
-                        own += weights[name]
-                gain += own * self._block_weights[number - 1]
+                    if name not in kept_names:
+                        value += weights[name]
+                gain += value * self._block_weights[number - 1]
         return gain * self.weight / (cost or 1), cost
 
     def with_neighbours(self, number: int) -> range:
-        """Return line `number` and the neighbours that explain it, found once for all plans."""
+        """Return the numbers of line `number` and the neighbours that explain it, found once for all plans."""
         reach, at = self._neighbours, 2 * number
         if not reach[at]:
-            own = with_neighbours(self.lines, number)
-            reach[at], reach[at + 1] = number - own.start + 1, own.stop - number
+            found = with_neighbours(self.lines, number)
+            reach[at], reach[at + 1] = number - found.start + 1, found.stop - number
         return range(number + 1 - reach[at], number + reach[at + 1])
 
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Return the lines with new content, and the picked ones."""
+        """Return those of the numbers whose lines are picked, or repeat no kept line."""
         return tuple(number for number in numbers if number in self.picked or not self._is_repeated(number))
 
     def _is_repeated(self, number: int) -> bool:
@@ -216,7 +223,7 @@ class _Turn:
         return self._kept_texts.repeats(self.names.between(number - 1, number), partial(self.lines.text, number), part)
 
     def pick_lines(self, numbers: Iterable[int]) -> None:
-        """Record that lines are picked, so that their names and words add nothing any more."""
+        """Record lines as picked, so that their names add nothing to the worth of others."""
         for number in numbers:
             if number not in self.picked:
                 self._kept_texts.add(self.names.between(number - 1, number), self.lines.text(number))
@@ -224,36 +231,37 @@ class _Turn:
 
 
 def _neighbours(turn: TurnEvidence) -> bytearray:
-    """Return two bytes for each line, by number: how far its neighbours go before and behind it, each with itself."""
+    """Return an empty cache with two bytes for each line, from index twice its number: how many lines explain it up to
+    and including itself, and how many from itself on; 0 until they are found."""
     return bytearray(2 * len(turn.lines) + 2)
 
 
 def _block_weights(turn: TurnEvidence) -> Sequence[float]:
-    """Return the factor for each line of a turn, by the block it is in."""
+    """Return the factor for the relevance of each line of a turn, in order, which is that of its block."""
     blocks = (array("d", [block_weight(text)]) * (text.stop - text.first) for text in turn.lines.texts)
     return array("d", chain.from_iterable(blocks))
 
 
 def _informative_lines(turn: TurnEvidence) -> array[int]:
-    """Return the numbers of the lines with content."""
+    """Return the numbers of the lines that may be picked: not empty, encoded, boilerplate, idle or unchanged."""
     idle = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines
     read = ((at + 1, text.words(at)) for text in turn.lines.texts for at in text.read if at + 1 not in idle)
     return array("I", [number for number, words in read if words.strip() and not is_encoded(words)])
 
 
 def with_neighbours(lines: Lines, number: int) -> range:
-    """Return line `number` with the neighbours that explain it: the nearest ones, up to half of the text nearby. A long
-    line explains itself."""
+    """Return the numbers of line `number` and its nearest neighbours, until they have half of the text nearby. A long
+    line needs no neighbours."""
     at, alone = number - 1, range(number, number + 1)
     text = lines.text_at(at)
-    own = len(text.words(at).strip())
-    room = CONTEXT_CHARACTERS - own // 4
-    if own >= 2 * room:  # more than half of all that may be near
+    length = len(text.words(at).strip())
+    room = CONTEXT_CHARACTERS - length // 4
+    if length >= 2 * room:  # more than half of all that may be near
         return alone
     if text.part == "call" and at == text.first:  # the short arguments: each is a text of its own
         return alone
     beside = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
-    around, picked, first, last = own + sum(beside.values()), own, number, number
+    around, picked, first, last = length + sum(beside.values()), length, number, number
     for index in sorted(beside, key=lambda index: abs(index - at)):
         if 2 * picked >= around:
             break
@@ -263,12 +271,13 @@ def with_neighbours(lines: Lines, number: int) -> range:
 
 
 def _near(text: BlockText, indices: Iterable[int], room: int) -> dict[int, int]:
-    """Return the number of characters of each line at `indices` within `room`."""
-    beside = {}
+    """Return by index how many characters of each line are near: of lines in the order of `indices`, together at most
+    `room`."""
+    near = {}
     for index in indices:
         if room <= LEAST_CHARACTERS:
             break
         words = text.words(index)
-        beside[index] = min(len(words.strip()), room)
+        near[index] = min(len(words.strip()), room)
         room -= len(words) + 1
-    return beside
+    return near

@@ -26,22 +26,23 @@ from planner.reading.patterns import lazy_pattern
 __all__ = ["Occurrences", "Relevance", "Rows", "block_weight", "focused", "is_word", "line_relevance"]
 
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
-"""Parts of a turn recorded as writers of each name, each by a bit of `Occurrences.writers`."""
+"""Parts of a turn that are recorded for each name that they contain, each by a bit of `Columns.writers`."""
 WORD, NUMBER = 1, 2
+"""Kinds of names in `Columns.kinds`: plain words, and whole numbers."""
 _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Names in each line of a turn, each once, by their places in the columns: a tenth of what texts take."""
+    """Names in each line of a turn, each once a line, as indices into `Columns`: a tenth of the memory of texts."""
 
     places: array[int]
     bounds: array[int]
-    """Where in `places` each line begins, and where the last one ends."""
+    """Index in `places` at which each line begins, and after them the end of the last line."""
 
     @classmethod
     def of(cls, lines: Iterable[Collection[int]]) -> Rows:
-        """Return the rows of `lines`."""
+        """Return the rows of `lines`, each with the indices of its names."""
         places, bounds = array("I"), array("I", [0])
         for line in lines:
             places.extend(line)
@@ -49,21 +50,23 @@ class Rows:
         return cls(places, bounds)
 
     def __iter__(self) -> Iterator[array[int]]:
-        """Iterate over the lines."""
+        """Iterate over the lines, each with the indices of its names."""
         return (self.between(at, at + 1) for at in range(len(self.bounds) - 1))
 
     def between(self, first: int, stop: int) -> array[int]:
-        """Return the names of the lines with these indices."""
+        """Return the names in the lines from index `first` up to, but not including, `stop`."""
         return self.places[self.bounds[first] : self.bounds[stop]]
 
 
 class Columns(NamedTuple):
-    """Numbers of each name."""
+    """Counts of all names; the values of a name are at the same index in each column."""
 
     lines: array[int]
-    """Number of lines with it."""
+    """Number of lines with the name."""
     turns: array[int]
+    """Number of turns with the name."""
     last_turns: array[int]
+    """Number (id without ``t``) of the last turn with the name."""
     last_written: array[int]
     """Number of the last turn in which the agent wrote the name, or 0."""
     last_offsets: array[int]
@@ -87,25 +90,25 @@ class Columns(NamedTuple):
 
 @dataclass
 class Occurrences:
-    """Names in the first turns of a history. The place of a name in `names` is its index in `columns` and `rows`. Never
-    changes once `extended` has returned it."""
+    """Names in the first turns of a history, and their counts. `columns`, `rows` and `parts` refer to a name by its
+    index in `names`. Not changed after `extended` has returned it."""
 
     digests: tuple[str, ...] = ()
     """Digests of the turns."""
     rows: dict[str, Rows] = field(default_factory=dict)
-    """Names in each line, by turn id, including parts of a name that occur as names themselves."""
+    """Names in each line, by turn id; a name with components is followed by those that occur as names themselves."""
     names: list[str] = field(default_factory=list)
     """All names, each once; a list takes a fifth of a dict with places."""
     joined: list[str] = field(default_factory=list)
     """Names with several components."""
     parts: dict[int, Sequence[int]] = field(default_factory=dict)
-    """Names with components that occur as names themselves and are no words, each with itself and these."""
+    """For each name with components that occur as names themselves and are no words: it and these components."""
     columns: Columns = field(default_factory=Columns.empty)
     characters: int = 0
     """Characters of all turns."""
 
     def extended(self, evidence: Evidence) -> Occurrences:
-        """Return the occurrences in all turns of `evidence`; turns counted here are not counted again."""
+        """Return the occurrences in all turns of `evidence`, from these if it begins with the same turns, else anew."""
         turns = list(evidence.turns.values())
         digests, known = tuple(turn.turn.digest for turn in turns), len(self.digests)
         if digests[:known] != self.digests:
@@ -117,7 +120,8 @@ class Occurrences:
         return longer
 
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
-        """Add the turns in `new`; `earlier` ones are counted again where a new name is part of one of theirs."""
+        """Count the names in `new` turns. If a new name is a component of a name in `earlier` turns, it is counted
+        there, too."""
         known, offset = len(self.names), 0
         places = dict(zip(self.names, count(), strict=False))
         seen: dict[int, array[int]] = {}
@@ -141,8 +145,11 @@ class Occurrences:
             self.characters += _length(turn)
 
     def _gain_parts(self, places: Mapping[str, int], known: int) -> Iterator[int]:
-        """Yield the names with parts among those that were added to the `known` first. Words and numbers are no parts:
-        `words_of` finds them in the same line."""
+        """Yield the indices of names with a component that was added after the first `known` names, and record the
+        components. Words and numbers do not count, as `words_of` finds them in the same line.
+
+        `places`: index of each name.
+        """
         kinds = self.columns.kinds
         for name in self.joined:
             held = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0 and not kinds[place]]
@@ -151,7 +158,7 @@ class Occurrences:
                 yield held[0]
 
     def _expanded(self, rows: Rows) -> Rows:
-        """Return `rows` with each name followed by those of its parts that occur as names themselves."""
+        """Return `rows` with each name followed by its components that occur as names themselves."""
         parts = self.parts
         if parts.keys().isdisjoint(rows.places):
             return rows
@@ -163,7 +170,8 @@ class Occurrences:
         )
 
     def _note(self, turn: TurnEvidence, rows: Rows, offset: int, least: int) -> None:
-        """Count the names in `rows` of `turn` from place `least` on; it begins after `offset` characters."""
+        """Count the names in `rows` of `turn` with an index of at least `least`. The turn begins `offset`
+        characters after the beginning of the history."""
         number = turn.turn.number
         lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
         for text in turn.lines.texts:
@@ -185,18 +193,21 @@ class Occurrences:
             offset += len(text.text)
 
 
-def _read(turn: TurnEvidence, known: dict[str, int], seen: dict[int, array[int]]) -> Rows:
-    """Return the names in each line of `turn`, none in the middle of long blocks; new ones get a place in `known`.
-    Names of equal lines are in `seen`, by their hash."""
+def _read(turn: TurnEvidence, index_of: dict[str, int], seen: dict[int, array[int]]) -> Rows:
+    """Return the names in each line of `turn`, without the middle of long blocks, and add new names to `index_of`.
+
+
+    `seen`: names of lines by the hash of their text, so that repeated lines are read once.
+    """
     places, counts = array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
     for text in turn.lines.texts:
         for at in text.read:
             line = text.words(at)
             key = hash(line)
-            if (own := seen.get(key)) is None:
-                own = seen[key] = array("I", [known.setdefault(name, len(known)) for name in names_of(line)])
-            places.extend(own)
-            counts[at + 1] = len(own)
+            if (names := seen.get(key)) is None:
+                names = seen[key] = array("I", [index_of.setdefault(name, len(index_of)) for name in names_of(line)])
+            places.extend(names)
+            counts[at + 1] = len(names)
     return Rows(places, array("I", accumulate(counts)))
 
 
@@ -210,21 +221,21 @@ def is_word(name: str) -> bool:
 
 
 def names_of(text: str) -> dict[str, None]:
-    """Return the specifics of a line and its words in any script, each once."""
+    """Return the specifics of `text` (paths, identifiers, numbers) and its words in any script, each once."""
     return dict.fromkeys([*specifics_of(text), *words_of(text)])
 
 
 SUPERSEDED_WEIGHT = 0.5
 """Weight of lines of a superseded turn, compared with those of the turn that superseded it."""
 TASK_WEIGHT, FOCUS_WEIGHT = 0.3, 4.0
-"""Weight gained by a turn that contains all words of the task, and of the caller's focus."""
+"""Addition to the weight of a turn that contains all words of the task, and of one with all words of the focus."""
 ANSWER_WEIGHT, LAST_ANSWER_WEIGHT = 2.0, 4.0
 """Weight of the agent's texts without a call, its answers and conclusions, relative to its texts with calls; and of the
 answer that the user has just replied to."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
-"""Relevance of a token by its sender, without its names: people and agents state what matters, results mostly repeat.
-As below, only the order of magnitude counts: a third or twice of any value changed fifteen exams by a question or two
-of 240. Words about a failure count as much as their sender's."""
+"""Relevance of each token of a line by its part of the turn, without its names: people and agents state what matters,
+results mostly repeat. Only the order of magnitude counts: a third or twice of any value changed fifteen exams by a
+question or two of 240."""
 HOST_RELEVANCE = 0.0003
 """Relevance of text that a host quotes in the user's message: a project's rules are many pages and available in a
 file."""
@@ -235,10 +246,10 @@ long one is material. The weight falls with the width."""
 
 CHARACTERS_PER_TOKEN = 4
 INFORMATIVE_CHARACTERS = 160
-"""Length up to which the words of a line count."""
+"""Number of characters of a line from which further ones do not add to its value."""
 
 WRITER_SCORES: Mapping[Part, float] = {"assistant": 0.73, "call": 1.39, "user": -1.16}
-"""Addition to a name's score for each such part of a turn that contains it."""
+"""Addition to a name's score for each of these parts that has contained it in any turn."""
 NUMBER_SCORE = -1.91
 """Addition for a name that is a number: ``4711``."""
 
@@ -276,14 +287,15 @@ class Relevance:
     weights: Weights
     """Likelihood that the agent uses a name again, by name."""
     names: Mapping[str, Rows]
-    """Names by turn id, including parts of a name that occur as names themselves."""
+    """Names in each line, by turn id; components of a name count if they occur as names themselves."""
     bases: Mapping[str, Sequence[float]]
     """Value of each line's words, without its names, by turn id."""
     turn_weights: Mapping[str, float]
     """Factors for the relevance of a turn's lines, by turn id; 1 if missing."""
 
     def names_in(self, turn_id: str, first: int, stop: int) -> list[str]:
-        """Return the names in the lines of a turn with these indices, as often as lines have them."""
+        """Return the names in a turn's lines from index `first` up to, but not including, `stop`; a name of several
+        lines repeats."""
         return [self.weights.names[place] for place in self.names[turn_id].between(first, stop)]
 
     def of_turn(self, turn_id: str) -> float:
@@ -293,7 +305,7 @@ class Relevance:
 
 
 def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
-    """Return the relevance of every line of `evidence`, whose names `occurrences` counts."""
+    """Return the relevance of every line of `evidence`; `occurrences`: the names in the same turns."""
     bases: dict[str, Sequence[float]] = {}
     for turn_id, turn in evidence.turns.items():
         recency = 0.5 + 1 / (1 + log1p(len(evidence.turns) - turn.turn.number))
@@ -304,7 +316,8 @@ def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
 
 
 def block_weight(text: BlockText) -> float:
-    """Return the factor for the relevance of the lines of a block: more than 1 for short results."""
+    """Return the factor for the relevance of a block's lines: 1, for a result more, up to `SHORT_RESULT_WEIGHT` if it
+    is short."""
     share = SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, text_width(text.text)) if text.part == "result" else 0.0
     return 1 + (SHORT_RESULT_WEIGHT - 1) * share
 
@@ -324,7 +337,8 @@ def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> 
 
 
 def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
-    """Return the share of the words and names of `text` that each turn contains, rare ones weighted, by turn id."""
+    """Return by turn id the share, from 0 to 1, of the words and names of `text` that the turn contains; rare ones
+    count more."""
     named = {name for line in text.splitlines() for name in names_of(line)}
     wanted = {place for place, name in enumerate(relevance.weights.names) if name in named}
     held = {turn_id: wanted.intersection(rows.places) for turn_id, rows in relevance.names.items() if wanted}
@@ -335,6 +349,7 @@ def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
 
 
 def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
+    """Yield turn id and factor for superseded turns and for the agent's answers; other turns have the factor 1."""
     turns = list(evidence.turns.values())
     for turn, following in zip_longest(turns, turns[1:]):
         if turn.superseded_by:
@@ -345,7 +360,7 @@ def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
 
 
 def _bases(turn: TurnEvidence) -> Sequence[float]:
-    """Return the value of each line's words in a new turn, without its names; 0 for unread lines."""
+    """Return the value of each line, in order, without its names and the turn's age; 0 in the middle of long blocks."""
     failures = frozenset(turn.failure_lines)
     worths = array("d", bytes(8 * len(turn.lines)))  # a quarter of a list
     for line in turn.lines.to_read():
@@ -354,6 +369,7 @@ def _bases(turn: TurnEvidence) -> Sequence[float]:
 
 
 def _base(line: Line, failures: Collection[int]) -> float:
+    """Return the value of a line by its sender and length; a line in `failures` counts as if the agent wrote it."""
     relevance = PART_RELEVANCE["assistant" if line.number in failures or line.source == "user" else line.part]
     if line.source == "host" and line.part == "user":
         relevance = HOST_RELEVANCE
@@ -385,5 +401,5 @@ def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
             + NUMBER_SCORE * (kind == NUMBER)
         )
         likelihood = 1 / (1 + exp(-score))
-        # what many lines have is no news
+        # a plain word that most lines contain is worth little
         yield likelihood * (1 - log1p(lines) / scale) if kind == WORD else likelihood
