@@ -48,7 +48,7 @@ ELSEWHERE_TURNS = 2
 MOST_NAMED = 3
 """Largest number of matching turns listed by id without their lines."""
 LAST_LINE = 10**9
-"""More lines than any turn has."""
+"""Line number beyond the last line of any turn."""
 
 _HIT = re.compile(r"^\d+: \s*(.*)$", re.MULTILINE)
 """A line that matches, without its number: ``12: return None``; not ``11- near``."""
@@ -128,24 +128,25 @@ class WriteNote(_ToolInput):
         return self
 
 
-def _noted(_record: _Record, asked: WriteNote) -> Answer:
+def _noted(_record: _Record, wanted: WriteNote) -> Answer:
     """Confirm the note: the call itself, in the record, is the note."""
-    removed = f"Removed {asked.remove}. " if asked.remove else ""
-    return f"{removed}Noted as {note_id(asked.kind, asked.text)}." if asked.text.strip() else removed.strip()
+    removed = f"Removed {wanted.remove}. " if wanted.remove else ""
+    return f"{removed}Noted as {note_id(wanted.kind, wanted.text)}." if wanted.text.strip() else removed.strip()
 
 
-def _restored(record: _Record, asked: RestoreContext) -> Answer:
-    """Return the turn, or a page of it."""
-    lines = (asked.first_line or 1, asked.last_line or LAST_LINE) if asked.first_line or asked.last_line else None
-    page = record.page_characters if asked.search is None else min(record.page_characters, MATCHES_CHARACTERS)
+def _restored(record: _Record, wanted: RestoreContext) -> Answer:
+    """Return a line with the reference and the wanted lines of the turn, at most one page; if a search matches only in
+    other turns, return the error and these turns."""
+    lines = (wanted.first_line or 1, wanted.last_line or LAST_LINE) if wanted.first_line or wanted.last_line else None
+    page = record.page_characters if wanted.search is None else min(record.page_characters, MATCHES_CHARACTERS)
     try:
-        restored = record.restore(asked.reference.strip(), lines=lines, search=asked.search, max_characters=page)
+        restored = record.restore(wanted.reference.strip(), lines=lines, search=wanted.search, max_characters=page)
     except ReferenceNotFound as error:
         if not error.elsewhere:
             raise
         return "\n".join((str(error), *error.elsewhere))
     (first, last), total = restored.lines, restored.total_lines
-    head = asked.reference.strip() + (
+    head = wanted.reference.strip() + (
         f" lines {first} to {last} of {total}" if total and (first, last) != (1, total) else ""
     )
     more = "" if restored.next_line is None else f"\n… goes on: ask again with first_line={restored.next_line}"
@@ -155,49 +156,49 @@ def _restored(record: _Record, asked: RestoreContext) -> Answer:
     return [{"type": "text", "text": head}, *(block for block in restored.blocks if block.get("text") != ""), *text]
 
 
-def _matching(record: _Record, asked: SearchContext) -> str:
+def _matching(record: _Record, wanted: SearchContext) -> str:
     """Return a few lines of the best matches, the ids of the others, and a hint to narrow the search.
 
     If nothing matches with the filters, return matches without them.
     """
-    limit = asked.limit + MOST_NAMED
-    result = record.search(asked.text, part=asked.part, tool=asked.tool, limit=limit)
+    limit = wanted.limit + MOST_NAMED
+    result = record.search(wanted.text, part=wanted.part, tool=wanted.tool, limit=limit)
     if result.matches:
-        return _shown(result, asked.limit, record.page_characters)
-    filters = " ".join(f"{name}={value}" for name, value in (("part", asked.part), ("tool", asked.tool)) if value)
-    elsewhere = record.search(asked.text, part=None, tool=None, limit=limit) if filters else result
+        return _shown(result, wanted.limit, record.page_characters)
+    filters = " ".join(f"{name}={value}" for name, value in (("part", wanted.part), ("tool", wanted.tool)) if value)
+    elsewhere = record.search(wanted.text, part=None, tool=None, limit=limit) if filters else result
     if not elsewhere.matches:
-        raise ReferenceNotFound(f"nothing in this conversation matches {asked.text!r}: try fewer words")
+        raise ReferenceNotFound(f"nothing in this conversation matches {wanted.text!r}: try fewer words")
     shown = _shown(elsewhere, ELSEWHERE_TURNS, record.page_characters)
     return f"nothing with {filters}; without it:\n{shown}"
 
 
 def _shown(result: SearchResult, most: int, page: int) -> str:
-    """Return the first match and the next ones that fit, at most `most`; list the others by id.
+    """Return the first match and the next ones that fit into `page` characters, at most `most`; list the others by id.
 
     A match that repeats earlier ones, such as a file that was read again, is only listed.
     """
     room = min(page, most * TURN_CHARACTERS)
     shown: list[str] = []
-    named: list[str] = []
-    known: set[str] = set()
+    listed_ids: list[str] = []
+    shown_lines: set[str] = set()
     for match in result.matches:
         hits, entry = set(_HIT.findall(match.excerpt)), f"{match.turn_id}\n{match.excerpt}"
-        if shown and (hits <= known or len(entry) > room or len(shown) == most):
-            named.append(match.turn_id)
+        if shown and (hits <= shown_lines or len(entry) > room or len(shown) == most):
+            listed_ids.append(match.turn_id)
             continue
-        known |= hits
+        shown_lines |= hits
         shown.append(entry)
         room -= len(entry) + 1
     if others := result.turns - len(shown):
-        names = f" ({', '.join(named[:MOST_NAMED])})" if named else ""
+        names = f" ({', '.join(listed_ids[:MOST_NAMED])})" if listed_ids else ""
         more = "1 more turn matches" if others == 1 else f"{others} more turns match"
         shown.append(f"… {more}{names}: narrow it by words, part or tool")
     return "\n".join(shown)
 
 
-def _compact(session: Session, asked: Compact) -> Answer:
-    session.request_compaction(asked.focus)
+def _compact(session: Session, wanted: Compact) -> Answer:
+    session.request_compaction(wanted.focus)
     return "Older parts of the conversation will be compacted before your next turn."
 
 
@@ -209,10 +210,10 @@ class Facts(_ToolInput):
     days: int | None = Field(default=None, ge=1, description="only facts of the last N days")
 
 
-def _facts(record: Visible, asked: Facts) -> Answer:
-    since = 0.0 if asked.days is None else time.time() - 86_400 * asked.days
-    known = record.facts(kind=asked.type, since=since, words=asked.words)
-    text = "\n".join(f"{one.fact.type} ({record.short(one.reference)}): {one.fact.content}" for one in known)
+def _facts(record: Visible, wanted: Facts) -> Answer:
+    since = 0.0 if wanted.days is None else time.time() - 86_400 * wanted.days
+    facts = record.facts(kind=wanted.type, since=since, words=wanted.words)
+    text = "\n".join(f"{one.fact.type} ({record.short(one.reference)}): {one.fact.content}" for one in facts)
     if len(text) > record.page_characters:
         text = text[: record.page_characters].rpartition("\n")[0] + "\n… cut here; ask for less"
     return text or "No facts yet."

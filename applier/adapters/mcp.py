@@ -61,7 +61,7 @@ def mcp_server(visible: Visible, *, by_thread: bool = False) -> MCPServer:
 
 
 def _answering_errors(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `run` with errors returned as answers for the model."""
+    """Return `run` with this package's errors raised as `ToolError`, which MCP passes to the model as an answer."""
 
     @wraps(run)
     def tool(**arguments: Any) -> Any:
@@ -74,7 +74,7 @@ def _answering_errors(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_thread(visible: Visible, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `run` with the conversation of the call's thread in sight."""
+    """Return `run` as a tool that first limits `visible` to the thread for which the client makes the call."""
     signature = inspect.signature(run)
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
 

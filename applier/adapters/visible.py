@@ -43,7 +43,7 @@ alike (``alice.work``), and names chosen by a proxy's client (``alice.OWNER.…`
 _OF_OWNER = r"\.[0-9a-f]{32}\.[0-9a-f]{32}"
 """End of the ids of a proxy's conversations with a name chosen by the client: the owner, then the conversation."""
 _SHOWN = 3
-"""Most names in an error."""
+"""Largest number of names in an error."""
 
 
 class Visible:
@@ -80,7 +80,8 @@ class Visible:
         return self._open()
 
     def show(self, session: str) -> None:
-        """Show only this session in the present context: a server's client names its thread in each call."""
+        """Limit later look-ups in the present context (a call of a server's tool) to this session, or to none if the id
+        is empty."""
         self._shown.set((session,) if session else ())
 
     def close(self) -> None:
@@ -102,45 +103,45 @@ class Visible:
         Raises:
             ReferenceNotFound: nothing was compacted.
         """
-        known = self._newest_first()
-        return next((one for one in known if one.session in self._sessions), known[0])
+        conversations = self._newest_first()
+        return next((one for one in conversations if one.session in self._sessions), conversations[0])
 
     def _newest_first(self) -> list[VisibleConversation]:
-        known = self.conversations()
-        if not known:
+        """Return the visible conversations, the one that was compacted last first; raise an error if there is none."""
+        conversations = self.conversations()
+        if not conversations:
             raise ReferenceNotFound(self._owners() or NOTHING_YET if self._sessions or self._history else _NOBODYS)
-        return known[::-1]
+        return conversations[::-1]
 
     def _owners(self) -> str:
-        """Return how an error text names an owner, if clients of a proxy chose the session's name; else an empty
+        """Return the text of an error that lists owners, if clients of a proxy chose the session's name; else an empty
         text."""
         names = {name.rpartition(".")[0] for name in self._ending(_OF_OWNER)} if self._sessions else set()
-        whose = ", ".join(sorted(names)[:_SHOWN])
-        return (
-            f"this name was chosen by clients of a proxy; use --session with name and owner: {whose}" if names else ""
-        )
+        some = ", ".join(sorted(names)[:_SHOWN])
+        return f"this name was chosen by clients of a proxy; use --session with name and owner: {some}" if names else ""
 
     def restore(
         self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
     ) -> Restored:
-        """Return the turn of `reference`, or `max_characters` of it.
+        """Return the turn of `reference`, or its `lines`, or those that match `search`; at most `max_characters`.
 
         Raises:
             ReferenceNotFound: no visible conversation has it, or several have different turns of that number.
         """
-        known = self._newest_first()
+        conversations = self._newest_first()
         if not parse_reference(reference)[0]:
-            reference = self._whose(reference.strip(), known)
-        within = [conversation.history_key for conversation in known]
+            reference = self._full_reference(reference.strip(), conversations)
+        within = [conversation.history_key for conversation in conversations]
         return self.store.restore(reference, lines=lines, search=search, max_characters=max_characters, within=within)
 
-    def _whose(self, turn: str, known: Sequence[VisibleConversation]) -> str:
-        """Return the full reference of a bare `turn`: the session's own, or the only turn with this number."""
-        own = self.current()
-        if own.session in self._sessions or len(known) == 1:
-            return f"{own.history_key}:{turn}"
+    def _full_reference(self, turn: str, conversations: Sequence[VisibleConversation]) -> str:
+        """Return the full reference of a bare `turn`: the session's own turn, or the only one with this number; raise
+        an error if there are several."""
+        current = self.current()
+        if current.session in self._sessions or len(conversations) == 1:
+            return f"{current.history_key}:{turn}"
         turns = {}
-        for conversation in known:
+        for conversation in conversations:
             with suppress(ReferenceNotFound):
                 name, messages = self.store.load_turn(f"{conversation.history_key}:{turn}")
                 turns[name] = messages
@@ -150,7 +151,7 @@ class Visible:
                 f"several conversations have a {turn}: write it with the key that your <compacted history=…> shows, "
                 f"such as {names}"
             )
-        return next(iter(turns), f"{own.history_key}:{turn}")
+        return next(iter(turns), f"{current.history_key}:{turn}")
 
     def short(self, reference: str) -> str:
         """Return `reference` with the shortest key that identifies one visible conversation; unchanged if it is not
@@ -173,10 +174,11 @@ class Visible:
 
     def facts(self, *, kind: str | None = None, since: float = 0.0, words: str = "") -> list[KnownFact]:
         """Return the visible facts, and those of the project, as `facts_about` chooses them."""
-        own = stored_facts(self.store, [conversation.history_key for conversation in self.conversations()])
-        asked: dict[str, Any] = {"kind": kind, "since": since, "words": words}
-        others = known_facts(self.store, project=self._project, **asked) if self._project else []
-        return facts_about({(one.fact.content, one.fact.source): one for one in (*others, *own)}.values(), **asked)
+        visible = stored_facts(self.store, [conversation.history_key for conversation in self.conversations()])
+        wanted: dict[str, Any] = {"kind": kind, "since": since, "words": words}
+        others = known_facts(self.store, project=self._project, **wanted) if self._project else []
+        facts = {(one.fact.content, one.fact.source): one for one in (*others, *visible)}
+        return facts_about(facts.values(), **wanted)
 
     def events(self) -> list[dict[str, Any]]:
         """Return the visible events, oldest first."""
@@ -184,11 +186,11 @@ class Visible:
         return [event for event in self.store.events() if _session_of(event) in names] if names else []
 
     def _names(self) -> list[str]:
-        """Return the sessions and their subagents, in the order of their first event."""
+        """Return the ids of the visible sessions, then the ids below them in the order of their first event."""
         return list(dict.fromkeys([*self._sessions, *self._ending(_BELOW)])) if self._sessions else []
 
     def _ending(self, end: str) -> list[str]:
-        """Return the names of sessions with events that consist of one of these and an `end`."""
+        """Return the session ids of events that consist of a visible session's id and the pattern `end`."""
         whole = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){end}")
         return [name for event in self.store.events() if whole.fullmatch(name := _session_of(event))]
 

@@ -56,19 +56,19 @@ def without_ask(body: Data, ask: Ask) -> Data:
 
 
 def opened(body: Data, record_of: Callable[[str], Data | None]) -> Data:
-    """Return `body` with the view instead of our last answer and of everything that it covers; the same object without
-    such an answer.
+    """Return `body` with our last answer, and the items before it that it covers, replaced by its view; the same object
+    if `body` contains no answer of ours.
 
     `record_of` returns the record of an answer in words, by the digest of the words.
     """
     items = _items(body)
     at = next((at for at in reversed(range(len(items))) if _may_be_ours(items[at])), -1)
-    held = _record_of(items[at], record_of) if at >= 0 else None
-    if held is None:
+    record = _record_of(items[at], record_of) if at >= 0 else None
+    if record is None:
         return body
-    known = set(held["users"])
-    before = [item for item in items[:at] if not (_is_ours(item) or _is_known(item, known))]
-    return {**body, "input": [*before, {"type": VIEW, **held}, *items[at + 1 :]]}
+    user_digests = set(record["users"])
+    uncovered = [item for item in items[:at] if not (_is_ours(item) or _is_covered(item, user_digests))]
+    return {**body, "input": [*uncovered, {"type": VIEW, **record}, *items[at + 1 :]]}
 
 
 def record_in(body: Mapping[str, Any]) -> Data:
@@ -93,15 +93,17 @@ def _may_be_ours(item: Any) -> bool:
 
 
 def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | None:
+    """Return the record of our answer `item`: from its content, or else by the digest of its words."""
     if _is_ours(item):
         return _unpacked(item["encrypted_content"])
     return record_of(_digest(readable_text(item["content"]).partition("\n")[2]))
 
 
-def _is_known(item: Data, known: set[str]) -> bool:
-    """Return True for an item that the view covers: Codex repeats the user's messages before our answer."""
+def _is_covered(item: Data, user_digests: set[str]) -> bool:
+    """Return True for an item that a view with these `user_digests` covers, though it is before our answer: Codex
+    repeats the user's messages there."""
     messages = read_items([item]).messages
-    return bool(messages) and (messages[0]["role"] != "user" or known.issuperset(_user_digests(messages)))
+    return bool(messages) and (messages[0]["role"] != "user" or user_digests.issuperset(_user_digests(messages)))
 
 
 def view_record(messages: Sequence[Message], view: Sequence[Message], before: Data, by: str) -> Data:
@@ -113,8 +115,8 @@ def view_record(messages: Sequence[Message], view: Sequence[Message], before: Da
 
 def _user_digests(messages: Sequence[Message]) -> Iterator[str]:
     """Yield a digest of each of the user's texts and images."""
-    own = (block for message in messages if message["role"] == "user" for block in blocks(message))
-    for block in own:
+    user_blocks = (block for message in messages if message["role"] == "user" for block in blocks(message))
+    for block in user_blocks:
         if block["type"] != "tool_result":
             yield _digest(block.get("text") or to_json({**block, REMAINDER: None}))
 
@@ -123,25 +125,26 @@ def _digest(text: str) -> str:
     return sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _packed(held: Data) -> str:
-    return _OURS + base64.b64encode(zlib.compress(to_json(held).encode(), 6)).decode()
+def _packed(record: Data) -> str:
+    return _OURS + base64.b64encode(zlib.compress(to_json(record).encode(), 6)).decode()
 
 
 def _unpacked(text: str) -> Data | None:
     """Return the record in one of our items; None if the item is damaged or exceeds a body's limits."""
     try:
         packed = base64.b64decode(text[len(_OURS) :], validate=True)
-        held = parse(zlib.decompressobj().decompress(packed, MAX_DECODED_BYTES))
+        record = parse(zlib.decompressobj().decompress(packed, MAX_DECODED_BYTES))
     except (ValueError, zlib.error):
         return None
-    is_whole = held is not None and all(isinstance(held.get(name), kind) for name, kind in _RECORD.items())
-    return held if is_whole else None
+    is_whole = record is not None and all(isinstance(record.get(name), kind) for name, kind in _RECORD.items())
+    return record if is_whole else None
 
 
-def reply(ask: Ask, body: Data, held: Data, number: str) -> tuple[bytes, str, str]:
-    """Return the answer to `ask`, its media type, and the digest of its words; `number` makes its ids unique."""
-    text = view_text(held["messages"]) if ask == "words" else ""
-    item: Data = {"type": _ITEM, "id": f"cmp_{number}", "encrypted_content": _packed(held)}
+def reply(ask: Ask, body: Data, record: Data, number: str) -> tuple[bytes, str, str]:
+    """Return the answer to `ask` with the view of `record`, its media type, and the digest of its words (of an empty
+    text for another `ask`); `number` makes its ids unique."""
+    text = view_text(record["messages"]) if ask == "words" else ""
+    item: Data = {"type": _ITEM, "id": f"cmp_{number}", "encrypted_content": _packed(record)}
     if ask == "words":
         part = {"type": "output_text", "text": text, "annotations": []}
         item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": [part]}
@@ -171,6 +174,8 @@ _NO_USAGE = {
 
 
 def _events(answer: Data, item: Data, text: str) -> Iterator[Data]:
+    """Yield the events of a streamed `answer` with the output `item`, and its `text` in pieces; their sequence numbers
+    grow by the length of the pieces."""
     started = {**answer, "status": "in_progress", "output": [], "usage": None}
     yield {"type": "response.created", "sequence_number": 0, "response": started}
     yield {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0, "item": item}

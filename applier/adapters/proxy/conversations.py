@@ -38,7 +38,7 @@ HELD_TOKENS = 10_000_000
 """Largest number of tokens in all open histories, at 20 to 35 bytes of memory each. A history of 340,000 tokens is read
 again from the store in a tenth of a second."""
 _LEAST_TOKENS = 2_000
-"""Tokens counted for a session in addition to its history."""
+"""Smallest size counted for an open session, as a short history takes memory, too."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """``run-7``; not ``a b``, nor a path."""
 Asker = Account | ResponsesPlanner
@@ -56,18 +56,19 @@ class Conversation:
     person: str = field(default_factory=PERSON.get)
     """Name of its owner, if people have tokens."""
     places: Sequence[tuple[str, str]] = ()
-    """Scope and digests of its newest answer, by which the next request is assigned to it."""
+    """Pairs of a scope and a digest of its newest answer, by which the next request is assigned to it."""
     used_at: float = 0.0
     held_tokens: int = 0
     """Tokens in its memory, as of its last call."""
     noted: int = 0
     """Number of its planner's calls that are counted already."""
     made_of: Sequence[str] = ()
+    """Digests of the messages that `sent` replaced."""
     sent: Sequence[Any] = ()
-    """Last list sent, and digests of the list that it replaced; both empty if nothing was replaced."""
+    """Last list sent, if it differed from the client's messages; else empty, like `made_of`."""
 
     def note_sent(self, messages: Sequence[Any], sent: Sequence[Any]) -> None:
-        """Remember that `sent` replaced `messages`; empty: `messages` were sent themselves."""
+        """Remember that `sent` replaced `messages`, or, if it is empty, that `messages` were sent unchanged."""
         self.made_of, self.sent = (list(map(message_digest, messages)) if sent else []), sent
 
     def as_sent(self, messages: Sequence[Any]) -> list[Any]:
@@ -99,7 +100,8 @@ class Conversations:
         `own`: the secret of the own client, and the name of its conversations. A request with this secret belongs to
         that client whatever its key: the key of a login changes every few hours.
         """
-        self._open, self._own, self._clock = open_session, own, clock
+        self._open, self._clock = open_session, clock
+        self._own_secret, self._own_name = own
         self._limit_tokens, self._idle_seconds = limit_tokens, idle_seconds
         self._marks = marks
         self._known: dict[str, Conversation] = {}
@@ -110,7 +112,7 @@ class Conversations:
         """Function that receives each conversation before its session is closed."""
 
     def __len__(self) -> int:
-        """Return how many are open."""
+        """Return the number of open conversations."""
         return len(self._known)
 
     def find(
@@ -130,16 +132,19 @@ class Conversations:
         if not answers:
             return None
         scope, model = self.scope(body, headers), str(body.get("model") or "")
-        front = self._family(headers)
-        ids = {one: f"{front}{short_digest(scope + one)}" for one in (*(whole for whole, _ in answers), digest) if one}
-        marks, here = self._marks(list(ids.values())), {one for pair in answers for one in pair if one}
+        start = self._family(headers)
+        ids = {one: f"{start}{short_digest(scope + one)}" for one in (*(whole for whole, _ in answers), digest) if one}
+        marks, received = self._marks(list(ids.values())), {one for pair in answers for one in pair if one}
         with self._lock:
-            known = (key for key in reversed(ids.values()) if here.intersection(marks.get(key, ())))
-            key = next(known, None) or self._find(scope, answers, marks) or self._new_key(ids, answers, digest, marks)
+            # first the sessions that any proxy saw end with an answer of this request
+            continued = (key for key in reversed(ids.values()) if received.intersection(marks.get(key, ())))
+            key = (
+                next(continued, None) or self._find(scope, answers, marks) or self._new_key(ids, answers, digest, marks)
+            )
             conversation = self._known.pop(key, None)
             if conversation is None:
-                own = next(one for one, session_id in ids.items() if session_id == key)
-                conversation = Conversation(self._open(key, model, asker), asker, own)
+                own_digest = next(one for one, session_id in ids.items() if session_id == key)
+                conversation = Conversation(self._open(key, model, asker), asker, own_digest)
             self._known[key] = conversation
             self._use(conversation, scope, [one for one in answers[-1] if one])
             unused = list(self._let_go())
@@ -148,7 +153,7 @@ class Conversations:
         return conversation
 
     def _use(self, one: Conversation, scope: str, newest: list[str]) -> None:
-        """Note that the newest answer of `one` is now `newest`."""
+        """Record the digests `newest` of the newest answer of `one`, its time of use, and its size."""
         one.session.mark(newest)
         one.used_at, one.places = self._clock(), [(scope, digest) for digest in newest]
         state, before = one.session.state, one.held_tokens
@@ -156,8 +161,8 @@ class Conversations:
         self._held_tokens += one.held_tokens - before
 
     def _let_go(self) -> Iterator[Conversation]:
-        """Yield the conversations unused for longest while they are idle or memory is over the limit; never the
-        newest."""
+        """Remove and yield the conversations unused for longest while they are idle or memory is over the limit; the
+        newest one stays."""
         idle_since = self._clock() - self._idle_seconds
         while len(self._known) > 1:
             key, oldest = next(iter(self._known.items()))
@@ -181,11 +186,11 @@ class Conversations:
             return list(self._known.values())
 
     def sessions(self) -> list[Session]:
-        """Return their sessions."""
+        """Return the sessions of all open conversations."""
         return [one.session for one in self.open()]
 
     def close(self) -> None:
-        """Close all; afterwards the store has their histories."""
+        """Close all sessions; the store has their histories."""
         with self._lock:
             for one in self._known.values():
                 self._end(one)
@@ -197,20 +202,21 @@ class Conversations:
 
     def _name(self, headers: Mapping[str, str]) -> str:
         """Return the client's name for its sessions, which begins their ids; empty without one."""
-        name, (secret, own) = headers.get(NAME_HEADER, ""), self._own
-        if secret and hmac.compare_digest(name.encode(), secret.encode()):
-            return own
-        return name if _NAME.fullmatch(name) and name != own else ""
+        name = headers.get(NAME_HEADER, "")
+        if self._own_secret and hmac.compare_digest(name.encode(), self._own_secret.encode()):
+            return self._own_name
+        return name if _NAME.fullmatch(name) and name != self._own_name else ""
 
     def scope(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
-        """Return the key that separates clients with equal messages: credentials, name, user or session id.
+        """Return the key that separates clients with equal messages: credentials, name, user or session id. The own
+        client has its name alone, as its credentials change.
 
         A client can choose another's name or id, but not another's credentials. If people have tokens, the person
         replaces the credentials, since a token may be renewed. Only digests of the credentials and of the scope are
         stored.
         """
         name = self._name(headers)
-        if name and name == self._own[1]:
+        if name and name == self._own_name:
             return name
         user = field_of(body.get("metadata"), "user_id")
         return f"{_owner(headers)}/{name}/{user or body.get('user') or ''}"
@@ -219,13 +225,13 @@ class Conversations:
         """Return the beginning of the ids of a client's conversations. A chosen name is followed by the owner, as
         others may choose the same name."""
         name = self._name(headers)
-        if name and name != self._own[1]:
+        if name and name != self._own_name:
             return f"{name}.{_owner(headers)}."
         return f"{name}." if name else "proxy-"
 
     def _find(self, scope: str, answers: list[tuple[str, str]], elsewhere: Container[str] = ()) -> str | None:
-        """Return the conversation whose newest answer is in the list: matched with everything before it, else by
-        itself."""
+        """Return the id of the open conversation that ends with one of `answers`, the newest first: matched with
+        everything before the answer, else by the answers alone. Ids in `elsewhere` do not match."""
         places = {place: key for key, one in self._known.items() if key not in elsewhere for place in one.places}
         wholes, alones = zip(*reversed(answers), strict=True)
         keys = (places.get((scope, digest)) for digest in (*wholes, *alones))
@@ -263,8 +269,8 @@ def _answers(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 def _owner(headers: Mapping[str, str]) -> str:
     """Return the digest of a request's credentials, or of the person if people have tokens."""
-    shows = (PERSON_HEADER,) if headers.get(PERSON_HEADER) else CREDENTIALS
-    return short_digest(json.dumps([headers.get(header, "") for header in shows]))
+    names = (PERSON_HEADER,) if headers.get(PERSON_HEADER) else CREDENTIALS
+    return short_digest(json.dumps([headers.get(name, "") for name in names]))
 
 
 def short_digest(text: str) -> str:

@@ -31,8 +31,8 @@ __all__ = ["Endpoints"]
 
 _logger = logging.getLogger("applier.proxy")
 _LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
-"""Age of the last check after which `/ready` checks again, as anybody may ask it; and time that an upstream has to
-answer it."""
+"""Seconds for which `/ready` repeats its last answer, as anybody may ask; and seconds that an upstream has to answer
+its check."""
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CONNECT_SECONDS = 10.0
 _CONNECTION_HEADERS = frozenset(
@@ -43,14 +43,16 @@ _CONNECTION_HEADERS = frozenset(
 _PROXY_HEADERS = frozenset(
     (b"host", b"content-length", TOKEN_HEADER.encode(), NAME_HEADER.encode(), PERSON_HEADER.encode())
 )
+"""Headers for the proxy itself, and those that the request to the provider sets again."""
 _TOO_LONG = (400, 413)
+"""Statuses with which providers refuse a prompt that is too long, among other faults."""
 _MOST_LARGE = 2
 """Largest number of large bodies in work at once, and of compressed ones decoded at once; further ones wait, smaller
 ones do not."""
 
 
 class Endpoints:
-    """Answers each request, with one client for all of them."""
+    """Answers each request; all requests to providers share one HTTP client."""
 
     def __init__(self, settings: ProxySettings, gateway: Gateway, is_stopping: Callable[[], bool]) -> None:
         """Answer by `gateway`; `is_stopping` returns True after the last request."""
@@ -98,8 +100,8 @@ class Endpoints:
         """Return ``ok`` or the fault for each part; the whole reason is only in the log, as anybody may ask here."""
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         parts = {"store": "cannot be used" if problem else "ok"}
-        of = self.settings.upstreams
-        for name, address in (("anthropic", of.anthropic), ("openai", of.openai), ("chatgpt", of.chatgpt)):
+        urls = self.settings.upstreams
+        for name, address in (("anthropic", urls.anthropic), ("openai", urls.openai), ("chatgpt", urls.chatgpt)):
             try:
                 if address:
                     parts[name] = "ok"
@@ -115,7 +117,7 @@ class Endpoints:
         return PlainTextResponse(self.gateway.metrics.text(len(self.gateway.conversations)))
 
     async def answer(self, request: Request, wire: Wire | None = None) -> Response:
-        """Answer a request of the API `wire`, or one that the proxy does not understand."""
+        """Answer a request of the API `wire`; None: of an endpoint that the proxy passes on without reading it."""
         if request.headers.get("upgrade", "").lower() == "websocket":
             # with this status Codex goes on by ordinary requests at once; with others it tries again for seconds
             raise RefusedError(426, "invalid_request_error", "no WebSockets here: ask by POST")
@@ -128,8 +130,8 @@ class Endpoints:
             wire, raw = (wire, plain) if plain is not None else (None, raw)
         if wire is None or not isinstance(raw, bytes):
             self.gateway.metrics.add("requests", kind="passed")
-            counts = self.gateway.people is not None and "json" in request.headers.get("content-type", "")
-            return await self._pass(request, way, self._weighed(raw) if counts and raw else raw)
+            is_charged = self.gateway.people is not None and "json" in request.headers.get("content-type", "")
+            return await self._pass(request, way, self._charged(raw) if is_charged and raw else raw)
         started = time.perf_counter()
         prepare = partial(self.gateway.prepare, wire, way, raw, dict(request.headers), request.url.path)
         passage = await anyio.to_thread.run_sync(prepare, limiter=self._large if len(raw) > LARGE_BYTES else None)
@@ -140,8 +142,9 @@ class Endpoints:
             return Response(passage.reply[0], media_type=passage.reply[1])
         return await self._pass(request, way, passage.raw, passage)
 
-    async def _weighed(self, body: Body) -> AsyncIterator[bytes]:
-        """Yield `body` as it passes; a body that is not read, such as a batch, counts by its size."""
+    async def _charged(self, body: Body) -> AsyncIterator[bytes]:
+        """Yield the chunks of `body`, which is passed on unread (a batch, for instance); then charge its size to the
+        person's quota."""
         size = 0
         async for chunk in join(body) if isinstance(body, bytes) else body:
             size += len(chunk)
@@ -149,7 +152,7 @@ class Endpoints:
         await anyio.to_thread.run_sync(self.gateway.spend_unread, size)
 
     async def count(self, request: Request) -> Response:
-        """Answer with the tokens of a list as it would be sent now."""
+        """Answer with the provider's token count of the request's messages as they would be sent now."""
         way = way_of(self.settings.upstreams, request.url.path, request.headers)
         raw = await collect(_arriving(request))
         if isinstance(raw, bytes):
@@ -160,6 +163,8 @@ class Endpoints:
         return await self._pass(request, way, raw)
 
     async def _pass(self, request: Request, way: Way, body: Body, passage: Passage | None = None) -> Response:
+        """Pass the request on with `body`, and return the answer; a prepared `passage` that is too long for the
+        provider is sent once more, shorter."""
         try:
             upstream = await self._send(request, way, body, is_read=passage is not None)
             if passage is not None and upstream.status_code in _TOO_LONG:
@@ -176,7 +181,8 @@ class Endpoints:
         return _Passing(upstream, passage, self.gateway)
 
     async def _send(self, request: Request, way: Way, body: Body, *, is_read: bool) -> httpx.Response:
-        """Send `body` with the client's headers; an answer that is to be read must not come compressed."""
+        """Send `body` with the client's headers. `is_read`: the proxy reads the answer, so it asks for one without
+        compression."""
         left_out = _CONNECTION_HEADERS | _PROXY_HEADERS
         left_out |= {b"accept-encoding", b"content-encoding"} if is_read else set()
         left_out -= set() if isinstance(body, bytes) else {b"content-length"}

@@ -84,7 +84,7 @@ class Entrance:
         return {**scope, "path": added + path, "raw_path": added.encode() + raw, "headers": headers}
 
     async def _let_in(self, scope: Scope, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """Return the headers for the rest of the request's way.
+        """Return the request's headers as the application receives them.
 
         Raises:
             RefusedError: the request is not allowed.
@@ -109,8 +109,12 @@ class Entrance:
     async def _as_person(
         self, people: People, scope: Scope, headers: Headers, raw: list[tuple[bytes, bytes]]
     ) -> list[tuple[bytes, bytes]]:
-        """Return `raw` without the token, with the person's name, and with the operator's key if there is one."""
-        name, token = _token_of(headers)
+        """Return the headers `raw` without the token, with the person's name, and with the operator's key if any.
+
+        Raises:
+            RefusedError: the token is not valid, the person's quota is spent, or there is no key for the provider.
+        """
+        header, token = _token_of(headers)
         person = await anyio.to_thread.run_sync(people.person, token) if token else ""
         if not person:
             problem = "this token is not known, or was revoked" if token else "no token"
@@ -123,13 +127,13 @@ class Entrance:
             problem = f"{person} has spent the quota of this day; the next begins in {seconds} seconds, at 00:00 UTC"
             raise RefusedError(429, "rate_limit_error", problem, seconds)
         key = self._operator_key(scope, headers)
-        if key is None and name != TOKEN_HEADER:
+        if key is None and header != TOKEN_HEADER:
             problem = f"the proxy has no key for this upstream: send yours, and the token in {TOKEN_HEADER}"
             raise RefusedError(401, "authentication_error", problem)
         left_out = {TOKEN_HEADER, *(CREDENTIALS if key else ())}
-        own = [pair for pair in raw if pair[0].lower().decode("latin-1") not in left_out]
+        kept = [pair for pair in raw if pair[0].lower().decode("latin-1") not in left_out]
         added = {PERSON_HEADER: person, **dict([key] if key else [])}
-        return [*own, *((header.encode(), value.encode()) for header, value in added.items())]
+        return [*kept, *((name.encode(), value.encode()) for name, value in added.items())]
 
     def _operator_key(self, scope: Scope, headers: Headers) -> tuple[str, str] | None:
         """Return the header with the operator's key for this request; None if people use their own keys.

@@ -92,7 +92,7 @@ class Gateway:
         self.conversations, self.metrics, self._store, self.people = conversations, metrics, store, people
         self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
         self.waits: deque[float] = deque(maxlen=_MOST_PLANNED)
-        """Seconds of delay of each request by a compaction."""
+        """Delays of requests by compactions, in seconds."""
         self._noting = threading.Lock()
         conversations.closing = self._note_planned
 
@@ -118,7 +118,8 @@ class Gateway:
         return list(self._planned)
 
     def prepare(self, wire: Wire, way: Way, raw: bytes, headers: Mapping[str, str], path: str) -> Passage:
-        """Return the passage for the body `raw` of a request to `path`, which goes `way`."""
+        """Return the passage of a request to `path` with the body `raw`: with the list from the session of its
+        conversation, with an answer or a refusal instead, or unchanged."""
         passing = Passage(wire, way, path, headers, raw)
         with self._harmless():
             body = parse(raw)
@@ -138,7 +139,7 @@ class Gateway:
         return passing.body, passing
 
     def _opened(self, passing: Passage) -> tuple[dict[str, Any], Passage]:
-        """Replace a compaction of ours, which nobody else can read, by its view."""
+        """Return the same as `_read`, with a compaction of ours replaced by its view, as only this package reads it."""
         body, scope = passing.body, short_digest(self.conversations.scope(passing.body, passing.headers))
         whole = opened(body, lambda words: self._store.use(lambda store: store.get_state(_words_name(scope, words))))
         if whole is body:
@@ -184,20 +185,18 @@ class Gateway:
         done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
         if done is None or (done.messages == messages and not done.is_repeated):
             return None
-        held = view_record(messages, done.messages, record_in(body), conversation.digest)
-        content, media_type, words = reply(ask, body, held, short_digest(session.session_id + write(held).decode()))
+        record = view_record(messages, done.messages, record_in(body), conversation.digest)
+        content, media_type, words = reply(ask, body, record, short_digest(session.session_id + write(record).decode()))
         if ask == "words":
             name = _words_name(short_digest(self.conversations.scope(body, passage.headers)), words)
-            kept = {**held, "history": session.state.history_key}  # is forgotten with it
-            self._store.use(lambda store: store.set_state(name, kept))
+            stored = {**record, "history": session.state.history_key}  # so that it is forgotten with the history
+            self._store.use(lambda store: store.set_state(name, stored))
         self.metrics.add("requests", kind="answered")
         return replace(passage, reply=(content, media_type))
 
     def as_sent(self, raw: bytes, headers: Mapping[str, str]) -> bytes:
-        """Return the body `raw` with the last list sent in place of the messages that it replaced; change nothing.
-
-        The effect of a compaction at the next request is not known yet.
-        """
+        """Return the body `raw` with the messages that the last list sent had replaced by that list; compact nothing,
+        and change no session."""
         with self._harmless():
             body = parse(raw)
             messages = (MESSAGES.messages(body) if body is not None else None) or []
@@ -227,20 +226,24 @@ class Gateway:
                 if conversation is not None:
                     conversation.session.observe(part)
         with self._harmless():
-            self._count(passage, read.parts, answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN)
+            # a stream has about an event for each token
+            estimate = answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN
+            self._count(passage, read.parts, estimate)
             if conversation is not None:
                 self._count_removed(conversation, read.removed_reasoning)
                 self.metrics.add("saved_tokens", conversation.session.state.reclaimed_tokens)
                 self._note_planned(conversation)
 
     def _count_removed(self, conversation: Conversation, removed: int) -> None:
+        """Count and log the reasoning items that the provider removed."""
         self.metrics.add("removed_reasoning", removed)
         if removed:
             session_id = conversation.session.session_id
             _logger.info("%s: the provider removed %d reasoning items behind a changed prefix", session_id, removed)
 
-    def _count(self, passage: Passage, parts: Sequence[Mapping[str, Any]], answer_tokens: int) -> None:
-        """Count the billed tokens; without a report, by the length of request and answer."""
+    def _count(self, passage: Passage, parts: Sequence[Mapping[str, Any]], estimated_tokens: int) -> None:
+        """Count the tokens that the answer's `parts` report as billed; without a report, the request's length and
+        `estimated_tokens` of the answer are charged."""
         usages = [part.get("usage") for part in parts]
         billed = {name: sum(billed_tokens(usage, name) for usage in usages) for name in _TOKEN_FIELDS.values()}
         for kind, name in _TOKEN_FIELDS.items():
@@ -248,7 +251,7 @@ class Gateway:
         output = max((billed_tokens(usage, "output_tokens") for usage in usages), default=0)
         usage = Usage(**billed, output_tokens=output)
         if usage == Usage():
-            usage = Usage(input_tokens=len(passage.raw) // _BYTES_PER_TOKEN, output_tokens=answer_tokens)
+            usage = Usage(input_tokens=len(passage.raw) // _BYTES_PER_TOKEN, output_tokens=estimated_tokens)
         self.metrics.add("output_tokens", output)
         self._spend(str(passage.body.get("model") or ""), usage)
 
@@ -257,6 +260,7 @@ class Gateway:
         self._spend("", Usage(input_tokens=size // _BYTES_PER_TOKEN))
 
     def _spend(self, model: str, usage: Usage) -> None:
+        """Count the price of `usage`, and charge it to the person of the request."""
         cost = dollars(model, usage) or 0.0
         self.metrics.add("dollars", cost)
         if self.people is not None and PERSON.get():

@@ -30,7 +30,7 @@ TOKEN_START = "cpt_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """``ada``, ``ci-1``; not ``a b``, ``../x``, nor a text that breaks a line of a log or a metric."""
 _TOKENS, _SPENT = "proxy-token:", "proxy-spent:"
-"""Beginnings of the names of records."""
+"""Beginnings of the names of the store's states with a token, and with the spending of a person in a process."""
 _READ_SECONDS = 1.0
 """Age at which tokens and spending are read again: a revoked token may work until then."""
 _REST_SECONDS = 5.0
@@ -135,7 +135,7 @@ class People:
         return {unit: self._spent[key] + self._others[key] for unit, key in keys.items()}
 
     def spend(self, person: str, tokens: int, dollars: float) -> None:
-        """Add to the spending of `person` today."""
+        """Add to today's spending of `person`, and write it, unless the store failed a moment ago."""
         day = self._today()
         with self._lock:
             for unit, amount in (("tokens", tokens), ("dollars", dollars)):
@@ -155,11 +155,13 @@ class People:
         return datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%d")
 
     def _refresh(self) -> None:
+        """Read tokens and spending again once they are old."""
         if not 0 <= self._now() - self._read_at < _READ_SECONDS:
             self._read_at = self._now()  # meanwhile other threads use the last known ones
             self._try(self._read)
 
     def _try(self, act: Callable[[Store], object]) -> None:
+        """Call `act` with the store; if the store fails, log this and note the time."""
         try:
             self._store.use(act)
         except StoreError as error:
@@ -167,6 +169,7 @@ class People:
             _logger.warning("the last known tokens and quotas apply: %s", error)
 
     def _read(self, store: Store) -> None:
+        """Read the tokens, and today's spending in other processes; delete the records of earlier days."""
         day = self._today()
         tokens, records = list_tokens(store), store.states(f"{_SPENT}{day}:")
         others: Counter[tuple[str, str, str]] = Counter()

@@ -25,6 +25,7 @@ from planner.proposal import PlanRequest, Proposal
 __all__ = ["OwnRequest", "ResponsesPlanner"]
 
 MOST_PARALLEL = 4
+"""Largest number of questions asked at the same time."""
 _REQUEST_HEADERS = ("accept", "connection", "content-", "host", "keep-alive", "proxy-", "transfer-", "x-compactor-")
 """Beginnings of headers that describe one request or belong to the proxy; all others are the client's."""
 _ENDS = {"response.completed": "", "response.incomplete": "", "response.failed": "it failed", "error": "it failed"}
@@ -36,7 +37,7 @@ _WORK_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "include", "promp
 
 @dataclass(frozen=True)
 class OwnRequest:
-    """A request of the conversation."""
+    """The agent's newest request in a conversation; questions to the provider are made from it."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
@@ -72,15 +73,15 @@ class ResponsesPlanner:
 
     def is_due(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
         """Take the request that is about to go to `url`: planners send its `headers` and continue its `body`."""
-        own = {name: value for name, value in headers.items() if not name.startswith(_REQUEST_HEADERS)}
-        self._request = OwnRequest(url, own, body)
+        repeated = {name: value for name, value in headers.items() if not name.startswith(_REQUEST_HEADERS)}
+        self._request = OwnRequest(url, repeated, body)
 
     def went_out(self, *, as_it_came: bool) -> None:
         """Note that the request was sent, unchanged (`as_it_came`) or with another list than the client has."""
         self._cached_at = time.monotonic() if as_it_came else None
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Plan ``request.history``.
+        """Return a proposal for ``request.history`` by the provider's model.
 
         Raises:
             PlannerUnavailable: no answer can be used.
@@ -102,7 +103,7 @@ class ResponsesPlanner:
 
 
 def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> RelayedAnswer:
-    """Return the answer to `question`; a failure is an answer, too."""
+    """Ask `question` like the agent's `own` request, and return the answer; a failure is returned as an answer, too."""
     left = deadline - time.monotonic()
     if left <= 0:
         return RelayedAnswer(failure=_LATE)

@@ -93,7 +93,7 @@ class ProxyServer(AppServer):
             )
         self.settings, self.metrics = settings, Metrics(by_person=settings.has_people)
         self.rules_for_want_of_upstream = False
-        """True if conversations were planned by rules because their upstream offers no model for plans."""
+        """True after a session was opened with the rules planner because its upstream offers no model for plans."""
         team = settings.team
         self._session_settings = file_session(team.session) if team else load_settings(**settings.session)
         register_prices(self._session_settings.prices)
@@ -118,8 +118,8 @@ class ProxyServer(AppServer):
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def _open_session(self, session_id: str, model: str, asker: Asker | None) -> Session:
-        """Open a session whose planner uses the agent's key; a model with a provider's name is asked there, with the
-        environment's key."""
+        """Open a session. Its planner uses the agent's key, unless the planner model has a provider's name: that
+        provider is asked with the environment's key."""
         settings = self._session_settings
         if settings.background is None:  # each request has an agent that waits
             settings = settings.model_copy(update={"background": True})
@@ -162,17 +162,17 @@ class ProxyServer(AppServer):
 
         @asynccontextmanager
         async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-            before = sys.getswitchinterval()
-            sys.setswitchinterval(min(before, _SWITCH_SECONDS))
-            async with anyio.create_task_group() as beside:
-                beside.start_soon(partial(anyio.to_thread.run_sync, load, abandon_on_cancel=True))
-                beside.start_soon(_keep_clean, SessionStore(self.settings.store), retention)
+            usual_seconds = sys.getswitchinterval()
+            sys.setswitchinterval(min(usual_seconds, _SWITCH_SECONDS))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(anyio.to_thread.run_sync, load, abandon_on_cancel=True))
+                tasks.start_soon(_keep_clean, SessionStore(self.settings.store), retention)
                 yield
                 await endpoints.client.aclose()
-                beside.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()
             with anyio.move_on_after(self.grace_seconds + _CLOSE_SECONDS):
                 await anyio.to_thread.run_sync(self.gateway.close, abandon_on_cancel=True)
-            sys.setswitchinterval(before)
+            sys.setswitchinterval(usual_seconds)
 
         return Starlette(
             routes=endpoints.routes(),

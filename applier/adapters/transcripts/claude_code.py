@@ -115,7 +115,8 @@ _ATTACHED_AGAIN = frozenset(
     | {"environment", "session_context", "model", "date", "attribution", "credential_org", "prompt_snapshot"}
     | {"remote_session_change", "total_tokens_reminder", "output_style"}
 )
-"""Types of attachments that describe tools, skills and surroundings (Claude Code 2.1.33x)."""
+"""Types of attachments that the client sends again to a resumed session: they describe tools, skills and surroundings
+(Claude Code 2.1.33x)."""
 
 
 class _LogMessage(BaseModel):
@@ -195,6 +196,7 @@ def _lines(document: Document, assembly: Assembly) -> Iterator[_LogLine]:
 
 
 def _line(number: int, value: Any, name: str) -> _LogLine:
+    """Return the log line in `value`; raise an error if it has another form. `name` is the file's, for errors."""
     place = f"{name}, line {number}"
     if not isinstance(value, dict):
         raise TranscriptError(f"{place}: expected a log entry as an object, found {type(value).__name__}")
@@ -219,68 +221,73 @@ def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLi
     first: dict[str, _LogLine] = {}  # a resumed session repeats lines
     for line in main:
         first.setdefault(line.uuid or str(line.number), line)
-    followed = _followed(first.values(), assembly)
-    ordered: dict[int, _LogLine] = {}
+    parents = _parents(first.values(), assembly)
+    ordered: dict[int, _LogLine] = {}  # each line after its parent
     for line in first.values():
-        ordered.update(reversed(_chain(line, followed, ordered).items()))
+        ordered.update(reversed(_chain(line, parents, ordered).items()))
     last = next((line for line in reversed(ordered.values()) if line.speaks and line.uuid), None)
-    chosen = _with_siblings(ordered.values(), _chain(last, followed, {}))
-    left = [line.number for line in ordered.values() if line.speaks and line.number not in chosen]
-    assembly.note(left, "a branch that the session left, not read")
+    chosen = _with_siblings(ordered.values(), _chain(last, parents, {}))
+    unread = [line.number for line in ordered.values() if line.speaks and line.number not in chosen]
+    assembly.note(unread, "a branch that the session left, not read")
     return [line for line in ordered.values() if line.number in chosen]
 
 
-def _followed(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLine]:
-    """Return the predecessor of each line, by the line's number; the line before it if the log names none or a missing
-    one."""
-    known = {line.uuid: line for line in lines if line.uuid}
-    followed: dict[int, _LogLine] = {}
+def _parents(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLine]:
+    """Return the parent of each line, by the line's number. It is the line before it in the log if its parent is
+    missing there, if it has no field for a parent, or if it is part of a compaction. A first line has none."""
+    by_uuid = {line.uuid: line for line in lines if line.uuid}
+    parents: dict[int, _LogLine] = {}
     before: _LogLine | None = None
-    for line in known.values():
-        named = line.parent or line.logical_parent
-        parent = known.get(named) if named else None
-        if named and parent is None and before is not None:
+    for line in by_uuid.values():
+        parent_uuid = line.parent or line.logical_parent
+        parent = by_uuid.get(parent_uuid) if parent_uuid else None
+        if parent_uuid and parent is None and before is not None:
             assembly.note([line.number], "the line it follows is not in this log")
-        names_none = "parent" not in line.model_fields_set
-        if parent is None and (named or names_none or line.is_boundary or line.is_summary):
+        has_no_field = "parent" not in line.model_fields_set
+        if parent is None and (parent_uuid or has_no_field or line.is_boundary or line.is_summary):
             parent = before
         if parent is not None:
-            followed[line.number] = parent
+            parents[line.number] = parent
         before = line
-    return followed
+    return parents
 
 
-def _chain(line: _LogLine | None, followed: Mapping[int, _LogLine], end: Mapping[int, _LogLine]) -> dict[int, _LogLine]:
-    """Return `line` and its predecessors, newest first, up to one in `end` or a repeated one."""
+def _chain(line: _LogLine | None, parents: Mapping[int, _LogLine], end: Mapping[int, _LogLine]) -> dict[int, _LogLine]:
+    """Return `line` and the lines before it by `parents`, newest first, by number; stop at a line in `end` or a
+    repeated one."""
     chain: dict[int, _LogLine] = {}
     while line is not None and line.number not in chain and line.number not in end:
         chain[line.number] = line
-        line = followed.get(line.number)
+        line = parents.get(line.number)
     return chain
 
 
 def _with_siblings(lines: Collection[_LogLine], path: Collection[int]) -> set[int]:
-    """Return the numbers of the lines on `path`, and of other pieces of the same answers and results."""
+    """Return the numbers of the lines on `path`, without a uuid, in the same answers as these, or with the results of
+    calls in all of them."""
     chosen = {line.number for line in lines if line.number in path or line.uuid is None}
     answers = {line.answer for line in lines if line.answer and line.number in chosen}
     chosen.update(line.number for line in lines if line.answer in answers)
-    held = [line for line in lines if line.number in chosen]
-    calls = {key for line in held for key in line.ids("tool_use", "id")}
-    calls -= {key for line in held for key in line.ids("tool_result", "tool_use_id")}
+    chosen_lines = [line for line in lines if line.number in chosen]
+    unanswered = {key for line in chosen_lines for key in line.ids("tool_use", "id")}
+    unanswered -= {key for line in chosen_lines for key in line.ids("tool_result", "tool_use_id")}
     for line in lines:
         results = line.ids("tool_result", "tool_use_id")
-        if results and results <= calls:
+        if results and results <= unanswered:
             chosen.add(line.number)
-            calls -= results
+            unanswered -= results
     return chosen
 
 
 _TEXT_FIELDS = ("content", "snippet", "text", "stdout")
+"""Fields of an attachment that may hold its text, in the order in which they are tried."""
 _NAME_FIELDS = ("filename", "path", "hookName")
+"""Fields that may hold its name."""
 
 
 def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tuple[str | list[dict[str, Any]], bool]:
-    """Return the words of `attachment`, which may be empty, and whether the host wrote them."""
+    """Return the words of `attachment` as the client sent them to the model, perhaps empty; and True if the host wrote
+    them, False if the user did. `rendered`: the sent messages, if the log has them."""
     if attachment.get("type") == "queued_command":
         prompt = attachment.get("prompt")
         host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
@@ -289,12 +296,13 @@ def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tup
     if any(sent):
         return marked_as_host("\n".join(sent)), True
     text = next(filter(None, (_text(attachment.get(field)) for field in _TEXT_FIELDS)), "")
-    named = next((str(attachment[field]) for field in _NAME_FIELDS if attachment.get(field)), "")
-    head = f"{attachment.get('type')} {named}".rstrip()
+    name = next((str(attachment[field]) for field in _NAME_FIELDS if attachment.get(field)), "")
+    head = f"{attachment.get('type')} {name}".rstrip()
     return (marked_as_host(f"{head}:\n{text}") if text else ""), True
 
 
 def _text(value: object) -> str:
+    """Return the text in a field of an attachment: a text, texts in a list, or a file's; empty if there is none."""
     if isinstance(value, dict):
         return _text(value.get("file") or value.get("content"))
     if isinstance(value, list):
@@ -313,7 +321,7 @@ def _carried(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
 
 
 def _add(assembly: Assembly, line: _LogLine) -> bool:
-    """Add the content of `line`; return False if there is none."""
+    """Add the content of `line` to `assembly`; return False if it is an attachment or system line without text."""
     content: str | list[Block]
     if line.message is None:
         content, host = _attached(line.attachment, line.rendered) if line.attachment else (str(line.content), True)
@@ -336,6 +344,8 @@ def _marked(content: str | list[Block]) -> str | list[Block]:
 
 
 def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
+    """Yield a new session's lines for `messages`, each the parent of the next: the old lines where the old log has the
+    message, else new ones."""
     newest: LogLine = next((line for line in reversed(list(origins.log.values())) if "cwd" in line), {})
     envelope, session = {key: newest[key] for key in _ENVELOPE if key in newest}, origins.session_id
     # The client takes the newest usage for the size of its context: the log's own would make it compact at once.
@@ -348,13 +358,14 @@ def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]
             uuid = str(uuid5(UUID(session), str(len(renamed))))
             renamed[str(line.get("uuid") or uuid)] = uuid
             moment = line.get("timestamp") or moment
-            own = {"parentUuid": parent, "isSidechain": False, "uuid": uuid, "timestamp": moment, "sessionId": session}
-            yield {**envelope, **_rebound(line, renamed, usage), **own}
+            place = {"parentUuid": parent, "isSidechain": False, "uuid": uuid, "timestamp": moment}
+            yield {**envelope, **_rebound(line, renamed, usage), **place, "sessionId": session}
             parent = uuid
 
 
 def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLine:
-    """Return `line` with its references to other lines of the old log renamed or removed."""
+    """Return `line` with references to other lines of the old log replaced by their new ids in `renamed`, or removed;
+    an answer of the model also gets `usage`."""
     kept = {key: value for key, value in line.items() if key not in ("logicalParentUuid", "session_id")}
     asker = kept.pop("sourceToolAssistantUUID", None)
     if asker in renamed:
@@ -369,7 +380,8 @@ _AS_OWN_SUMMARY = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
 
 
 def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogLine]:
-    """Yield lines for a message that is not in the log, one for each block of the assistant."""
+    """Yield lines for a message that is not in the log: one for each block of the assistant; one for the words of a
+    compaction, and one for other content of the user. `number` makes the id of an answer unique."""
     if message["role"] == "assistant":
         answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
         answer["id"] = f"msg_{uuid5(UUID(origins.session_id), f'answer {number}').hex}"

@@ -98,7 +98,7 @@ def _working_folder(rollout: Path) -> str | None:
 
 
 class _Rollout:
-    """A rollout as far as it was read."""
+    """Reader of a rollout, line by line."""
 
     def __init__(self, document: Document) -> None:
         self.assembly = Assembly(document)
@@ -106,7 +106,7 @@ class _Rollout:
         self.skipped: dict[str, list[int]] = {}
 
     def read(self, number: int, value: Any) -> None:
-        """Take in one line."""
+        """Add the line `value` with its `number`; raise an error if it has another form."""
         place = f"{self.assembly.name}, line {number}"
         if not isinstance(value, dict) or not isinstance(value.get("payload"), dict):
             raise TranscriptError(f"{place}: expected a line with a 'payload', found {quoted(value)}")
@@ -116,6 +116,7 @@ class _Rollout:
             raise malformed(error, place) from None
 
     def _line(self, kind: object, data: dict[str, Any], number: int) -> None:
+        """Add a line with the payload `data` by its `kind`; lines of other kinds are for the screen."""
         if kind == "session_meta":
             base = data.get("base_instructions") or data.get("instructions")
             text = base.get("text") if isinstance(base, dict) else base
@@ -130,16 +131,18 @@ class _Rollout:
             self.assembly.note([number], f"the session went back {turns} turns; these are not read")
 
     def _compacted(self, item: dict[str, Any], number: int) -> None:
+        """Begin a new part of the conversation with the user's words and the summary that a compaction left."""
         self.assembly.compacted(number)
         replacement = item.get("replacement_history")
         for entry in replacement if isinstance(replacement, list) else ():
-            held = Item.model_validate(entry)
-            if held.type == "message" and held.role == "user":
-                self.assembly.user(item_blocks(held.content), number, only="part")
+            kept = Item.model_validate(entry)
+            if kept.type == "message" and kept.role == "user":
+                self.assembly.user(item_blocks(kept.content), number, only="part")
         if isinstance(summary := item.get("message"), str):
             self.assembly.user(summary, number, host=True, only="whole" if replacement else "")
 
     def _item(self, item: Item, number: int) -> None:
+        """Add a response item; host texts before the conversation are its system prompt, unknown items are skipped."""
         role, content = spoken(item) or ("", [])
         texts = [str(block.get("text")) for block in content if block["type"] == "text"]
         if role == "assistant":
@@ -160,12 +163,12 @@ def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
     start = min((number for numbers in like.source["lines"] for number in numbers), default=0)
     lines = list(origins.log.values())
     metas: list[LogLine] = [line["payload"] for line in lines if line.get("type") == "session_meta"]
-    own = {"id": origins.session_id, "session_id": origins.session_id}
-    yield _line(origins, "session_meta", {"timestamp": origins.start, **(metas or [{}])[0], **own})
+    ids = {"id": origins.session_id, "session_id": origins.session_id}
+    yield _line(origins, "session_meta", {"timestamp": origins.start, **(metas or [{}])[0], **ids})
     for number, line in origins.log.items():
         if number < start and line.get("type") == "response_item":
             yield _line(origins, "response_item", line["payload"])
-    # without what it knows the client to have said of its world, it says all of that once more
+    # without these lines, Codex describes its surroundings to the model once more
     yield from (line for line in lines if line.get("type") == "world_state")
     contexts = [line["payload"] for line in lines if line.get("type") == "turn_context"]
     yield from (_line(origins, "turn_context", context) for context in contexts[-1:])
@@ -182,22 +185,23 @@ _SHOWN_ITEMS = frozenset({"UserMessage", "AgentMessage"})
 
 
 def _shown(origins: Origins) -> Iterator[LogLine]:
-    """Yield the log's events that show the conversation; the words of a compaction are not shown as typed by the
-    user."""
+    """Yield the log's events from which the screen shows the conversation. New words of a compaction get no event, so
+    they are not shown as typed by the user."""
     for line in origins.log.values():
         event = line["payload"] if line.get("type") == "event_msg" else {}
         item = event.get("item")
         spoken = isinstance(item, dict) and event.get("type") == "item_completed" and item.get("type") in _SHOWN_ITEMS
         if spoken or event.get("type") in _SHOWN:
-            own = {"thread_id": origins.session_id} if "thread_id" in event else {}
-            yield {**line, "payload": {**event, **own}}
+            thread = {"thread_id": origins.session_id} if "thread_id" in event else {}
+            yield {**line, "payload": {**event, **thread}}
 
 
 def _items(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
+    """Yield lines with the items of `messages`: the old log's items where it has the message, else new ones."""
     moment = origins.start
     for message in messages:
         lines = origins.lines_of(message)
         moment = next((line["timestamp"] for line in lines if line.get("timestamp")), moment)
-        held = [line["payload"] for line in lines if line.get("type") != "compacted"]
-        for item in held or to_items(ReadItems(), [message]):
+        old_items = [line["payload"] for line in lines if line.get("type") != "compacted"]
+        for item in old_items or to_items(ReadItems(), [message]):
             yield {"timestamp": moment, "type": "response_item", "payload": item}

@@ -36,14 +36,14 @@ _ROLES = {
 
 
 def _chat(role: str, entry: Data) -> Spoken:
-    """Yield a chat message in the common form of libraries."""
+    """Yield a chat message of `role` in the form that most libraries use: words and calls, or a result."""
     if role in ("tool", "function", "observation"):
         failed = entry.get("status") == "error"
         yield "host", [result(entry.get("tool_call_id"), entry.get("name"), entry.get("content"), failed)]
         return
     more = entry.get("additional_kwargs") or {}
-    alone = entry.get("function_call") or more.get("function_call")
-    calls = entry.get("tool_calls") or more.get("tool_calls") or ([alone] if alone else [])
+    only_call = entry.get("function_call") or more.get("function_call")
+    calls = entry.get("tool_calls") or more.get("tool_calls") or ([only_call] if only_call else [])
     texts = [block for key in ("content", "refusal", "invalid_tool_calls") for block in as_blocks(entry.get(key))]
     yield _ROLES.get(role, role), [*texts, *map(_call_of, calls)]
 
@@ -71,6 +71,7 @@ def _langchain(entry: Data) -> Spoken:
 
 
 def _pydantic_ai(entry: Data) -> Spoken:
+    """Yield a request or response of pydantic-ai, part by part, without thinking."""
     for part in entry["parts"]:
         kind, content = part["part_kind"], part.get("content")
         key, name = part.get("tool_call_id"), part.get("tool_name")
@@ -79,13 +80,14 @@ def _pydantic_ai(entry: Data) -> Spoken:
         elif name and (kind.endswith("tool-return") or kind == "retry-prompt"):
             yield "host", [result(key, name, content, part.get("outcome") != "success")]
         elif kind not in THINKING:
-            asked = {"user-prompt": "user", "system-prompt": "system"}.get(kind, "host")
-            role = "assistant" if entry["kind"] == "response" else asked
+            sender = {"user-prompt": "user", "system-prompt": "system"}.get(kind, "host")
+            role = "assistant" if entry["kind"] == "response" else sender
             yield role, as_blocks(part if content is None else content)
 
 
 def _pydantic_ai_lists(values: Any) -> Conversations:
-    """Return the conversations, with the newest instructions beside the messages, since each request has them all."""
+    """Return the list of messages as a conversation, with the newest instructions as its system prompt, since each
+    request repeats them; nothing if it has another form."""
     entries = values if isinstance(values, list) else []
     is_own = any(isinstance(e, dict) and e.get("kind") in ("request", "response") and "parts" in e for e in entries)
     newest = next((e["instructions"] for e in reversed(entries) if is_own and e.get("instructions")), None)
@@ -93,7 +95,7 @@ def _pydantic_ai_lists(values: Any) -> Conversations:
 
 
 def _gemini(entry: Data) -> Spoken:
-    """Yield a content of the API or of an agent's session."""
+    """Yield a ``content`` of Gemini's API, part by part."""
     role = "assistant" if entry.get("role") == "model" else "user"
     for part in entry["parts"]:
         call, answer = part.get("functionCall") or part.get("function_call"), _gemini_answer(part)
@@ -112,7 +114,7 @@ _GEMINI_HOST = re.compile(
 
 
 def _gemini_answer(part: Any) -> Block | None:
-    """Return the result in `part`; None if it has none."""
+    """Return the tool result in `part`; None if it contains none."""
     answer = (part.get("functionResponse") or part.get("function_response")) if isinstance(part, dict) else None
     if not answer:
         return None
@@ -130,7 +132,7 @@ def _sharegpt(entry: Data) -> Spoken:
 
 
 def _response_item(entry: Data) -> Spoken:
-    """Yield an item; actions of the provider's own tools unchanged."""
+    """Yield an item of the Responses API without thinking; an item that is no message, call or result as JSON."""
     item = Item.model_validate(entry)
     words = spoken(item)
     if words or item.type not in THINKING:
@@ -146,39 +148,40 @@ def _is_item(entry: Data) -> bool:
 def _responses(value: Any) -> Conversations:
     """Return the conversation in a list of items, in a request with ``input``, in an answer with ``output``, or in an
     object with both."""
-    held = [(v, [*_messages(v, "user", "input"), *_messages(v, "assistant", "output")]) for v in dicts(value)]
-    asked = [(v, entries) for v, entries in held if any(map(_is_item, entries)) or (entries and "instructions" in v)]
-    return [(beside(v), entries) for v, entries in asked] or lists(_is_item)(value)
+    pairs = [(v, [*_messages(v, "user", "input"), *_messages(v, "assistant", "output")]) for v in dicts(value)]
+    chosen = [(v, items) for v, items in pairs if any(map(_is_item, items)) or (items and "instructions" in v)]
+    return [(beside(v), items) for v, items in chosen] or lists(_is_item)(value)
 
 
 def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
-    """Return the value of `keys`; a text becomes words of `role`."""
-    made: list[Any] = []
+    """Return the messages under `keys` of `holder`: one, a list, or a list in a list; a text is a message of `role`."""
+    messages: list[Any] = []
     for value in map(holder.get, keys):
-        held = value if isinstance(value, list) else [value] if value else []
-        flat = held[0] if held and isinstance(held[0], list) else held
-        made += [{"role": role, "content": one} if isinstance(one, str) else one for one in flat]
-    return made
+        entries = value if isinstance(value, list) else [value] if value else []
+        flat = entries[0] if entries and isinstance(entries[0], list) else entries
+        messages += [{"role": role, "content": one} if isinstance(one, str) else one for one in flat]
+    return messages
 
 
 def _runs(value: Any) -> Conversations:
-    """Return runs with messages; inputs that an output repeats count once."""
-    made: Conversations = []
+    """Return a conversation for each run of LangSmith with messages: its inputs, then its outputs, without the inputs
+    that the outputs repeat."""
+    runs: Conversations = []
     for run in (run for run in dicts(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
         before = _messages(inputs, "user", "messages", "contents", "input", "question")
         choices = [*_messages(outputs, "", "generations"), *_messages(outputs, "", "choices")]
         after = [outputs] if "role" in outputs else [choice.get("message") or choice for choice in choices[:1]]
         after += _messages(outputs, "assistant", "messages", "output", "answer")
-        made.append((inputs, after if before and after[: len(before)] == before else [*before, *after]))
-    return [(holder, entries) for holder, entries in made if entries]
+        runs.append((inputs, after if before and after[: len(before)] == before else [*before, *after]))
+    return [(holder, entries) for holder, entries in runs if entries]
 
 
 def _run_entry(entry: Data) -> Spoken:
-    """Yield a message of any library."""
+    """Yield a message of a run, in the form of any library: LangChain, the Responses API, Gemini, or chat messages."""
     forms = ((_is_langchain, _langchain), (_is_item, _response_item), (_is_content, _gemini))
-    say = next((say for is_own, say in forms if is_own(entry)), None)
-    return say(entry) if say else _chat(entry.get("role") or "assistant", entry)
+    convert = next((convert for has_form, convert in forms if has_form(entry)), None)
+    return convert(entry) if convert else _chat(entry.get("role") or "assistant", entry)
 
 
 def _is_content(entry: Data) -> bool:
@@ -186,7 +189,8 @@ def _is_content(entry: Data) -> bool:
 
 
 def _gemini_session(entry: Data) -> Spoken:
-    """Yield a message of a Gemini CLI session, without text for the screen alone."""
+    """Yield a message of a Gemini CLI session, with its calls and their results. A call without a result has the text
+    that the screen showed instead, or else its status."""
     role = {"user": "user", "gemini": "model"}.get(entry["type"])
     if role:
         content = entry.get("content") or []
@@ -201,7 +205,8 @@ def _gemini_session(entry: Data) -> Spoken:
 
 
 def _gemini_sessions(value: Any) -> Conversations:
-    """Return the session in a file that is one object, or a list of changes, one a line: messages, and rewinds."""
+    """Return the session in a file that is one object, or a list of changes, one a line: new messages, complete lists
+    of messages, and rewinds to the message before an id."""
     session: Data = {}
     messages: dict[str, Any] = {}
     for line in value if isinstance(value, list) else [value]:
@@ -209,9 +214,9 @@ def _gemini_sessions(value: Any) -> Conversations:
         if "messages" in change:
             messages = {str(number): message for number, message in enumerate(change["messages"])}
         elif "$rewindTo" in change:
-            known = list(messages)
-            behind = known.index(change["$rewindTo"]) if change["$rewindTo"] in known else 0
-            messages = {key: messages[key] for key in known[:behind]}
+            ids = list(messages)
+            left = ids.index(change["$rewindTo"]) if change["$rewindTo"] in ids else 0
+            messages = {key: messages[key] for key in ids[:left]}
         elif "id" in change and "type" in change:
             messages[str(change["id"])] = change
         session |= change if "sessionId" in change else {}
@@ -223,7 +228,8 @@ _UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "con
 
 
 def _openhands(entry: Data) -> Spoken:
-    """Yield an event of version 1; else an action, or the observation that names the action's id as its cause."""
+    """Yield an event of OpenHands 1; of older versions an action, or an observation, which has its action's id as its
+    ``cause``."""
     if isinstance(entry.get("kind"), str):
         yield from _openhands_event(entry)
     elif "observation" in entry:
@@ -236,6 +242,7 @@ def _openhands(entry: Data) -> Spoken:
 
 
 def _openhands_action(kind: str, is_agents: bool, entry: Data) -> tuple[str, list[Block]]:
+    """Return the role and blocks of an action: a call if the agent acts, else words."""
     args = entry.get("args") or {}
     if is_agents and kind not in ("message", "system", "finish"):
         name = (entry.get("tool_call_metadata") or {}).get("function_name") or kind
@@ -248,6 +255,7 @@ def _openhands_action(kind: str, is_agents: bool, entry: Data) -> tuple[str, lis
 
 
 def _openhands_event(entry: Data) -> Spoken:
+    """Yield an event of OpenHands 1: a system prompt, a message, an action, or else a tool's result."""
     kind, key, name = entry["kind"], entry.get("tool_call_id"), entry.get("tool_name")
     if kind == "SystemPromptEvent":
         yield "system", as_blocks([entry["system_prompt"], entry.get("dynamic_context")])
@@ -287,6 +295,7 @@ _PI_NOTES = ("custom_message", "branch_summary")
 
 
 def _pi(entry: Data) -> Spoken:
+    """Yield a line of Pi: words, calls, a result, or a command that the user ran."""
     note: Data = {"role": "host", "content": entry.get("content") or entry.get("summary")}
     message: Data = note if entry["type"] in _PI_NOTES else entry["message"]
     role, content = message["role"], message.get("content") or []
@@ -302,11 +311,11 @@ def _pi(entry: Data) -> Spoken:
 
 
 def _pi_sessions(value: Any) -> Conversations:
-    """Return the newest branch of a session's tree of lines; all lines if none has a parent."""
+    """Return the branch of the last line in a session of Pi, a tree of lines; all lines if the last has no parent."""
     lines = dicts(value)
     types = [line.get("type") for line in lines]
     head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})
-    if "cwd" not in head or "message" not in types:  # a title may stand before it
+    if "cwd" not in head or "message" not in types:  # a title may come before the head
         return []
     by_id = {str(line["id"]): line for line in lines if "id" in line}
     branch, line = list[Data](), lines[-1] if "parentId" in lines[-1] else None
@@ -320,6 +329,7 @@ _COPILOT_ROLES = {"user.message": "user", "system.notification": "host"}
 
 
 def _copilot(entry: Data) -> Spoken:
+    """Yield an event of Copilot CLI: words, calls or a result; nothing for other events."""
     kind, data = entry["type"], entry["data"]
     if kind == "tool.execution_complete":
         answer = data.get("result") or data.get("error") or {}
@@ -333,7 +343,7 @@ def _copilot(entry: Data) -> Spoken:
 
 
 def _copilot_sessions(value: Any) -> Conversations:
-    """Return the agent's own events; events of its subagents have the id of the call that began them."""
+    """Return the events of a session of Copilot CLI without those of subagents, which have the id of their call."""
     lines = dicts(value)
     if not lines or lines[0].get("type") != "session.start":
         return []

@@ -44,14 +44,16 @@ REMAINDER = "openai"
 
 @dataclass(frozen=True)
 class _Pair:
-    """Conversion in both directions, with the remainder kept beside the result."""
+    """Conversion in both directions. A result keeps the remainder that restores OpenAI's form exactly: ``set``, values
+    that the plain way back would lose, and ``drop``, keys that it would add."""
 
     made: Callable[[Data], Data]
+    """Function from OpenAI's form to Anthropic's."""
     back: Callable[[Data], Data | None]
     """Function for the way back; returns None if OpenAI's form has no place for the data (thinking)."""
 
     def over(self, original: Data) -> Data:
-        """Return `original` in Anthropic's form; the same object if nothing differs."""
+        """Return `original`, in OpenAI's form, in Anthropic's with the remainder; the same object if both are equal."""
         converted = self.made(original)
         plain = self.back(converted) or {}
         if converted == original == plain:
@@ -79,6 +81,7 @@ def _beyond(full: Data, plain: Data) -> Data:
 
 
 def _with(plain: Data, rest: Data) -> Data:
+    """Return `plain` with the values of `rest` set; undoes `_beyond`."""
     both = {key for key, value in rest.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
     return {**plain, **{key: _with(plain[key], value) if key in both else value for key, value in rest.items()}}
 
@@ -114,7 +117,7 @@ def plain_entry(entry: Any) -> Any:
 
 
 def _converted(entry: object, place: str) -> Message | Block:
-    """Return `entry` as a message, or as a result."""
+    """Return `entry` as a message, or a tool's message as a result block; errors begin with `place`."""
     message = plain_entry(entry)
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
@@ -125,6 +128,7 @@ def _converted(entry: object, place: str) -> Message | Block:
 
 
 def _over(message: Data) -> Message | Block:
+    """Check an OpenAI `message`, and return it as a message or a result block."""
     role, content = message.get("role"), message.get("content")
     if role not in _ROLES:
         raise TranscriptError(f"role: expected one of {', '.join(_ROLES)}, found {quoted(role)}")
@@ -156,6 +160,7 @@ def to_openai(messages: Sequence[Message]) -> list[Data]:
 
 
 def _back(message: Message) -> Iterator[Data]:
+    """Yield the OpenAI messages of an Anthropic `message`: one for each result, then one for the rest."""
     pair = _SPOKEN.get(message["role"])
     if pair is None:
         yield message
@@ -207,6 +212,7 @@ def is_chat(messages: Sequence[object]) -> bool | None:
 
 
 def _assistant(message: Data) -> Message:
+    """Return OpenAI's assistant message in Anthropic's form: words, refusal, calls."""
     content = message.get("content")
     calls = _need(message, "tool_calls", list) if message.get("tool_calls") else []
     refusals = [{"type": "text", "text": _need(message, "refusal")}] if message.get("refusal") else []
@@ -217,13 +223,14 @@ def _assistant(message: Data) -> Message:
 
 
 def _chat_assistant(message: Message) -> Data:
+    """Return an assistant message in OpenAI's form: one plain text part becomes a text, calls have their own field."""
     content = message["content"]
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
     calls = [_CALL.home(block) for block in content if block["type"] == "tool_use"]
     parts = _parts([block for block in content if block["type"] != "tool_use"])
-    alone = len(parts) == 1 and parts[0]["type"] == "text" and set(parts[0]) == {"type", "text"}
-    content_parts = parts[0]["text"] if alone else parts or None
+    is_plain = len(parts) == 1 and parts[0]["type"] == "text" and set(parts[0]) == {"type", "text"}
+    content_parts = parts[0]["text"] if is_plain else parts or None
     return {"role": "assistant", "content": content_parts, **({"tool_calls": calls} if calls else {})}
 
 
@@ -255,6 +262,7 @@ def block_of_part(part: Data) -> Block:
 
 
 def _block(part: Data) -> Block:
+    """Return a part of OpenAI's content as a block; the same object if no block of Anthropic's fits."""
     kind, file = part["type"], part.get("file")
     if kind in ("text", "refusal"):
         text = _need(part, kind)
@@ -262,12 +270,13 @@ def _block(part: Data) -> Block:
     if kind == "image_url":
         return {"type": "image", "source": _source(_need(_need(part, "image_url", dict), "url"))}
     if kind == "file" and isinstance(file, dict) and _DATA_URL.fullmatch(str(file.get("file_data"))):
-        named = {"title": file["filename"]} if "filename" in file else {}
-        return {"type": "document", "source": _source(file["file_data"]), **named}
+        title = {"title": file["filename"]} if "filename" in file else {}
+        return {"type": "document", "source": _source(file["file_data"]), **title}
     return part
 
 
 def _source(url: str) -> Data:
+    """Return the source of a medium at `url`: its data if the URL holds them."""
     data = _DATA_URL.fullmatch(url)
     if data is None:
         return {"type": "url", "url": url}
@@ -275,6 +284,7 @@ def _source(url: str) -> Data:
 
 
 def _part(block: Block) -> Data | None:
+    """Return a block as a part of OpenAI's content; None for thinking, the same object if no part fits."""
     kind, source = block["type"], block.get("source")
     if kind in THINKING:
         return None
@@ -283,8 +293,8 @@ def _part(block: Block) -> Data | None:
     if source.get("type") == "base64":
         url = f"data:{source.get('media_type')};base64,{source.get('data')}"
         if kind == "document":
-            named = {"filename": block["title"]} if "title" in block else {}
-            return {"type": "file", "file": {"file_data": url, **named}}
+            name = {"filename": block["title"]} if "title" in block else {}
+            return {"type": "file", "file": {"file_data": url, **name}}
         return {"type": "image_url", "image_url": {"url": url}}
     if kind == "image" and source.get("type") == "url":
         return {"type": "image_url", "image_url": {"url": source.get("url")}}
@@ -294,6 +304,7 @@ def _part(block: Block) -> Data | None:
 
 
 def _use(call: Data) -> Block:
+    """Return OpenAI's call of a function, or of a tool with free text, as a ``tool_use`` block."""
     key, function, custom = _need(call, "id"), call.get("function"), call.get("custom")
     if function:
         name, value = _need(function, "name"), arguments_as_object(_need(function, "arguments"))
@@ -305,6 +316,7 @@ def _use(call: Data) -> Block:
 
 
 def _call(block: Block) -> Data:
+    """Return a ``tool_use`` block as a call of a function."""
     arguments = json.dumps(block.get("input"), ensure_ascii=False, separators=(",", ":"))
     function = {"name": block.get("name"), "arguments": arguments}
     return {"id": block.get("id"), "type": "function", "function": function}
@@ -314,7 +326,7 @@ def arguments_as_object(text: str) -> Data:
     """Return the object in the JSON `text`; other text goes whole under ``arguments``."""
     try:
         value = json.loads(text)
-        json.dumps(value, allow_nan=False)  # NaN, and what is larger than every float, cannot be sent
+        json.dumps(value, allow_nan=False)  # NaN, and numbers larger than every float, cannot be sent
     except (ValueError, RecursionError):
         return {"arguments": text}
     return value if isinstance(value, dict) else {"arguments": text}

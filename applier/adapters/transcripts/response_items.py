@@ -109,6 +109,7 @@ def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _result(item: Item) -> Block:
+    """Return the tool result in `item`, a failure flagged; after a script, its commands' exit codes are text in it."""
     output = item.output
     failed = (isinstance(output, dict) and output.get("success") is False) or (item.model_extra or {}).get(
         "status"
@@ -127,10 +128,11 @@ def _result(item: Item) -> Block:
 
 
 def _with_exit_codes(parts: Sequence[Block]) -> list[Block]:
-    """Return a script's output with the exit codes of its commands as text; a failure among several comes first."""
+    """Return the parts of a script's output with the exit codes of its commands as text. If there are several codes,
+    the first part ends with the first that is not 0."""
     shown, codes = list[Block](), list[int]()
     for part in parts:
-        text, code = _ended(part["text"]) if part["type"] == "text" else ("", None)
+        text, code = _command_output(part["text"]) if part["type"] == "text" else ("", None)
         shown.append({**part, "text": text} if text else part)
         codes += [] if code is None else [code]
     if len(codes) > 1 and any(codes) and shown[0]["type"] == "text":
@@ -138,8 +140,9 @@ def _with_exit_codes(parts: Sequence[Block]) -> list[Block]:
     return shown
 
 
-def _ended(text: str) -> tuple[str, int | None]:
-    """Return the output and exit code of a script's command in Codex's usual form; any other text unchanged."""
+def _command_output(text: str) -> tuple[str, int | None]:
+    """Return the output of a script's command as Codex writes it outside scripts, and its exit code (None: it still
+    runs); another text unchanged, without a code."""
     try:
         chunk = json.loads(text) if text.startswith('{"chunk_id":') else {}
         code = chunk.get("exit_code")
@@ -171,13 +174,14 @@ def part_block(part: dict[str, Any]) -> Block:
 
 
 def _document(part: dict[str, Any]) -> Block:
-    named = {"title": part["filename"]} if isinstance(part.get("filename"), str) else {}
+    """Return a file as a document, by its data, URL or id; else unchanged."""
+    title = {"title": part["filename"]} if isinstance(part.get("filename"), str) else {}
     if isinstance(part.get("file_data"), str):
         block = block_of_part({"type": "file", "file": {key: value for key, value in part.items() if key != "type"}})
         return block if block["type"] == "document" else {**part}
     for key, kind in (("file_url", "url"), ("file_id", "file")):
         if isinstance(part.get(key), str):
-            return {"type": "document", "source": {"type": kind, key.replace("file_url", "url"): part[key]}, **named}
+            return {"type": "document", "source": {"type": kind, key.replace("file_url", "url"): part[key]}, **title}
     return {**part}
 
 
