@@ -82,20 +82,24 @@ def export_conversation(
 
 
 def _keys_of(backend: Backend, history_key: str) -> list[str]:
+    """Return the keys of all records that belong to a history, see `export_conversation`."""
     kin, history = Kin(backend), find_history(backend, history_key)
     family = kin.family([history.name])
     nodes = [kin.nodes[digest] for digest in family.nodes]
     prefixes = {node.prefix for node in nodes} | {kin.histories[name].prefix for name in family.histories}
     digests = prefixes | {kin.histories[name].tip for name in family.histories} - {""}
-    made = [key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in prefixes]
+    plans_and_facts = [
+        key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in prefixes
+    ]
     states = [key for key in family.states if state_name(key).startswith(CARRIED)]
-    own = {key for node in nodes for key in (node.key, f"message/{node.message}")}
+    chain = {key for node in nodes for key in (node.key, f"message/{node.message}")}
     histories = {f"history/{name}" for name in family.histories}
-    return sorted({"order", *histories, *own, *made, *states, *kin.events(digests, states)})
+    return sorted({"order", *histories, *chain, *plans_and_facts, *states, *kin.events(digests, states)})
 
 
 def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]], overwrite: bool) -> None:
-    """Copy records into a store in a private folder next to `path`, then move its file into place in one step."""
+    """Copy the records that `keys_of` chooses, with their seal, into a new store in a private folder next to `path`,
+    then move its file to `path` in one step."""
     _refuse_taken(store, path, overwrite)
     try:
         folder = tempfile.mkdtemp(prefix=f".{path.name[:100]}.", dir=path.absolute().parent)
@@ -123,6 +127,7 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
 
 
 def _refuse_taken(store: Store, path: Path, overwrite: bool) -> None:
+    """Raise an error if `path` exists, unless it is a file other than the store's and may be replaced (`overwrite`)."""
     if os.path.lexists(path):
         if not path.is_file() or str(path.resolve()) == store.backend.place or Path(f"{path}-wal").exists():
             raise StoreError(f"{path}: is no file that can be replaced; give another")
@@ -209,13 +214,16 @@ def _check_sizes(archive: Archive) -> None:
             kind, body = key.partition("/")[0], archive.get([key])[key]
             if kind in ("message", "history", "plan", "fact", "event", "state", "order"):
                 size = unpacked_bytes(body)
-                room -= 0 if kind == "message" else size - _MOST_RATIO * len(body)
+                room -= (
+                    0 if kind == "message" else size - _MOST_RATIO * len(body)
+                )  # a stored byte allows so much content
                 too_large = size > _MOST_BYTES.get(kind, _LARGEST_BYTES) or room < 0
                 if too_large or count_values(unpack(body, key), _MOST_VALUES) > _MOST_VALUES:
                     raise StoreError(f"{archive.place}: {key[:40]} is larger than what a store writes; not imported")
 
 
 def _check_seal(archive: Archive) -> None:
+    """Raise an error if the digest of all records is not the one written with them."""
     keys, seal = [key for key in archive.keys("") if key != _SEAL], hashlib.sha256()
     for some in parts(keys):
         _add_to(seal, archive.get(some))
@@ -225,30 +233,31 @@ def _check_seal(archive: Archive) -> None:
 
 @dataclass
 class _Import:
-    """Importer of an archive's records into a store, each within a transaction."""
+    """One import of an archive's records into a store, within a transaction of each."""
 
     store: Store
     archive: Backend
     is_own_backup: bool
     whole_names: WholeNames | None = None
-    """Whole names for the short ones of an old archive."""
+    """Keys and ids in full length for the short ones of an old archive."""
     messages: dict[str, str] = field(default_factory=dict)
-    """Names of messages in the store, by their digests in the archive."""
+    """Digest of each message's content in the store, by its digest in the archive; they differ if the store redacts."""
     plain: dict[str, str] = field(default_factory=dict)
-    """Message digests by name (see `message_digest`), empty for messages with removed secrets."""
+    """Digest of each message as in histories (see `message_digest`), by its digest in the archive; empty for a message
+    with removed secrets."""
     nodes: dict[str, Node] = field(default_factory=dict)
-    """The store's node, by the digest of the archive's."""
+    """The node in the store, by the digest of the node in the archive."""
     groups: dict[str, list[str]] = field(default_factory=dict)
-    """Histories and prefixes by their digests."""
+    """Groups of the nodes of each history and prefix in the archive, by its digest."""
     others: set[str] = field(default_factory=set)
     """Names of the store's histories outside the archive: no imported state may refer to one."""
 
     def done(self) -> list[str]:
-        """Return the keys of all histories after everything is imported."""
+        """Import everything, and return the keys of all histories of the archive."""
         self._take_messages()
         self._take_nodes()
-        backend, taken = self.store.backend, [self._history(one) for one in read_histories(self.archive)]
-        self.others = {one.name for one in read_histories(backend)} - {one.name for one in taken}
+        backend, imported = self.store.backend, [self._history(one) for one in read_histories(self.archive)]
+        self.others = {one.name for one in read_histories(backend)} - {one.name for one in imported}
         for key, content in self._each("plan"):
             self._plan(key, content)
         facts = ((self._fact_place(key, content), content) for key, content in self._each("fact"))
@@ -256,60 +265,67 @@ class _Import:
         add_in_order(backend, (self._event(content) for _, content in self._each("event")))
         for key, content in self._each("state"):
             self._state(key, content)
-        return [one.key for one in taken]
+        return [one.key for one in imported]
 
     def _each(self, kind: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the ordered records of a `kind`."""
+        """Yield key and content of the archive's records of a `kind`, by their order numbers if they have such."""
         for key in sorted(self.archive.keys(f"{kind}/"), key=lambda key: key.rpartition("/")[2]):
             yield key, read(self.archive, [key])[key]
 
     def _take_messages(self) -> None:
+        """Import the messages in the store's form."""
         for key in self.archive.keys("message/"):
             content = read(self.archive, [key])[key]
-            own = self.store.stored_form(json.loads(content), key)
+            stored = self.store.stored_form(json.loads(content), key)
             digest = key.partition("/")[2]
-            self.messages[digest] = digest_of(own)
+            self.messages[digest] = digest_of(stored)
             self.plain[digest] = "" if MARK.encode() in content else message_digest(json.loads(content))
-            self.store.backend.add({f"message/{self.messages[digest]}": pack(own)})
+            self.store.backend.add({f"message/{self.messages[digest]}": pack(stored)})
 
     def _take_nodes(self) -> None:
-        """Import the chains; a chain with removed secrets has no known digest."""
+        """Import the nodes, each after its parent, and recompute what their keys claim: group, position, and the digest
+        of the history up to them, unless removed secrets have made that unknown."""
         self.nodes[""], self.groups[NOTHING.prefix] = NOTHING, [NOTHING.group]
         running: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
         nodes = nodes_of(self.archive.keys("node/"))
         for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
-            before, plain, above = running[node.parent], self.plain[node.message], self.nodes[node.parent]
-            running[digest] = now = before.copy() if before and plain else None
-            if now:
-                now.update(plain.encode())
-            self.nodes[digest] = own = node._replace(message=self.messages[node.message]).behind(above)
-            if own[:2] != node[:2] or (now and now.hexdigest() != node.prefix):
+            before, plain, parent = running[node.parent], self.plain[node.message], self.nodes[node.parent]
+            running[digest] = up_to_here = before.copy() if before and plain else None
+            if up_to_here:
+                up_to_here.update(plain.encode())
+            self.nodes[digest] = stored = node._replace(message=self.messages[node.message]).behind(parent)
+            has_place = (stored.group, stored.position) == (node.group, node.position)
+            if not has_place or (up_to_here and up_to_here.hexdigest() != node.prefix):
                 raise ValueError(digest)
-            groups = self.groups[above.prefix] if node.parent else []
+            groups = self.groups[parent.prefix] if node.parent else []
             self.groups[node.prefix] = groups if node.group in groups else [*groups, node.group]
-            self.store.backend.add({own.key: b""})
+            self.store.backend.add({stored.key: b""})
 
     def _history(self, history: StoredHistory) -> StoredHistory:
+        """Store a history whose fields agree with its last node, and return its stored form."""
         last = self.nodes[history.tip]
         used = history.used if self.is_own_backup else self.store.clock()
-        own = replace(history, tip=last.digest if history.tip else "", used=used)
-        held = own.prefix, own.groups, own.messages, own.turns, type(own.size_bytes)
-        if held != (last.prefix, self.groups[last.prefix], last.position, last.turn, int):
-            raise ValueError(own.key)
-        return keep_history(self.store.backend, own)
+        stored = replace(history, tip=last.digest if history.tip else "", used=used)
+        claimed = stored.prefix, stored.groups, stored.messages, stored.turns, type(stored.size_bytes)
+        if claimed != (last.prefix, self.groups[last.prefix], last.position, last.turn, int):
+            raise ValueError(stored.key)
+        return keep_history(self.store.backend, stored)
 
     def _plan(self, key: str, content: bytes) -> None:
+        """Store a valid plan of an imported history, unless the store has it; of a backup also other plans."""
         digest, prefix, _ = fields(key, 3)
         CompactionPlan.from_json(content, key)
         if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
             self.store.backend.add({f"plan/{digest}/{prefix}/{next_order(self.store.backend)}": pack(content)})
 
     def _fact_place(self, key: str, content: bytes) -> str:
+        """Return the beginning of the store's key for a valid fact of an imported history."""
         ExtractedFact.model_validate_json(content)
         prefix = fields(key, 3)[1]
         return f"fact/{self.groups[prefix][-1]}/{prefix}/"
 
     def _event(self, content: bytes) -> tuple[str, bytes]:
+        """Return the beginning of the store's key for an event, and its content with keys and ids in full length."""
         event = json.loads(content)
         if self.whole_names is not None:
             event = self.whole_names.event(event)
@@ -317,6 +333,7 @@ class _Import:
         return event_place(event), content
 
     def _state(self, key: str, content: bytes) -> None:
+        """Store a state; from a conversation's file only one of the `CARRIED` kinds that mentions no `others`."""
         name, value = state_name(key), json.loads(content)
         if self.whole_names is not None:
             whole = self.whole_names.state(name, value)
@@ -324,8 +341,8 @@ class _Import:
                 return
             name, value = whole
             content = encode(value, key)
-        if name.startswith("origin:"):  # read of all conversations at once
-            event_place(value)  # its time is one of the same kind
+        if name.startswith("origin:"):  # a bad one would spoil every list of conversations
+            event_place(value)  # raises an error if its time is not valid
             if (value["history"], type(value["folder"])) != (name.removeprefix("origin:"), str):
                 raise ValueError(key)
         of_others = any(other.startswith(digits) for digits in names_in(content) for other in self.others)

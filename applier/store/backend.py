@@ -61,7 +61,7 @@ class Backend(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the database. The backend is not to be used afterwards."""
+        """Close the database; the backend cannot be used afterwards."""
 
     def hold(self, name: str, seconds: float) -> AbstractContextManager[bool]:
         """Reserve `name` for the ``with`` block, outside a transaction; yield False if another holder keeps it for all
@@ -79,7 +79,7 @@ class Backend(ABC):
         return []
 
     def flush(self) -> list[str]:
-        """Erase deleted content from every file and log; return remains with their places."""
+        """Erase deleted content from every file and log; return a text for each place that may still contain some."""
         return []
 
     def file_bytes(self) -> int:
@@ -112,7 +112,7 @@ class SqlBackend(Backend):
     tables_sql: ClassVar[str]
     """Statement that returns the names of all existing tables."""
     size_sql: ClassVar[str]
-    """Gives the bytes used on disk."""
+    """Statement that returns the bytes used on disk."""
     errors: ClassVar[tuple[type[Exception], ...]]
     """Errors that the driver raises."""
 
@@ -153,7 +153,8 @@ class SqlBackend(Backend):
                 raise
 
     def first(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """Run the first statement after a pause; repeat it once for a restarted server."""
+        """Run the first statement of a transaction as `rows` does; once more on a new connection if the server had
+        closed the old one."""
         try:
             return self.rows(sql, values)
         except self.errors:
@@ -218,6 +219,7 @@ class SqlBackend(Backend):
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
+        """Run the block with an open, checked connection, alone among the threads at this place; explain errors."""
         with _locks[self.place]:
             try:
                 if self.connection is None or getattr(self.connection, "closed", False):
@@ -235,12 +237,13 @@ _backends: weakref.WeakSet[SqlBackend] = weakref.WeakSet()
 _locks: dict[str, threading.Lock] = {}
 """Locks by place: SQLite before 3.51.3 can corrupt a file when several connections write and checkpoint at once."""
 _held: list[threading.Lock] = []
-"""While the process forks."""
+"""Locks that the process holds while it forks."""
 _of_parent: list[Any] = []
 """Connections that a child process must never close: that would end the parent's work on them."""
 
 
 def _before_fork() -> None:
+    """Wait for running transactions, and close the connections, which must not be shared with a child process."""
     _held.extend(lock for lock in list(_locks.values()) if lock.acquire(timeout=FORK_SECONDS))
     for backend in list(_backends):
         if _locks[backend.place] in _held:
@@ -249,6 +252,7 @@ def _before_fork() -> None:
 
 
 def _after_fork(*, in_child: bool) -> None:
+    """Release the locks; a child also forgets the locks and connections of the parent's other threads."""
     if in_child:  # the threads that hold the other locks are not there, and their connections are the parent's
         _locks.update({place: threading.Lock() for place, lock in _locks.items() if lock not in _held})
         for backend in list(_backends):

@@ -136,7 +136,7 @@ def _span(lines: Sequence[Line]) -> tuple[int, int]:
 
 
 def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
-    """Return how many of `texts` fit, each with a line feed; at least one."""
+    """Return how many of `texts` fit in `max_characters`, each with a line feed; at least one, if there is any."""
     if max_characters is None:
         return len(texts)
     ends = list(accumulate(len(text) + 1 for text in texts))
@@ -144,7 +144,8 @@ def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
 
 
 def _content(history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
-    """Yield the lines of `page` as text blocks, and each image and document after the text before it."""
+    """Yield the lines of `page` as text blocks, and each image and document after the text before it. `page` is a part
+    of `every`, all lines of the turn; indexes of `every` are line numbers less one."""
     owners = [line.block for line in every]
     first, last = _span(page)
     shown = first - 1
@@ -176,7 +177,8 @@ def _media(block: Block) -> Iterator[Block]:
 
 
 def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tuple[int, str]]:
-    """Return the matching lines of `part` with their numbers: all of them, or the best by words."""
+    """Return numbers and texts of the matching lines in `part` and of their neighbours: of all matches, or of the best
+    by words and a list of the others."""
     wanted = hits.best[:BEST_LINES] if hits.by_words else hits.lines
     few = len(wanted) <= FEW_LINES
     near = _near(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
@@ -185,16 +187,16 @@ def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tu
 
 
 def _near(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[int]:
-    """Return the numbers of `hits` and of their neighbours; for parallel calls within the same block only."""
+    """Return the numbers of the lines `hits` and of `around` neighbours on either side; after a definition or a line in
+    a call, `logic` lines. With parallel calls, neighbours are in the same block."""
     parallel = _parallel(turn)
     near: set[int] = set()
     for number in hits:
-        line = turn.lines[number - 1]
+        line = turn.lines[number - 1]  # numbers begin with 1
         in_call = line.part == "call" and number > 1 and turn.lines[number - 2].block == line.block
-        goes_on = in_call or defines(line.text)
-        behind = max(around, logic) if goes_on else around
-        beside = turn.lines[max(0, number - 1 - around) : number + behind]
-        near.update(other.number for other in beside if other.block == line.block or not parallel)
+        after = max(around, logic) if in_call or defines(line.text) else around
+        neighbours = turn.lines[max(0, number - 1 - around) : number + after]
+        near.update(other.number for other in neighbours if other.block == line.block or not parallel)
     return near
 
 
@@ -203,10 +205,10 @@ def _parallel(turn: Searched) -> bool:
 
 
 def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[tuple[int, str]]]:
-    """Return runs of lines: matches as ``12: text``, neighbours as ``11- text`` cut to `most` characters, without empty
-    ends.
+    """Return the lines `near`, with their numbers, as runs without gaps and without empty ends: matches as
+    ``12: text``, neighbours as ``11- text`` cut to `most` characters.
 
-    For parallel calls each run names the call of its result, or the place of the result.
+    With parallel calls each run also has a line for the call of its result, or for the lines of its call's result.
     """
     wanted = set(hits)
     runs: list[list[tuple[int, str]]] = []
@@ -222,13 +224,13 @@ def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None)
 
 
 def _joined(runs: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
-    """Return all lines of `runs` with ``…`` between them; the first of a result's runs names its call."""
+    """Return all lines of `runs` with ``…`` between them; the line for a result's call is not repeated run by run."""
     shown: list[tuple[int, str]] = []
-    owner = ""
+    last_call = ""
     for run in runs:
         shown += [(shown[-1][0], "…")] if shown else []
-        shown += run[1:] if run[0][1] == owner else run
-        owner = next((text for _, text in reversed(run) if text.startswith(RESULT_OF)), "")
+        shown += run[1:] if run[0][1] == last_call else run
+        last_call = next((text for _, text in reversed(run) if text.startswith(RESULT_OF)), "")
     return shown
 
 
@@ -240,7 +242,8 @@ def _shown(line: Line, hit: bool, most: int | None) -> str:
 
 
 def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[int]) -> list[tuple[int, str]]:
-    """Return a block's lines with links: ``result of 3: Read path=a.py`` above, ``result: 20-31`` below."""
+    """Return the lines `texts` of a block with its counterpart among parallel calls: above a result its call
+    (``result of 3: Read path=a.py``), below a call the lines of its result (``result: 20-31``)."""
     call = turn.calls.get(block)
     if call is None:
         return texts
@@ -253,15 +256,15 @@ def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Return ranges such as ``2-4, 9``; only the first of many."""
+    """Return line numbers as ranges, ``2-4, 9``: the first `MOST_NAMED`, and how many other lines there are."""
     ranges = ranges_of(numbers)
-    named = ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges[:MOST_NAMED])
+    listed = ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges[:MOST_NAMED])
     others = sum(last - first + 1 for first, last in ranges[MOST_NAMED:])
-    return f"{named} and {others} more" if others else named
+    return f"{listed} and {others} more" if others else listed
 
 
 def _others(hits: Hits, shown: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return other matches as a line after the shown ones."""
+    """Return a line, in a list, with the numbers of the matches that are not `shown`; an empty list without any."""
     others = sorted(set(hits.lines) - {number for number, _ in shown})
     return [(shown[-1][0], f"… also {_ranges(others)}")] if others else []
 
@@ -298,6 +301,7 @@ def find_matches(
 
 
 def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
+    """Return the match of a turn, with as many of its best lines as fit in an excerpt, at least one."""
     excerpts = (_excerpt(turn, hits, count) for count in range(SHOWN_LINES, 1, -1))
     fitting = next((text for text in excerpts if len(text) <= EXCERPT_CHARACTERS), None)
     best = _shown(turn.lines[hits.best[0] - 1], True, None)
@@ -305,6 +309,7 @@ def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
 
 
 def _excerpt(turn: Searched, hits: Hits, count: int) -> str:
+    """Return the `count` best lines of a turn with their neighbours, the best first, and the numbers of the others."""
     best = hits.best[:count]
     runs = _runs(turn, best, _near(turn, best, NEAR_LINES, 2 * NEAR_LINES), NEAR_CHARACTERS)
     rank = {number: at for at, number in enumerate(best)}
@@ -314,6 +319,7 @@ def _excerpt(turn: Searched, hits: Hits, count: int) -> str:
 
 
 def _filtered(history: History, turn: Turn, searched: Searched, part: Part | None, tool: str | None) -> Sequence[Line]:
+    """Return the lines of a turn that are of this `part` and belong to calls of this `tool`; None: of any."""
     if part is None and tool is None:
         return searched.lines
     blocks = [block for _, block in history.blocks_of(turn)]
@@ -323,7 +329,8 @@ def _filtered(history: History, turn: Turn, searched: Searched, part: Part | Non
 
 
 def _calls(history: History, turn: Turn) -> Mapping[int, int]:
-    """Return the number of each call's block, by that number and by the number of its result's block."""
+    """Return `Searched.calls` of a turn: for the index of each call's and each result's block, the index of the call's
+    block."""
     by_id: dict[str, int] = {}
     calls: dict[int, int] = {}
     for index, (_, block) in enumerate(history.blocks_of(turn)):

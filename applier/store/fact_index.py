@@ -54,12 +54,12 @@ def fact_place(key: str) -> str:
 
 
 class FactIndex:
-    """Table of one store, as far as this process needs it."""
+    """This process's table of the facts in one store; each use of it first adds new facts."""
 
     most_recent, first, common = MOST_RECENT, FIRST, COMMON
 
     def __init__(self, backend: Backend) -> None:
-        """Prepare it without reading."""
+        """Prepare the table; the first use reads the facts."""
         self._backend, self._lock = backend, RLock()
         self._parts: list[str] | None = None
         self._table = sqlite3.connect(":memory:", check_same_thread=False)
@@ -67,7 +67,8 @@ class FactIndex:
     def keys(
         self, words: str, *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[list[str]]:
-        """Yield the keys of facts of this type, extracted since then, in these `histories`, in several lists.
+        """Yield the keys of facts of this `kind`, extracted at the time `since` or later, in these `histories`, as
+        lists of at most `AT_ONCE`.
 
         With `words`, only facts with one of them, best first and the newest first among equals; without, the newest
         first.
@@ -75,12 +76,12 @@ class FactIndex:
         with self._lock:
             self._refresh()
         yielded = set[int]()
-        for most in (self.first, -1):  # SQL's word for all
+        for most in (self.first, -1):  # first the best few, then all: -1 is no limit in SQL
             with self._lock:
                 ids = [one for one in self._ids(words, kind, since, histories, most) if one not in yielded]
             yielded.update(ids)
             for start in range(0, len(ids), AT_ONCE):
-                yield self._named(ids[start : start + AT_ONCE])
+                yield self._keys_of(ids[start : start + AT_ONCE])
             if len(ids) < most:
                 return
 
@@ -89,16 +90,17 @@ class FactIndex:
         with self._lock:
             self._refresh()
 
-    def _named(self, ids: Sequence[int]) -> list[str]:
-        """Return the keys of those facts that still exist."""
+    def _keys_of(self, ids: Sequence[int]) -> list[str]:
+        """Return the keys of the facts `ids` that the table still has; an id is a fact's order number."""
         sql = "SELECT facts.id, name FROM facts JOIN places ON places.id = place WHERE facts.id IN "
         with self._lock:
-            named = dict(self._table.execute(f"{sql}({','.join(map(str, ids))})"))
-        return [f"fact/{named[one]}/{one:012}" for one in ids if one in named]
+            places = dict(self._table.execute(f"{sql}({','.join(map(str, ids))})"))
+        return [f"fact/{places[one]}/{one:012}" for one in ids if one in places]
 
     def _ids(
         self, words: str, kind: str | None, since: float, histories: Collection[str] | None, most: int
     ) -> list[int]:
+        """Return the ids of at most `most` facts (-1: all), chosen and ordered as by `keys`."""
         wanted = "kind = coalesce(?, kind) AND time >= ?"
         values: tuple[object, ...] = (kind, since)
         if histories is not None:
@@ -108,7 +110,7 @@ class FactIndex:
         chosen, order, terms = f"FROM facts WHERE {wanted}", "id DESC", asked_terms(words)
         if words.strip() and not terms:
             return []
-        if terms:  # of each match the fact is looked up and ranked if wanted: ``ORDER BY rank`` ranks and sorts all
+        if terms:  # ranks only matches that are wanted; ``ORDER BY rank`` would rank and sort all of them
             chosen = f"FROM texts CROSS JOIN facts ON id = texts.rowid WHERE {wanted} AND texts MATCH ?"
             order, values = "bm25(texts), id DESC", (*values, terms)
             if most > 0 and kind is None and since <= 0.0 and histories is None and (few := self._seldom(terms)):
@@ -118,7 +120,8 @@ class FactIndex:
         return [one for (one,) in self._table.execute(sql, (*values, most))]
 
     def _seldom(self, terms: str) -> str:
-        """Return the uncommon words among `terms`, if they find enough."""
+        """Return the query for the uncommon words of the query `terms`, if these alone find `first` facts; else an
+        empty text."""
 
         def count(some: str) -> int:
             return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (some,)).fetchone()[0])
@@ -129,14 +132,15 @@ class FactIndex:
         return some if 0 < len(seldom) < len(every) and count(some) >= self.first else ""
 
     def _refresh(self) -> None:
-        """Read the new facts."""
+        """Bring the table to the store's present state: read a newer stored table, then all facts that it lacks; store
+        the table again if these are many."""
         with self._backend.transaction():
             parts = self._backend.keys(INDEXED)
             if parts != self._parts:
                 self._open(parts)
             kind = RECENT if self._is_stored else "fact/"
             keys = {order_of(key): key.replace(kind, "fact/", 1) for key in self._backend.keys(kind)}
-            if not (self._is_stored or self._added <= keys.keys()):  # another process forgot some
+            if not (self._is_stored or self._added <= keys.keys()):  # another process deleted facts
                 self._open([])
             new = [key for order, key in keys.items() if order not in self._added]
             for start in range(0, len(new), READ_AT_ONCE):
@@ -149,6 +153,7 @@ class FactIndex:
         self._table.close()
 
     def _open(self, parts: Sequence[str]) -> None:
+        """Replace the table by the stored one, with the record keys `parts`, or by an empty one if that is damaged."""
         bodies = self._backend.get(parts)
         whole = b"".join(bodies[part] for part in parts if part in bodies)
         self._table.close()
@@ -163,6 +168,7 @@ class FactIndex:
         self._table.execute("CREATE TABLE facts (id INTEGER PRIMARY KEY, place INTEGER, kind TEXT, time REAL)")
 
     def _add(self, keys: Sequence[str]) -> None:
+        """Read the facts with these record `keys` into the table."""
         facts = {key: json.loads(content) for key, content in read(self._backend, keys).items()}
         self._added.update(map(order_of, keys))
         places = {key: key.partition("/")[2].rpartition("/")[0] for key in facts}
@@ -181,11 +187,11 @@ class FactIndex:
         """Store the table, unless a fact was forgotten or another process stored its own meanwhile."""
         whole = self._table.serialize()
         with self._backend.transaction(write=True):
-            there = set() if self._is_stored else set(map(order_of, self._backend.keys("fact/")))
-            if self._backend.keys(INDEXED) != list(parts) or not (self._is_stored or self._added <= there):
+            existing = set() if self._is_stored else set(map(order_of, self._backend.keys("fact/")))
+            if self._backend.keys(INDEXED) != list(parts) or not (self._is_stored or self._added <= existing):
                 return
-            read_now = [key for key in self._backend.keys(RECENT) if order_of(key) in self._added]
-            self._backend.remove([*parts, *read_now])
+            no_longer_new = [key for key in self._backend.keys(RECENT) if order_of(key) in self._added]
+            self._backend.remove([*parts, *no_longer_new])
             place = f"{INDEXED}{next_order(self._backend)}/{_digest(whole)}"
             starts = range(0, len(whole), PART_BYTES)
             records = {f"{place}/{start:012}": whole[start : start + PART_BYTES] for start in starts}

@@ -51,8 +51,8 @@ def conversations(store: Store) -> list[StoredConversation]:
     backend = store.backend
     with backend.transaction():
         kin = Kin(backend)
-        inner = {kin.nodes[node.parent].prefix for node in kin.nodes.values() if node.parent in kin.nodes}
-        ends = {history.prefix: history for history in kin.histories.values() if history.prefix not in inner}
+        continued = {kin.nodes[node.parent].prefix for node in kin.nodes.values() if node.parent in kin.nodes}
+        ends = {history.prefix: history for history in kin.histories.values() if history.prefix not in continued}
         plans = sorted((fields(key, 3) for key in backend.keys("plan/")), key=lambda parts: parts[2])
         latest = {prefix: f"plan/{digest}/{prefix}/{order}" for digest, prefix, order in plans}
         listed = []
@@ -60,7 +60,7 @@ def conversations(store: Store) -> list[StoredConversation]:
             way = [kin.nodes[digest] for digest in way_back(kin.nodes, history.tip)]
             plan = next((latest[node.prefix] for node in way if node.prefix in latest), "")
             task = ""
-            with suppress(StoreDamaged):  # the others are listed all the same
+            with suppress(StoreDamaged):  # a damaged conversation is listed without its task
                 task = json.loads(read(backend, [plan])[plan])["task"] if plan else ""
                 task = task or first_words(read_history(read_messages(backend, way[-1:], history.key)), TASK_CHARACTERS)
             keys = [history.key, *(one.key for node in way for one in map(kin.histories.get, (node.prefix,)) if one)]
@@ -70,11 +70,11 @@ def conversations(store: Store) -> list[StoredConversation]:
 
 
 MOST_FACTS, AT_ONCE = 1_000, 200
-"""Largest number of facts in a search by words, and the number read together."""
+"""Largest number of facts that a search by words returns, and the number that are read from the store together."""
 
 
 class KnownFact(NamedTuple):
-    """Fact with its origin."""
+    """Fact with the conversation that it comes from."""
 
     history: str
     """Key of the conversation."""
@@ -96,8 +96,8 @@ def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
 def known_facts(
     store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return the facts of all conversations, or of those in `project`, each once per folder: with `words` the best
-    `MOST_FACTS`, best first; without, all, oldest first."""
+    """Return the facts of this `kind`, extracted at `since` or later, from all conversations or those in the folder
+    `project`; each once per folder. With `words`, the best `MOST_FACTS`, best first; without, all, oldest first."""
     folders: dict[str, str] = {}
     if project:
         noted = {str(one["history"]): str(one["folder"]) for one in store.states("origin:").values()}
@@ -105,9 +105,9 @@ def known_facts(
         folders = {key: folder for key, folder in noted.items() if folder in within}
     latest: dict[tuple[str, ...], KnownFact] = {}
     facts = store.find_facts(words, kind=kind, since=since, histories=set(folders) if project else None)
-    while some := list(islice(facts, AT_ONCE)):
-        folders |= store.folders({key for key, _ in some} - folders.keys())
-        for key, fact in some:
+    while next_facts := list(islice(facts, AT_ONCE)):
+        folders |= store.folders({key for key, _ in next_facts} - folders.keys())
+        for key, fact in next_facts:
             folder = folders[key]
             latest.setdefault((folder, fact.type, fact.content, fact.source), KnownFact(key, folder, fact))
         if words.strip() and len(latest) >= MOST_FACTS:
@@ -118,7 +118,8 @@ def known_facts(
 def facts_about(
     facts: Iterable[KnownFact], *, kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return the facts of this type, extracted since then; with `words` only facts with one of them, best first."""
+    """Return those of `facts` that are of this `kind` and were extracted at `since` or later; with `words` only those
+    that contain one of them, best match first."""
     some = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
     if not words.strip():
         return some
@@ -129,6 +130,7 @@ def is_within(folder: str, project: str) -> bool:
     """Return True if `folder` is `project` or below it, outside other repositories; links are followed."""
     if not folder or not project:
         return False
-    own, whole = (Path(os.path.realpath(place)) for place in (folder, project))
-    between = [own, *own.parents][: len(own.parts) - len(whole.parts)]  # of a worktree ``.git`` is a file
-    return own.is_relative_to(whole) and not any((place / ".git").is_dir() for place in between)
+    inner, outer = (Path(os.path.realpath(place)) for place in (folder, project))
+    between = [inner, *inner.parents][: len(inner.parts) - len(outer.parts)]
+    # a repository has a folder ``.git``; a worktree, which belongs to the project, has a file
+    return inner.is_relative_to(outer) and not any((place / ".git").is_dir() for place in between)

@@ -48,7 +48,7 @@ _EXACT = "head", "messages", "content"
 
 
 class WholeNames:
-    """Whole names for the short ones of one store."""
+    """Keys and plan ids in full length, for the short ones in the states and events of one store."""
 
     def __init__(self, backend: Backend) -> None:
         """Read the names of all histories and plans, within a transaction."""
@@ -59,7 +59,7 @@ class WholeNames:
             self._whole[f"{letter}{digest[:8]}"].add(f"{letter}{digest[:KEY_DIGITS]}")
 
     def state(self, name: str, value: Any) -> tuple[str, Any] | None:
-        """Return a state's name and value with whole names in them; None if a short one is ambiguous."""
+        """Return a state's name and value with keys and ids in full length; None if one fits none or several."""
         unknown: list[str] = []
         value = self._replaced(value, unknown)
         if match := _NAME.fullmatch(name):
@@ -67,10 +67,11 @@ class WholeNames:
         return None if unknown else (name, value)
 
     def event(self, value: Any) -> Any:
-        """Return an event with whole names, where they are known."""
+        """Return an event with keys and ids in full length, where a short one fits exactly one."""
         return self._replaced(value, [])
 
     def _replaced(self, value: Any, unknown: list[str]) -> Any:
+        """Return JSON data with keys and ids in full length; add those that fit none or several to `unknown`."""
         if isinstance(value, dict):
             return {key: one if key in _EXACT else self._replaced(one, unknown) for key, one in value.items()}
         if isinstance(value, list):
@@ -79,6 +80,7 @@ class WholeNames:
         return self._of(match[1], unknown) + match[2] if match else value
 
     def _of(self, short: str, unknown: list[str]) -> str:
+        """Return the full length of `short`; unchanged, and added to `unknown`, if it fits none or several."""
         whole = self._whole.get(short, set())
         if len(whole) == 1:
             return next(iter(whole))
@@ -87,7 +89,8 @@ class WholeNames:
 
 
 def upgrade(backend: Backend) -> None:
-    """Write whole names into the states and events of `backend`, within a transaction that writes."""
+    """Replace short keys and ids in the states and events of `backend` by their full length, within a transaction that
+    writes. A state that cannot be replaced is removed."""
     names = WholeNames(backend)
     for key, content in _each(backend, backend.keys("state/")):
         old = state_name(key), json.loads(content)
@@ -220,7 +223,7 @@ def _name(url_or_path: str | os.PathLike[str] | None) -> str:
 
 def _redacts() -> bool:
     setting = os.environ.get(REDACT_VARIABLE, "").strip().lower()
-    if setting not in _YES + _NO:  # taken for no, it would store what was to stay out
+    if setting not in _YES + _NO:  # taken for no, it would store secrets against the user's will
         raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {setting[:40]!r}")
     return setting in _YES
 
@@ -242,10 +245,10 @@ def check_format(backend: SqlBackend) -> int:
         version = _version(backend)
     if version in (0, OLD_FORMAT, FORMAT):
         return version
-    whose, cure = "a newer version", "update relevance-compactor"
+    maker, cure = "a newer version", "update relevance-compactor"
     if version < FORMAT:
-        whose, cure = "a version from before 0.1.0", "only that reads it: give another file"
-    raise StoreError(f"{backend.place}: made by {whose} (store format {version}, this one reads {FORMAT}); {cure}")
+        maker, cure = "a version from before 0.1.0", "only that reads it: give another file"
+    raise StoreError(f"{backend.place}: made by {maker} (store format {version}, this one reads {FORMAT}); {cure}")
 
 
 def _version(backend: SqlBackend) -> int:

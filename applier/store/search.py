@@ -98,6 +98,7 @@ def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], 
 
 
 def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
+    """Return the lines `best`, best first, as hits; of lines with the same text only the first is among `Hits.best`."""
     first: dict[str, int] = {}
     for line in best:
         first.setdefault(line.text.strip(), line.number)
@@ -106,7 +107,7 @@ def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
 
 def _reached(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
     """Return the lines that a match covers, also partly; a match may span lines."""
-    starts: list[int] = []
+    starts: list[int] = []  # offset of each line in the joined text
     end = 0
     for line in lines:
         starts.append(end + bool(starts and not line.continues))
@@ -128,7 +129,7 @@ def _spans(text: str, match: regex.Pattern[str], deadline: float) -> Iterator[tu
 
 
 def _compiled(pattern: str) -> regex.Pattern[str] | None:
-    """Return `pattern` compiled, or None for plain words."""
+    """Return `pattern` compiled; None if it is no valid pattern, so that only its words can be searched."""
     try:
         return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
     except (regex.error, RecursionError):
@@ -136,8 +137,8 @@ def _compiled(pattern: str) -> regex.Pattern[str] | None:
 
 
 def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> tuple[dict[str, Hits], int]:
-    """Return the turns by the rank of their whole text, and in each its lines by the words they share with the
-    search."""
+    """Return at most `limit` turns by the BM25 of their whole text, each with its lines that share the most words with
+    the search, and the number of all turns with such words."""
     ids = list(turns)
     ranks = ranked([join_lines(lines) for lines in turns.values()], search)
     if not ranks:
@@ -175,13 +176,14 @@ def _together(texts: Sequence[str], search: str) -> list[tuple[int, float]]:
     with closing(_index(texts)) as index:
         scores = {at: 0.0 for at, _ in index.execute(_RANKED, (asked_terms(search),))}
         for term in dict.fromkeys(_terms(search)):
-            holding = [at for (at,) in index.execute("SELECT rowid FROM texts WHERE texts MATCH ?", (term,))]
-            for at in holding:
-                scores[at] += log(1 + (len(texts) - len(holding) + 0.5) / (len(holding) + 0.5))
+            matches = [at for (at,) in index.execute("SELECT rowid FROM texts WHERE texts MATCH ?", (term,))]
+            for at in matches:
+                scores[at] += log(1 + (len(texts) - len(matches) + 0.5) / (len(matches) + 0.5))
     return sorted(scores.items(), key=lambda score: -score[1])
 
 
 def _index(texts: Iterable[str]) -> sqlite3.Connection:
+    """Return a database in memory with a word table of `texts`; a row's number is the index of its text."""
     index = sqlite3.connect(":memory:", isolation_level=None)
     word_table(index)
     index.execute("BEGIN")
@@ -190,7 +192,7 @@ def _index(texts: Iterable[str]) -> sqlite3.Connection:
 
 
 def word_table(index: sqlite3.Connection) -> None:
-    """Create the table ``texts``, which ranks `spaced` words by their row."""
+    """Create the full-text table ``texts`` in `index`; it ranks rows by their words, prepared by `spaced`."""
     index.execute("PRAGMA temp_store = MEMORY")
     index.execute(
         "CREATE VIRTUAL TABLE texts USING fts5 "
@@ -199,7 +201,7 @@ def word_table(index: sqlite3.Connection) -> None:
 
 
 def asked_terms(search: str) -> str:
-    """Return the query of the table for `search`; empty without words."""
+    """Return the FTS5 query for texts with any word or phrase of `search`; empty if it has no words."""
     return " OR ".join(dict.fromkeys(_terms(search)))
 
 
@@ -217,15 +219,16 @@ def _pairs(run: str) -> list[str]:
 
 
 def _terms(search: str) -> Iterator[str]:
-    """Yield each phrase and word of `search` in quotes, as FTS5 needs them."""
-    for phrase, asked in _ASKED.findall(search.lower().encode("utf-8", "replace").decode()):
-        words = _words(phrase or asked)
+    """Yield each phrase and word of `search` in quotes, as FTS5 needs them; of a name with several words (``a.py``)
+    also each word."""
+    for phrase, unquoted in _ASKED.findall(search.lower().encode("utf-8", "replace").decode()):
+        words = _words(phrase or unquoted)
         if len(words) > 1:
             yield f'"{" ".join(words)}"'
-        for word in words if asked or len(words) == 1 else ():
+        for word in words if unquoted or len(words) == 1 else ():
             yield f'"{word}"{"*" if _UNSPACED.fullmatch(word) else ""}'
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of `text`; the pairs of an unspaced run."""
+    """Return the words of `text`; of a run of words without spaces its pairs of characters."""
     return [word for run in _WORD.findall(text) for word in (_pairs(run) if _UNSPACED.match(run) else ()) or (run,)]

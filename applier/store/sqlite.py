@@ -73,6 +73,7 @@ class SqliteBackend(SqlBackend):
         return self._opened()
 
     def _opened(self) -> sqlite3.Connection:
+        """Return a new connection, configured unless the file belongs to another program."""
         connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
         try:
             if self._is_alone:
@@ -87,6 +88,7 @@ class SqliteBackend(SqlBackend):
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
+        """Run the block with a connection, which is closed afterwards if it excludes all others."""
         with super()._connected():
             try:
                 yield
@@ -108,6 +110,7 @@ class SqliteBackend(SqlBackend):
         self.rows("CREATE TABLE records (key TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID")
 
     def _configure(self, connection: sqlite3.Connection) -> None:
+        """Set the connection's journal and durability; wait for other processes that change the journal."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
