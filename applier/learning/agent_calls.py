@@ -69,7 +69,8 @@ _PASSING = re.compile(
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield each check command once, from its first success, and each build command with the agent's reason."""
+    """Yield each general check command once, from its first success, and each build command once for which the agent
+    wrote a reason."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
@@ -86,14 +87,15 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _why(turn: TurnEvidence) -> str:
-    """Return the agent's first sentence with a reason, or nothing."""
+    """Return the first short sentence of the agent's words in `turn` that states a reason; empty if there is none."""
     spoken = " ".join(folded(one.text) for one in statements(turn.lines.of_part("assistant")))
     return next((one for one in sentences(spoken) if len(one) <= WHY_CHARACTERS and _WHY.search(one)), "")
 
 
 def _is_general(command: Command) -> bool:
-    is_whole = command.before in (";", "&&") and len(command.words) <= MOST_WORDS
-    return is_whole and not any(_OF_ONE_WORK.search(word) for word in command.words)
+    """Return True for a short command, no part of a pipe, that mentions no single file, folder or test."""
+    is_short = command.before in (";", "&&") and len(command.words) <= MOST_WORDS
+    return is_short and not any(_OF_ONE_WORK.search(word) for word in command.words)
 
 
 # Errors of checks.
@@ -101,18 +103,19 @@ def _is_general(command: Command) -> bool:
 
 def failures(evidence: Evidence) -> Iterator[Lesson]:
     """Yield the lines of failed checks, each with the command after which the same check succeeded, if known."""
+    # the last turn of a recovery is the success, all others are failures
     passed = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status != "failed" or outcome.refused or call.kind != "run" or not check_kinds(call):
             continue
-        again = passed.get(turn.turn.id, "")
-        remedy = _remedy(evidence, turn, again) if again else ""
-        behind = f"; passed after {remedy} at {again}" if remedy else ""
+        success = passed.get(turn.turn.id, "")
+        remedy = _remedy(evidence, turn, success) if success else ""
+        ending = f"; passed after {remedy} at {success}" if remedy else ""
         for line in turn.statements_of(turn.decisive_lines):
             if line.block == call.result_block and (subject := error_subject(line.text)):
                 words = folded(line.text)
-                text = f"`{words.replace('`', '')}` of {_shown(evidence, call)}{behind}"
-                yield Lesson("error", text, words, turn.turn.id, subject, again if remedy else "", lasting=False)
+                text = f"`{words.replace('`', '')}` of {_shown(evidence, call)}{ending}"
+                yield Lesson("error", text, words, turn.turn.id, subject, success if remedy else "", lasting=False)
 
 
 def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
@@ -122,19 +125,21 @@ def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
 
 
 def _is_same(pair: tuple[Call, Call]) -> bool:
-    kinds, others = map(set, map(check_kinds, pair))
-    programs, also = ({one.words[0] for one in commands_in(call)} or {call.name} for call in pair)
-    return bool(kinds & others or (not kinds and programs & also))
+    """Return True if both calls run a check of one kind; if the first runs none, one program or tool."""
+    first_kinds, second_kinds = map(set, map(check_kinds, pair))
+    first, second = ({one.words[0] for one in commands_in(call)} or {call.name} for call in pair)
+    return bool(first_kinds & second_kinds or (not first_kinds and first & second))
 
 
 def _shown(evidence: Evidence, call: Call) -> str:
-    """Return the command without options that only shorten its output."""
+    """Return the command of `call` as code, shortened, without options that only shorten its output."""
     bare = without_paging(call.subject)
     return f"`{shortened(evidence.shown(bare), COMMAND_CHARACTERS).replace('`', '')}`"
 
 
 def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
-    """Return the installing commands between the two turns, if no file was changed."""
+    """Return the commands that installed something from the turn `failed` to the turn with the id `passed`; empty if a
+    file was changed between them, as that may be the cause."""
     first, last = failed.turn.number, evidence.turns[passed].turn.number
     ran: dict[str, None] = {}
     for turn, call, outcome in evidence.ended_calls():
@@ -151,8 +156,8 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
 
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the first sentence with a reason from each published message, without repetition; from a commit with its
-    title."""
+    """Yield a decision from each published message (commit, comment, review answer): its first sentence with a reason,
+    after the title of a commit. A sentence like an earlier one is left out."""
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:
@@ -176,13 +181,14 @@ def _messages(call: Call) -> Iterator[tuple[str, str]]:
 
 
 def _comments(command: Command) -> bool:
-    """Return True for ``gh pr comment 7 --body …`` and ``gh api …/replies``."""
+    """Return True for a command that publishes a comment: ``gh pr comment 7 --body …``, ``gh api …/replies``."""
     answers = command.starts("gh", "api") and any(word.endswith(("/replies", "/comments")) for word in command.words)
     return answers or (command.words[0] in ("gh", "glab") and command.words[2:3] == ("comment",))
 
 
 def _reasoned(message: tuple[str, str]) -> tuple[str, str] | None:
-    """Return the title and the first sentence with a reason; None if the sentence is not understandable alone."""
+    """Return the title and the first sentence of the body that states a reason and, without a title, has a name; None
+    if there is none."""
     title, body = message
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
         for sentence in filter(_is_lasting, sentences(folded(paragraph))):
@@ -192,5 +198,6 @@ def _reasoned(message: tuple[str, str]) -> tuple[str, str] | None:
 
 
 def _is_lasting(sentence: str) -> bool:
-    is_read = len(sentence.split()) >= LEAST_WORDS and len(sentence) <= MOST_CHARACTERS
-    return is_read and bool(_GROUNDS.search(sentence)) and not _PASSING.search(sentence)
+    """Return True for a sentence of fit length that states a reason, and not one about the present work."""
+    has_fit_length = len(sentence.split()) >= LEAST_WORDS and len(sentence) <= MOST_CHARACTERS
+    return has_fit_length and bool(_GROUNDS.search(sentence)) and not _PASSING.search(sentence)

@@ -66,12 +66,12 @@ _OPENING_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _SOURCES = re.compile(r" \((?:[\w.-]++:t\d++(?:, )?)++(\d{4}-\d\d-\d\d)?\)$")
 """Sources at the end of a line: ``(c1:t3, c2:t4, 2026-11-03)``; a new conversation cannot open them."""
 SHARED_WORDS = 2
-"""Common words from which a line without a common name matters to a task."""
+"""Fewest words in common by which a line matters to a task if they have no name in common."""
 
 
 @dataclass(frozen=True)
 class LearnedFiles:
-    """Files of one project."""
+    """The files with learned lines in one project."""
 
     project: Path
     into: str = ""
@@ -103,8 +103,8 @@ class LearnedFiles:
         self, texts: Mapping[str, str], lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date
     ) -> dict[str, str]:
         """Return `texts` with `lines` merged, each in the file of its kind."""
-        own = {name: [line for line in lines if self._file_of(line.kind) == name] for name in texts}
-        return {name: merged(texts[name], own[name], approved, today, shared=bool(self.into)) for name in texts}
+        of_file = {name: [line for line in lines if self._file_of(line.kind) == name] for name in texts}
+        return {name: merged(texts[name], of_file[name], approved, today, shared=bool(self.into)) for name in texts}
 
     def lines(self, texts: Mapping[str, str]) -> list[str]:
         """Return the lines of `texts` that may be ours."""
@@ -118,6 +118,7 @@ class LearnedFiles:
 
 
 def _is_covered(line: ProposedLine, instructions: Sequence[str]) -> bool:
+    """Return True if `line` is a wish or a command, and one of the texts `instructions` contains its words."""
     words = line.sources[0].lesson.words
     whole = re.compile(rf"(?<!\w){re.escape(words.strip('.'))}(?![\w:/-])", re.I)
     return line.kind in ("wish", "command") and any(map(whole.search, instructions))
@@ -137,8 +138,8 @@ def digest_of(line: str) -> str:
 
 def learned_lines(text: str, *, shared: bool = False) -> list[str]:
     """Return the lines of a file that may be ours; a `shared` file also has other content."""
-    own = _parts(text, shared=shared)[1]
-    return [line for line in own.splitlines() if line.startswith("- ") and line.isprintable()]
+    _, ours, _ = _parts(text, shared=shared)
+    return [line for line in ours.splitlines() if line.startswith("- ") and line.isprintable()]
 
 
 def approved_lines(text: str, approved: Collection[str], today: date) -> list[str]:
@@ -150,9 +151,11 @@ def approved_lines(text: str, approved: Collection[str], today: date) -> list[st
 def merged(
     text: str, lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date, *, shared: bool = False
 ) -> str:
-    """Return `text` with `lines` merged; `approved` maps the key of each approved line to its digest."""
-    before, own, behind = _parts(text, shared=shared)
-    first = own.splitlines()
+    """Return the file `text` with new `lines` added under their headings, approved ones in their newest form, and
+    replaced and expired ones removed; lines that a person wrote or changed stay. `approved` maps the key of each
+    approved line to its digest. A line that the person deleted, or cites in their own words, is not added again."""
+    before, present, after = _parts(text, shared=shared)
+    first = present.splitlines()
     rows = first or ([] if shared else [_TITLE])
     ours = set(approved.values()) & set(map(digest_of, rows))
     cited = set(_SOURCE.findall("\n".join(row for row in rows if row.startswith("- ") and digest_of(row) not in ours)))
@@ -165,7 +168,7 @@ def merged(
     for line in new:
         _put_in(rows, line)
     is_same = rows == first or not any(row.startswith("- ") for row in (*rows, *first))
-    return text if is_same else before + "".join(f"{row}\n" for row in rows) + behind
+    return text if is_same else before + "".join(f"{row}\n" for row in rows) + after
 
 
 def _parts(text: str, *, shared: bool) -> tuple[str, str, str]:
@@ -181,6 +184,7 @@ def _parts(text: str, *, shared: bool) -> tuple[str, str, str]:
 
 
 def _put_in(rows: list[str], line: ProposedLine) -> None:
+    """Insert `line` in `rows` at the end of the part under its heading, which is added if it is missing."""
     heading = HEADINGS[line.kind]
     if heading not in rows:
         rows += [*([""] if rows else []), heading, ""]
@@ -213,22 +217,25 @@ def lines_for(task: str, project: Path, approved: Collection[str], today: date) 
 
 def mattering(lines: Sequence[str], task: str) -> list[str]:
     """Return the lines that share a name or some words with `task`, the most similar first."""
-    specifics, own = specifics_of(task), stems(task)
+    specifics, task_stems = specifics_of(task), stems(task)
     names = [name for name in specifics if not name.isdigit()]
-    near = [line for line in lines if any(name in line for name in names) or len(stems(line) & own) >= SHARED_WORDS]
-    return [near[at] for at, _ in ranked(near, " ".join([*long_words(task), *specifics]))]
+    related = [
+        line for line in lines if any(name in line for name in names) or len(stems(line) & task_stems) >= SHARED_WORDS
+    ]
+    return [related[at] for at, _ in ranked(related, " ".join([*long_words(task), *specifics]))]
 
 
 def file_below(root: Path, path: str) -> str | None:
-    """Return the content of `path` if it is a text file under `root`, without links and not too large."""
+    """Return the content of `path` if it is a text file under `root`, has no second name (hard link), and is not too
+    large; else None."""
     try:
         top = os.path.realpath(root)  # unlike `resolve`, `realpath` accepts links that lead in a circle
         place = os.path.realpath(os.path.join(top, path))
         with open(place, "rb", opener=lambda name, flags: os.open(name, flags | _OPENING_FLAGS)) as file:
             status = os.fstat(file.fileno())
-            is_own = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and Path(place).is_relative_to(top)
-            content = file.read(MAX_FILE_BYTES + 1) if is_own else b""
-        return content.decode() if is_own and len(content) <= MAX_FILE_BYTES else None
+            is_inside = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and Path(place).is_relative_to(top)
+            content = file.read(MAX_FILE_BYTES + 1) if is_inside else b""
+        return content.decode() if is_inside and len(content) <= MAX_FILE_BYTES else None
     except (OSError, ValueError):
         return None
 

@@ -65,7 +65,7 @@ _NO_ERROR = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Lesson for other conversations."""
+    """Something one conversation shows that later ones on the project can use."""
 
     kind: Kind
     text: str
@@ -86,7 +86,7 @@ class Lesson:
 
 
 def sentence_key(text: str) -> str:
-    """Return a key that ignores punctuation, letter case and common words."""
+    """Return the words of `text` as a key: in lower case, without punctuation."""
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
@@ -96,22 +96,22 @@ def sentences(text: str) -> list[str]:
 
 
 def beginnings(text: str) -> tuple[str, str]:
-    """Return `text`, and `text` with a small first letter unless that may be a name's."""
+    """Return `text`, and `text` with a small first letter: at a sentence's beginning, a capital may not mark a name."""
     return text, text[:1].lower() + text[1:]
 
 
 def stated(kind: Kind, claim: str, words: str) -> str:
-    """Return a line with `claim` and the words that support it."""
+    """Return a lesson's text: `claim`, then the words of the record that support it, in quotes (an error as code)."""
     return f"{claim}: `{words.replace('`', '')}`" if kind == "error" else f"{claim}: “{words}”"
 
 
 def long_words(text: str) -> list[str]:
-    """Return the words of `text` that are meaningful alone."""
+    """Return the words of `text` that are long enough to be meaningful alone."""
     return _WORD.findall(text)
 
 
 def stems(text: str) -> set[str]:
-    """Return the beginnings of the uncommon words."""
+    """Return the first letters of each long, uncommon word of `text`, so that inflected forms are equal."""
     return {word[:_STEM_CHARACTERS].casefold() for word in long_words(text)} - _COMMON
 
 
@@ -129,8 +129,8 @@ def error_subject(text: str) -> str:
     rule = _RULE.search(text)
     words = (_without_names(text) if rule else text).split()
     bare = sentence_key(" ".join(word for word in words if not _NUMBERED.search(word)))
-    is_own = len(bare.split()) >= LEAST_ERROR_WORDS
-    return bare if is_own and not _NO_ERROR.search(text) else ""
+    is_specific = len(bare.split()) >= LEAST_ERROR_WORDS
+    return bare if is_specific and not _NO_ERROR.search(text) else ""
 
 
 def _without_names(text: str) -> str:
@@ -145,14 +145,14 @@ def is_plain(text: str) -> bool:
 
 
 def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
-    """Return True if the cited turn contains the lesson's words after redaction, and the text contains no hidden
-    characters."""
+    """Return True if the turn of `lesson` contains its words after redaction, in the user's or the agent's text (an
+    error anywhere, a wish in the user's), and its text has no secrets and no hidden characters."""
     turn = evidence.turns.get(lesson.turn)
     if turn is None or not lesson.words.strip() or not is_plain(lesson.text):
         return False
     spoken = tuple(turn.lines.of_sources("user", "agent"))  # pages and tools decide nothing
-    own = {"wish": turn.user_lines, "error": turn.lines}.get(lesson.kind, spoken)
-    return is_quoted(lesson.words, redact(join_lines(own)), evidence)
+    lines = {"wish": turn.user_lines, "error": turn.lines}.get(lesson.kind, spoken)
+    return is_quoted(lesson.words, redact(join_lines(lines)), evidence)
 
 
 def is_quoted(words: str, text: str, evidence: Evidence) -> bool:

@@ -56,7 +56,7 @@ class Memory:
 
     @lazy_property
     def conversations(self) -> dict[str, dict[str, Any]]:
-        """Readings of conversations by name."""
+        """Stored readings of the project's conversations, by the conversation's name; see `keep` for their fields."""
         prefix = f"lessons:{self._project}:"
         return {name.removeprefix(prefix): read for name, read in self.store.states(prefix).items()}
 
@@ -81,16 +81,17 @@ class Memory:
     def is_read(self, conversation: FinishedConversation, reader: str) -> bool:
         """Return True if `reader` or a better one has read the conversation in its present form; a model reads more
         than ``rules``."""
-        known = self.conversations.get(conversation.name, {})
-        return known.get("digest") == conversation.digest and (reader == "rules" or known.get("reader") == reader)
+        stored = self.conversations.get(conversation.name, {})
+        return stored.get("digest") == conversation.digest and (reader == "rules" or stored.get("reader") == reader)
 
     def keep(
         self, conversation: FinishedConversation, reader: str, lessons: Sequence[Lesson], evidence: Evidence
     ) -> None:
-        """Store the lessons of a conversation and its commits."""
+        """Store the lessons that `reader` found in a conversation, with the digest of the history up to each lesson's
+        turn, and the conversation's commits."""
         ends = [evidence.turns[lesson.turn].turn.stop for lesson in lessons]
         read = {
-            "history": conversation.name,  # a stored history is forgotten with it
+            "history": conversation.name,  # if this is a stored history's key, the lessons are forgotten with it
             "digest": conversation.digest,
             "reader": reader,
             "day": conversation.day,
@@ -105,7 +106,7 @@ class Memory:
 
     @lazy_property
     def review(self) -> Review:
-        """Review of the lines by a model."""
+        """A model's review of the project's lines; empty if there was none."""
         return Review.of(self.store.get_state(f"lessons-review:{self._project}") or {})
 
     def keep_review(self, review: Review) -> None:

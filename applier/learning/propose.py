@@ -110,38 +110,44 @@ def _dated(source: str, day: str) -> str:
 
 
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
-    """Return the lines by kind, the newest first, each with the text of its newest source."""
+    """Return one line for each subject worth proposing, grouped by kind, the newest first; each has the text of its
+    newest source. Expired errors are left out."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
     for one in sorted(_once(heard), key=_age, reverse=True):
         by_subject[one.lesson.kind, one.lesson.subject].append(one)
     lines = [_line(kind, same) for (kind, _), same in by_subject.items() if _is_worth(kind, same)]
-    of = {kind: [line for line in lines if line.kind == kind] for kind in KINDS}
-    errors = [line for line in of["error"] if not is_over(line.line, today)]
-    return [*of["decision"], *of["fact"], *_with_contradictions(of["wish"]), *of["command"], *errors]
+    by_kind = {kind: [line for line in lines if line.kind == kind] for kind in KINDS}
+    errors = [line for line in by_kind["error"] if not is_over(line.line, today)]
+    wishes = _with_contradictions(by_kind["wish"])
+    return [*by_kind["decision"], *by_kind["fact"], *wishes, *by_kind["command"], *errors]
 
 
 def _age(heard: Heard) -> tuple[str, float, str, int]:
-    """Return a sort key by age, if the age is known."""
+    """Return a sort key, greater for newer lessons: day, time, conversation, turn; a lesson without a day is oldest."""
     return heard.day, heard.time, heard.conversation, int(heard.lesson.turn[1:])
 
 
 def _once(heard: Sequence[Heard]) -> Iterable[Heard]:
-    """Return each lesson from a part shared by several conversations once: from where it was solved, or else first
-    seen."""
+    """Return each lesson once, though several conversations may share the turn it comes from: the oldest with a
+    solution, or else the oldest."""
+    # the last entry of a key wins: newest first, and those without a solution before the others
     in_order = sorted(heard, key=lambda one: (not one.lesson.mended, *_age(one)), reverse=True)
     return {(one.place or one.source, one.lesson.kind, one.lesson.words): one for one in in_order}.values()
 
 
 def _is_worth(kind: str, same: Sequence[Heard]) -> bool:
-    came_back = len({one.conversation for one in same}) >= FEWEST
-    lasts = came_back or any(one.lesson.lasting for one in same)
+    """Return True if the lessons `same`, all on one subject, are worth a line: lasting or repeated; for errors also
+    solved, for others not repeated in long messages alone, as in a form."""
+    is_repeated = len({one.conversation for one in same}) >= FEWEST
+    lasts = is_repeated or any(one.lesson.lasting for one in same)
     if kind == "error":
         return lasts and any(one.lesson.mended for one in same)
-    return lasts and not (came_back and all(one.lesson.is_long for one in same))
+    return lasts and not (is_repeated and all(one.lesson.is_long for one in same))
 
 
 def _line(kind: str, same: Sequence[Heard]) -> ProposedLine:
-    """Return the newest form; for an error the newest solved one; for a decision with the one that it replaces."""
+    """Return the line for the lessons `same`, all on one subject, newest first. Its text is that of the newest solved
+    one, or else of the newest; a decision has a note on the one that it replaces or contradicts."""
     best = next((one for one in same if one.lesson.mended), same[0])
     alike = [one for one in same if kind == "error" or one.lesson.text == best.lesson.text]
     others = {one.conversation: one for one in reversed(alike) if one.conversation != best.conversation}
@@ -154,13 +160,14 @@ def _line(kind: str, same: Sequence[Heard]) -> ProposedLine:
 
 
 def _note_on(verb: str, other: Heard) -> str:
-    """Return a note about another line on the same matter."""
+    """Return the end of a line's text: how (`verb`) it relates to the `other` lesson on the same matter."""
     words = shortened(other.lesson.words, REPLACED_CHARACTERS)
     return f"; {verb} “{words}” ({_dated(other.source, other.day)})"
 
 
 def _with_contradictions(wishes: Sequence[ProposedLine]) -> list[ProposedLine]:
-    """Return `wishes`, newest first, with a note on each contradiction; an announced change replaces the older."""
+    """Return `wishes`, newest first, with a note on each contradiction between two of them. The older one is left out
+    if the newer one announces a change and is of a later day."""
     lines = dict(enumerate(wishes))
     for new, old in combinations(range(len(wishes)), 2):
         if new not in lines or old not in lines or not _are_opposed(wishes[new], wishes[old]):
@@ -186,7 +193,7 @@ def _are_opposed(one: ProposedLine, other: ProposedLine) -> bool:
 
 
 def is_over(line: str, today: date) -> bool:
-    """Return True for an error's line without a day, or unseen for too long."""
+    """Return True if the line of an error has no day, or has not come back for too long."""
     match = _DAY.search(line)
     days = ENVIRONMENT_DAYS if _ENVIRONMENT.search(line) else FAILURE_DAYS
     return match is None or date.fromisoformat(match[1]) + timedelta(days=days) < today
@@ -194,15 +201,15 @@ def is_over(line: str, today: date) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Line of a review, by the keys of the lines from which it was made."""
+    """Lines that a review joins to one, by their keys."""
 
     of: tuple[str, ...]
     text: str = ""
-    """New words; empty for those of the first."""
+    """New words of the line; empty: it keeps the words of the first."""
     replaces: tuple[str, ...] = ()
 
     def line(self, known: Mapping[str, ProposedLine]) -> ProposedLine:
-        """Return the line, made from its lines among the `known`."""
+        """Return the one line, made from those of its lines that are `known` (lines by key)."""
         first, *others = (known[key] for key in self.of if key in known)
         text = stated(first.kind, self.text, first.sources[0].lesson.words) if self.text else first.text
         older = next((known[key].sources[0] for key in self.replaces if key in known), None)
@@ -213,7 +220,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Review:
-    """Review of lines by a model, by their keys."""
+    """A model's review of lines: which were joined and kept, and the keys of all that it has seen."""
 
     groups: tuple[Group, ...] = ()
     seen: frozenset[str] = frozenset()
@@ -239,7 +246,8 @@ class Review:
         return [line for line in lines if line.key not in self.seen]
 
     def grown(self, lines: Sequence[ProposedLine], ask: Callable[[str], Sequence[ReviewedLine]]) -> Review:
-        """Return a new review: `ask` gets the oldest new `lines` and the kept ones as candidates."""
+        """Return this review extended by the oldest `lines` that are new: `ask` gets these and the newest kept ones as
+        candidates, at most `MOST_CANDIDATES` of each, and returns the model's answer."""
         reviewed = sorted(self.reviewed_lines(lines), key=_line_age)
         others, again = reviewed[:-MOST_CANDIDATES], reviewed[-MOST_CANDIDATES:]
         new = sorted(((Group((line.key,)), line) for line in self.unseen(lines)), key=_line_age)[:MOST_CANDIDATES]
@@ -254,7 +262,7 @@ def _line_age(one: tuple[Group, ProposedLine]) -> tuple[str, float, str, int]:
 
 
 def _candidates(shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collection[Group]) -> str:
-    """Return the candidates, one per line, under their conversation."""
+    """Return the candidates `shown`, by name, as text for the model: one a line, under their conversation and day."""
     rows, heading = [], ""
     for name, (group, line) in shown.items():
         source = line.sources[0]
@@ -268,25 +276,26 @@ def _candidates(shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collectio
 def _groups(
     answer: Sequence[ReviewedLine], shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collection[Group]
 ) -> list[Group]:
-    """Return the valid groups of an answer: each candidate in one line only, kept ones first.
+    """Return the groups of a model's `answer`. A candidate belongs to the first group that names it; in a group, kept
+    candidates come first; unknown names are ignored.
 
     New words are accepted if candidates of the same conversations contain all their names; otherwise the old words
     stay.
     """
     used = {name for one in answer for name in one.of}
     groups: list[Group] = []
-    left = dict(shown)
+    unused = dict(shown)
     for one in answer:
-        of = sorted(left.keys() & set(one.of), key=lambda name: (left[name][0] not in kept, one.of.index(name)))
-        members = [left.pop(name) for name in of]
+        names = sorted(unused.keys() & set(one.of), key=lambda name: (unused[name][0] not in kept, one.of.index(name)))
+        members = [unused.pop(name) for name in names]
         if members:
             older = (shown[name][0] for name in dict.fromkeys(one.replaces) if name in shown and name not in used)
-            gone = (*(key for group, _ in members for key in group.replaces), *_keys(older))
-            near = {source.conversation for _, line in members for source in line.sources}
-            supporting = [line.text for _, line in shown.values() if line.sources[0].conversation in near]
+            replaced = (*(key for group, _ in members for key in group.replaces), *_keys(older))
+            conversations = {source.conversation for _, line in members for source in line.sources}
+            supporting = [line.text for _, line in shown.values() if line.sources[0].conversation in conversations]
             text = folded(one.text)
             text = text if text and _is_supported(text, supporting) else members[0][0].text
-            groups.append(Group(tuple(_keys(group for group, _ in members)), text, gone))
+            groups.append(Group(tuple(_keys(group for group, _ in members)), text, replaced))
     return groups
 
 

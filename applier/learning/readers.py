@@ -55,10 +55,10 @@ Reading = tuple[list[Lesson], Evidence, Usage]
 
 @dataclass(frozen=True)
 class Reader:
-    """Reader of one conversation at a time."""
+    """Reads the lessons of one conversation at a time, by rules and perhaps also by a model."""
 
     model: LessonsModel | None = None
-    """Model that reads, too; None: rules alone."""
+    """Model that reads in addition to the rules; None: the rules alone."""
 
     @property
     def name(self) -> str:
@@ -66,25 +66,26 @@ class Reader:
         return self.model.name if self.model is not None else "rules"
 
     def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
-        """Return the highest cost in dollars of asking about each conversation, and for a review with `unseen` other
-        new lines."""
+        """Return the highest cost in dollars of asking about each conversation in `due`, and then reviewing its lines
+        and `unseen` other new ones."""
         if self.model is None:
             return 0.0
         each = sum(self.model.estimated_cost(one.tokens) for one in due)
         return each + self.estimated_review_cost(known, unseen + MOST_LESSONS * len(due))
 
     def estimated_review_cost(self, known: Review, unseen: int) -> float:
-        """Return the most dollars for reviewing `unseen` new lines."""
-        asked = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
-        beside = min(MOST_CANDIDATES, len(known.groups) + unseen - asked[0]) if asked else 0
-        return sum(self.model.estimated_review_cost(one + beside) for one in asked if self.model is not None)
+        """Return the highest cost in dollars of reviewing `unseen` new lines, in several questions if need be; each
+        also shows lines that the review `known` has kept."""
+        new_counts = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
+        kept_count = min(MOST_CANDIDATES, len(known.groups) + unseen - new_counts[0]) if new_counts else 0
+        return sum(self.model.estimated_review_cost(one + kept_count) for one in new_counts if self.model is not None)
 
     def cost(self, usage: Usage) -> float:
         """Return the dollars that `usage` costs."""
         return self.model.price(usage) if self.model is not None else 0.0
 
     def read(self, conversation: FinishedConversation) -> Reading:
-        """Return the lessons of a conversation, its evidence and the usage."""
+        """Return the lessons of a conversation, its evidence, and the usage of the model."""
         analysis = _analysis(conversation)
         if self.model is None:
             return lessons_of(analysis.evidence), analysis.evidence, Usage()
@@ -92,7 +93,7 @@ class Reader:
         return with_written(answer, analysis.evidence), analysis.evidence, usage
 
     def review(self, known: Review, lines: Sequence[ProposedLine]) -> tuple[Review, Usage]:
-        """Return the review `known`, extended by the model with new `lines`, and the usage."""
+        """Return the review `known`, extended by the model with new `lines`, and the usage of the model."""
         used = Usage()
 
         def ask(candidates: str) -> Sequence[ReviewedLine]:
@@ -108,34 +109,37 @@ def _analysis(conversation: FinishedConversation) -> Analysis:
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
-    """Return the lessons that the record supports, in order, without secrets and repetition."""
+    """Return the lessons that rules read from a conversation and that the record supports, in order, each once."""
     every = [one for read in (wishes, choices, reasons, check_commands, failures) for one in read(evidence)]
     kept = {(one.kind, one.text): one for one in reversed(every) if in_the_record(one, evidence)}
     return list(reversed(kept.values()))
 
 
 def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
-    """Return the valid lessons of a model's answer, and those that only rules read."""
+    """Return the valid lessons of a model's `answer`, and those that rules read: all commands, and others that the
+    model's do not cover."""
     written = list(filter(None, (_checked(one, evidence) for one in answer[:MOST_LESSONS])))
     covered = [stems(f"{one.text} {one.words}") for one in written]
     return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or not _is_covered(one, covered))]
 
 
 def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
-    own = stems(lesson.text)
-    return any(len(own & words) >= max(1, ALIKE * len(own)) for words in covered)
+    """Return True if one of the sets of stems in `covered` has many stems of the lesson's text."""
+    wanted = stems(lesson.text)
+    return any(len(wanted & words) >= max(1, ALIKE * len(wanted)) for words in covered)
 
 
 def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
-    """Return a model's lesson if the record supports it, else None.
+    """Return the lesson that a model has `written` if the record supports it, else None.
 
-    Its turn must contain its words, and the conversation its names; the record must show an error's cause and later
-    success.
+    The turn that it cites must contain its words, and the conversation all names in its text; for an error, the record
+    must show the cause and a later success of the same check.
     """
     text, words = folded(written.text), folded(written.words)
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
+    # names that the turn lacks; the first word may be a name or only begin the sentence
     absent = (invented(form, turn.names) for form in beginnings(text))
     missing = next((names for names in absent if all(map(evidence.names.holds, names))), None)
     if missing is None:
@@ -155,31 +159,32 @@ def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
 
 
 def _failure(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
-    """Return the subject of an error; empty if no failed call of the turn contains `words`."""
+    """Return the subject of the error `words`, see `Lesson.subject`; empty if no failed call of `turn` shows them."""
     failed = "\n".join(call.text for call in turn.failed_calls)
     return error_subject(words) if is_quoted(words, failed, evidence) else ""
 
 
 def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
-    """Return True if the same check succeeds in the lesson's turn, and its cause was stated before."""
+    """Return True if the check that failed in `turn` succeeds in the turn ``written.mended``, and the user or the agent
+    wrote the cause ``written.why`` by then."""
     mended, why = evidence.turns.get(written.mended), written.why
     if mended is None or not why.strip() or mended.failed_calls or not passes_again(turn, mended):
         return False
-    till = (one for one in evidence.turns.values() if turn.turn.number <= one.turn.number <= mended.turn.number)
-    return any(is_quoted(why, join_lines(tuple(one.lines.of_sources("user", "agent"))), evidence) for one in till)
+    between = (one for one in evidence.turns.values() if turn.turn.number <= one.turn.number <= mended.turn.number)
+    return any(is_quoted(why, join_lines(tuple(one.lines.of_sources("user", "agent"))), evidence) for one in between)
 
 
 def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
-    """Return the turn with most of `names`; among equals the nearest to `turn`."""
+    """Return the id of the turn that contains most of `names`; among equals of the nearest to `turn`."""
     nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
     return max(nearest, key=lambda one: sum(map(one.names.holds, names))).turn.id
 
 
 @contextmanager
 def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
-    """Open the reader chosen by the options, or else by the settings."""
-    own = load_settings()
-    planner, model = planner or own.planner, model or own.planner_model or None
+    """Yield the reader that the options choose, or else the settings; a model's connection is open during the block."""
+    settings = load_settings()
+    planner, model = planner or settings.planner, model or settings.planner_model or None
     if not asks_model(planner, model):
         yield Reader()
         return
@@ -188,4 +193,4 @@ def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterat
     from planner.model.prompts import load_prompts
 
     with open_endpoint(None, model) as endpoint:
-        yield Reader(LessonsModel(endpoint, load_prompts(prompts), own.plan))
+        yield Reader(LessonsModel(endpoint, load_prompts(prompts), settings.plan))

@@ -91,14 +91,14 @@ _FORBIDS = re.compile(
 
 
 def wishes(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the user's lasting wishes and reasoned decisions, in their words."""
+    """Yield the user's wishes, with whether each one lasts, and decisions with their reason, in their own words."""
     yield from _conventions(evidence)
     for turn in _kept_turns(evidence):
-        answers = any(call.kind == "ask" for call in turn.calls)  # the host frames these words
-        own = [line for line in turn.user_lines if line.part == "user" or not answers]
-        if sum(len(line.text) for line in own) > SHORT_MESSAGE:
+        is_answer = any(call.kind == "ask" for call in turn.calls)  # the host adds its own words to an answer
+        written = [line for line in turn.user_lines if line.part == "user" or not is_answer]
+        if sum(len(line.text) for line in written) > SHORT_MESSAGE:
             continue  # a task's description binds only that task
-        for one in statements(typed_lines(own)):
+        for one in statements(typed_lines(written)):
             words = _binding_words(one)
             decides, lasts = _is_reasoned(words), is_lasting(words)
             if lasts or decides or _FORBIDS.search(words):
@@ -109,13 +109,13 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
 def _conventions(evidence: Evidence) -> Iterator[Lesson]:
     """Yield the items of lists that the user calls constraints or conventions, with whether each one lasts."""
     for turn in evidence.turns.values():
-        below = False
+        is_listed = False  # under a heading that announces constraints or conventions
         for one in statements(line for line in turn.user_lines if line.part == "user"):
             text = folded(one.text)
             if text.startswith("#"):
-                below = bool(_CONVENTIONS.search(text))
+                is_listed = bool(_CONVENTIONS.search(text))
             item = _ITEM.sub("", text)
-            if below and item != text and _is_clear(item) and not _OF_THIS_TASK.search(item):
+            if is_listed and item != text and _is_clear(item) and not _OF_THIS_TASK.search(item):
                 lasts, key = is_lasting(item), sentence_key(item)
                 yield Lesson("wish", f"“{item}”", item, turn.turn.id, key, lasting=lasts, is_long=True)
 
@@ -132,19 +132,20 @@ def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """Return the binding part of a statement on one line; empty for a question, or if it needs its context."""
+    """Return a statement on one line, without assent at its front, doubt at its end, and requests for now after the
+    last binding sentence; empty for a question, or if it needs its context."""
     parts = sentences(_ITEM.sub("", folded(statement.text)))
     binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
-    behind = parts[binding[-1] + 1 :] if binding else []
-    text = " ".join([*parts[: len(parts) - len(behind)], *takewhile(lambda one: not _ASKS.match(one), behind)])
+    later = parts[binding[-1] + 1 :] if binding else []
+    text = " ".join([*parts[: len(parts) - len(later)], *takewhile(lambda one: not _ASKS.match(one), later)])
     text = _ASSENT.sub("", _AFTERTHOUGHT.sub("", text))
     return text if _is_clear(text) else ""
 
 
 def _is_clear(text: str) -> bool:
     """Return True if the text can be understood alone, and asks nothing."""
-    is_read = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS and not _POINTING.match(text)
-    return is_read and not is_question(text)
+    has_fit_length = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS
+    return has_fit_length and not _POINTING.match(text) and not is_question(text)
 
 
 def is_question(text: str) -> bool:
@@ -163,20 +164,21 @@ def _is_reasoned(text: str) -> bool:
 
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the user's answers to questions of a dialog."""
+    """Yield the user's answers to the agent's questions, without questions about the next step and very short ones."""
     for turn in _kept_turns(evidence):
-        asked = [call for call in turn.calls if call.kind == "ask"] if turn.turn.kind != "user" else []
-        for question, answer in chain.from_iterable(map(_answers, asked)):
-            is_of_course = _COURSE.search(question) and len(question.split()) <= COURSE_WORDS
-            if not is_of_course and len(question.split()) >= LEAST_WORDS:
+        dialogs = [call for call in turn.calls if call.kind == "ask"] if turn.turn.kind != "user" else []
+        for question, answer in chain.from_iterable(map(_answers, dialogs)):
+            is_about_next_step = _COURSE.search(question) and len(question.split()) <= COURSE_WORDS
+            if not is_about_next_step and len(question.split()) >= LEAST_WORDS:
                 text = f"{shortened(question, WORDS_CHARACTERS)} → “{answer}”"
                 yield Lesson("decision", text, answer, turn.turn.id, sentence_key(question))
 
 
 def _answers(call: Call) -> Iterator[tuple[str, str]]:
-    """Yield question and answer for each answered question of `call`: an offered option, or binding words."""
-    asked = call.input.get("questions")
-    for one in asked if isinstance(asked, list) else [call.input]:
+    """Yield question and answer for each question of `call` that the user answered by an offered option or by words
+    that bind."""
+    questions = call.input.get("questions")
+    for one in questions if isinstance(questions, list) else [call.input]:
         question = one.get("question") if isinstance(one, Mapping) else None
         if not isinstance(question, str):
             continue
