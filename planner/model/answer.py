@@ -39,11 +39,13 @@ __all__ = [
 ]
 
 MOST_ANSWER_CHARACTERS = 400_000
-"""Length up to which an answer is read: twelve times the longest allowed one."""
+"""Number of characters of an answer that are read: twelve times the longest allowed one."""
 MOST_PROBLEMS = 12
-"""Most problems reported at once; a model corrects the kind, not each one."""
+"""Largest number of problems reported at once: a model corrects kinds of mistakes, not each one."""
 REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
+"""Lengths to which the reason and the summary of an entry are cut."""
 BEST_SCORE: Final = 9
+"""Score that a model writes for what must stay; the lowest is 0."""
 DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2, "drop": 0}
 """Score of an entry without one, by its strategy."""
 
@@ -51,7 +53,7 @@ ENTRY_FORM = "t<turn>[-t<turn>][,…] keep|summarize|reference|drop <0-9> [faile
 FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<line>],…] | text"
 
 Range = tuple[int, int]
-"""First and last, both included."""
+"""First and last number of some turns or lines, both included."""
 
 
 class PlanAnswer(BaseModel):
@@ -86,12 +88,13 @@ def answer_in(text: str) -> PlanAnswer:
 
 
 def json_in(text: str) -> object:
-    """Return the JSON at the start of `text`; of truncated JSON the finished part."""
+    """Return the JSON value at the start of `text`, without its unfinished part if it is cut off; None if there is
+    none."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text)[0]
     except json.JSONDecodeError as error:
         if error.pos < len(text.rstrip()) and not error.msg.startswith("Unterminated string"):
-            return None  # it is broken, not cut off: what stands before that is half of a thought
+            return None  # broken, not cut off: the part before the error may be half of a statement
     except (ValueError, RecursionError):
         return None
     try:
@@ -115,7 +118,7 @@ class TurnEntry:
     text: str = ""
     """Summary if the turn is summarized, else the reason."""
     unread: str = ""
-    """Words that belong to no form."""
+    """Words of the entry that are no part of `ENTRY_FORM`."""
 
     @property
     def alone(self) -> bool:
@@ -130,7 +133,7 @@ class FactEntry:
     type: FactType
     turn: int
     lines: tuple[Range, ...]
-    """Lines of the user's words for a constraint."""
+    """Lines with the user's words, for a constraint."""
     text: str
 
 
@@ -142,37 +145,37 @@ _LINES = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
 
 
 def read_entry(form: str) -> TurnEntry | None:
-    """Return the entry in `form`, whose parts after the strategy may be in any order except the score; None for another
-    form."""
+    """Return the entry that a model wrote as `form`, None if it is no entry. A score must follow the strategy; other
+    parts may be in any order."""
     words, text = _words(form)
     strategy = next((word for word in words if word in DEFAULT_SCORES), None)
     if strategy is None:
         return None
-    at = words.index(strategy)
-    runs, rest = _ranges(_TURNS, words[:at]), words[at + 1 :]
-    if len(runs) != at or not runs:
+    position = words.index(strategy)
+    runs, rest = _ranges(_TURNS, words[:position]), words[position + 1 :]
+    if len(runs) != position or not runs:
         return None
-    scored = bool(rest) and re.fullmatch(r"\d", rest[0]) is not None
-    score = int(rest.pop(0)) if scored else DEFAULT_SCORES[strategy]
+    has_score = bool(rest) and re.fullmatch(r"\d", rest[0]) is not None
+    score = int(rest.pop(0)) if has_score else DEFAULT_SCORES[strategy]
     lines = _ranges(_LINES, rest)
     unread = [word for word in rest if word != "failed" and not _LINES.fullmatch(word)]
     return TurnEntry(runs, "summarize" if lines else strategy, score, "failed" in rest, lines, text, " ".join(unread))
 
 
 def _words(form: str) -> tuple[list[Any], str]:
-    """Return the words before the first ``|``, with or without commas, and the text after it."""
-    head, _, behind = form.partition("|")
-    return head.lower().replace("–", "-").replace(",", " ").split(), behind.strip()
+    """Return the words before the first ``|``, in lower case without commas, and the text after it."""
+    head, _, text = form.partition("|")
+    return head.lower().replace("–", "-").replace(",", " ").split(), text.strip()
 
 
 def _ranges(form: re.Pattern[str], words: Iterable[str]) -> tuple[Range, ...]:
-    """Return the ranges among `words`."""
+    """Return the ranges in those of `words` that have this `form`; a single number is a range of one."""
     matches = [match for word in words if (match := form.fullmatch(word))]
     return tuple((int(m[1]), int(m[2] or m[1])) for m in matches)
 
 
 def read_fact(form: str) -> FactEntry | None:
-    """Return the fact in `form`, or None for another form."""
+    """Return the fact that a model wrote as `form`, None if it is no fact."""
     words, text = _words(form)
     turn = _TURNS.fullmatch(words[1]) if len(words) > 1 else None
     lines = _ranges(_LINES, words[2:])
@@ -181,7 +184,7 @@ def read_fact(form: str) -> FactEntry | None:
     return FactEntry(words[0], int(turn[1]), lines, text)
 
 
-# What of an answer can be used.
+# Parts of an answer that can be used.
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ class Scope:
 
     @lazy_property
     def by_number(self) -> dict[int, TurnEvidence]:
-        """All turns that the answer may name, by number."""
+        """Turns that the answer may name, by number, including earlier ones."""
         return {turn.turn.number: turn for turn in (*self.earlier, *self.turns)}
 
     @property
@@ -204,22 +207,23 @@ class Scope:
         return spans(turn.turn.number for turn in self.turns)
 
     def covered(self, run: Range) -> Iterator[int]:
-        """Yield the turns of `run`, in either direction, that may be decided; the live tail always stays."""
+        """Return the numbers of the turns in `run`, whose ends may be swapped, without the live tail, which always
+        stays."""
         low, high = min(run), max(run)
         return (number for number, turn in self.by_number.items() if low <= number <= high and not turn.turn.live)
 
     def words(self, number: int, lines: Sequence[Range]) -> str:
         """Return the exact text of `lines` of turn `number`."""
-        whole = self.by_number[number].lines
-        return "\n".join(join_lines(whole[first - 1 : last]) for first, last in lines)
+        turn_lines = self.by_number[number].lines
+        return "\n".join(join_lines(turn_lines[first - 1 : last]) for first, last in lines)
 
     def invented(self, text: str, number: int) -> list[str]:
-        """Return the specifics of `text` that turn `number` lacks."""
+        """Return the names and figures in `text` that turn `number` does not contain."""
         return invented(text, self.by_number[number].names)
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """Turn numbers as ``t1-t3, t7``."""
+    """Return turn numbers as text: ``t1-t3, t7``."""
     return ", ".join(f"t{low}" if low == high else f"t{low}-t{high}" for low, high in ranges_of(numbers))
 
 
@@ -230,7 +234,7 @@ class Reading:
     brief: tuple[str, ...]
     """Lines of the brief as they were written."""
     asked: frozenset[int]
-    """Numbers of the turns that were asked about."""
+    """Numbers of the turns that the question was about."""
     turns: dict[str, TurnProposal] = field(default_factory=dict)
     facts: list[ExtractedFact] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -251,7 +255,7 @@ class Reading:
         return (f"{scope.name}: {'; '.join(parts)}",) if parts else ()
 
     def count(self, form: str, problems: Sequence[str]) -> None:
-        """Count one entry, and its problems."""
+        """Count an entry or fact, and record its problems."""
         self.entries += 1
         self.wrong_entries += bool(problems)
         short = form if len(form) <= 70 else form[:69] + "…"
@@ -259,7 +263,8 @@ class Reading:
 
 
 def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
-    """Read `answer` about the turns of `scope`; `now` stamps the facts, in seconds since the epoch."""
+    """Return the usable parts of an `answer` about the turns of `scope`; `now`: timestamp of its facts, in seconds
+    since the epoch."""
     brief = tuple(line for line in answer.brief if line.strip())
     reading = Reading(brief, frozenset(turn.turn.number for turn in scope.turns))
     entries: list[TurnEntry] = []
@@ -268,7 +273,7 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
         reading.count(form, list(_entry_problems(entry, scope)) if entry else [f"not an entry; write {ENTRY_FORM}"])
         entries += [entry] if entry else []
     turns: dict[int, TurnProposal] = {}
-    for entry in sorted(entries, key=lambda entry: entry.alone):  # what is said of a turn alone holds
+    for entry in sorted(entries, key=lambda entry: entry.alone):  # entries on a single turn replace those on runs
         turns |= {number: _proposal(entry, number, scope) for run in entry.runs for number in scope.covered(run)}
     reading.turns = {f"t{number}": proposal for number, proposal in sorted(turns.items())}
     for form in answer.facts:
@@ -285,16 +290,16 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
 
 
 def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
-    """Return the usable part of `entry` for a turn: existing lines, and a summary with known names; for a run
-    neither."""
+    """Return the usable part of `entry` for turn `number`. Lines that do not exist and a summary with invented names
+    are left out, and both if the entry is about several turns."""
     strategy: Strategy | None = entry.strategy
     text = entry.text
     lines: tuple[Range, ...] = ()
     if strategy == "summarize":
         text = entry.text if entry.alone and not scope.invented(entry.text, number) else ""
         last = len(scope.by_number[number].lines)
-        cut = tuple((max(1, low), min(high, last)) for low, high in entry.lines if low <= min(high, last))
-        lines = cut if entry.alone else ()
+        existing = tuple((max(1, low), min(high, last)) for low, high in entry.lines if low <= min(high, last))
+        lines = existing if entry.alone else ()
         strategy = "summarize" if lines or text else None
     return TurnProposal(
         turn_id=f"t{number}",
@@ -308,6 +313,7 @@ def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
 
 
 def _entry_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
+    """Yield the mistakes in `entry`, in words for the model."""
     if entry.unread:
         yield f"{entry.unread[:40]!r} is no part of an entry"
     unknown = {number for run in entry.runs for number in run} - scope.by_number.keys()
@@ -320,6 +326,7 @@ def _entry_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
 
 
 def _turn_problems(entry: TurnEntry, number: int, scope: Scope) -> Iterator[str]:
+    """Yield the mistakes in an `entry` on turn `number` alone: lines that do not exist, and invented names."""
     last = len(scope.by_number[number].lines)
     outside = [f"{low}-{high}" for low, high in entry.lines if not 0 < low <= min(high, last)]
     if outside:
@@ -330,6 +337,7 @@ def _turn_problems(entry: TurnEntry, number: int, scope: Scope) -> Iterator[str]
 
 
 def _fact_problems(fact: FactEntry, scope: Scope) -> Iterator[str]:
+    """Yield the mistakes in `fact`, in words for the model."""
     if fact.turn not in scope.by_number:
         yield f"there is no t{fact.turn}; the turns are {scope.name}"
         return

@@ -42,13 +42,14 @@ __all__ = ["AskedOutcome", "Asking", "PlannerConversation", "ask_all", "left_sec
 MOST_PARALLEL = 4
 """Largest number of questions asked at once: more would meet rate limits."""
 MEND_OUTPUT_TOKENS = 2_048
+"""Output limit of an answer with corrected statements."""
 MEND_LEAST_SECONDS = 5.0
 """Remaining time below which the model is not asked to correct statements; the guards remove wrong ones."""
 
 THREAD_NAME = "planner model"
-"""Name of the asking threads; a failed call that instructor logs is an outcome here, and no error."""
+"""Name of the threads that ask; instructor's log of failed calls is suppressed in them, as a failure is an outcome."""
 _SENT_AGAIN = frozenset({408, 409, 429})
-"""HTTP statuses after which the SDKs of Anthropic and OpenAI repeat a request, besides those from 500 on."""
+"""HTTP statuses below 500 after which the SDKs of Anthropic and OpenAI repeat a request."""
 LONGEST_PAUSE_SECONDS = 8.0
 """Longest pause between attempts, as in the SDKs."""
 
@@ -74,7 +75,7 @@ class AskedOutcome:
 
 
 class Asking(ABC):
-    """One question that can be asked once, with its cost."""
+    """One question that can be asked once; it counts the tokens of its requests."""
 
     def __init__(self, request: PlanRequest, scope: Scope, model: str, secrets: Sequence[str], meter: Meter) -> None:
         """Prepare without asking."""
@@ -86,30 +87,30 @@ class Asking(ABC):
 
     @abstractmethod
     def ask(self) -> AskedOutcome:
-        """Ask and read; may raise anything."""
+        """Ask the model and return the outcome; may raise any error of a provider."""
 
     def outcome(self) -> AskedOutcome:
-        """Ask and read; never raises."""
+        """Ask the model and return the outcome; an error becomes an outcome, too."""
         try:
             return self.ask()
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
             return self.failed(self.unavailable(failure))
 
     def record(self, response: Any) -> None:
-        """Record a response; instructor calls this, too, before it adds up usages in place."""
+        """Record a response and its usage. Must be called before instructor adds further usages to the response."""
         self.last = response
         self.meter.answered(response_usage(response))
 
     def answer(self) -> PlanAnswer:
-        """Last answer so far, even if it was cut off or has another form."""
+        """Return the answer in the newest response, even if it was cut off or has another form; empty for a refusal."""
         return answer_in("" if is_refusal(self.last) else response_text(self.last))
 
     def used(self, reading: Reading, *, cut_off: bool = False) -> AskedOutcome:
-        """Return the outcome of a usable answer."""
+        """Return the outcome with a usable `reading`; `cut_off`: True if the answer was incomplete."""
         return AskedOutcome(reading, self.meter.usage, self._answered_by, reading.notes(self.scope, cut_off=cut_off))
 
     def failed(self, error: PlannerUnavailable) -> AskedOutcome:
-        """Return the outcome of a failure."""
+        """Return the outcome with an `error` instead of a reading."""
         return AskedOutcome(None, self.meter.usage, self._answered_by, (f"{self.label}: {error}",), error)
 
     def unavailable(self, failure: BaseException) -> PlannerUnavailable:
@@ -123,18 +124,18 @@ class Asking(ABC):
 
 
 def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
-    """Return the outcomes of all questions, asked in parallel, `MOST_PARALLEL` at once; unfinished ones are given
-    up."""
+    """Return the outcomes of `questions`, in order, asked by up to `MOST_PARALLEL` threads; a question that is
+    unfinished at `deadline` fails with a timeout."""
     outcomes: dict[int, AskedOutcome] = {}
-    waiting, lock = count(), Lock()
+    next_index, lock = count(), Lock()
 
     def work() -> None:
         while left_seconds(deadline):
             with lock:
-                at = next(waiting)
-            if at >= len(questions):
+                index = next(next_index)
+            if index >= len(questions):
                 return
-            outcomes[at] = questions[at].outcome()
+            outcomes[index] = questions[index].outcome()
 
     logging.getLogger("instructor.v2.retry").addFilter(_is_of_others)
     threads = [Thread(target=work, name=THREAD_NAME, daemon=True) for _ in range(min(len(questions), MOST_PARALLEL))]
@@ -143,7 +144,7 @@ def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
     for thread in threads:
         thread.join(left_seconds(deadline))
     late = TimeoutError()
-    return [outcomes.get(at) or one.failed(one.unavailable(late)) for at, one in enumerate(questions)]
+    return [outcomes.get(index) or one.failed(one.unavailable(late)) for index, one in enumerate(questions)]
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
@@ -157,7 +158,7 @@ class Mended(BaseModel):
 
 
 class PlannerConversation(Asking):
-    """Question by cards with all its requests."""
+    """Question with cards: the first request, repetitions, and one request to correct statements."""
 
     def __init__(
         self,
@@ -169,20 +170,21 @@ class PlannerConversation(Asking):
         deadline: float,
         spare_tokens: float,
     ) -> None:
-        """Prepare without asking; `spare_tokens` may be read after the first request; `notes` as in `Question.text`."""
+        """Prepare without asking. `spare_tokens`: tokens that requests after the first may read; `notes` as in
+        `Question.text`; `deadline` by the monotonic clock."""
         self.endpoint, self.prompts, self.deadline = endpoint, prompts, deadline
         self.system, self.prompt = question.system(prompts), question.text(prompts, notes)
         most = question.tokens(prompts, request.counter, notes) + spare_tokens
         super().__init__(request, question.scope, endpoint.model, endpoint.secrets, Meter(self._cost, most))
         self.left: dict[bool, int] = {}
-        """Number of further requests: True for repetitions, False for those about an answer."""
+        """Number of further requests: by True those after a temporary failure, by False those after a bad answer."""
 
     def ask(self) -> AskedOutcome:
-        """Ask until the answer is usable, at least in part."""
+        """Ask until an answer is usable, at least in part, then once for corrections of its brief."""
         error = None
         try:
             answer = self.create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)
-        except Exception as failure:  # noqa: BLE001 - any provider's, any library's: what stands is used
+        except Exception as failure:  # noqa: BLE001 - any provider's, any library's: a partial answer is used
             answer, error = self.answer(), failure
         reading = read_answer(answer, self.scope, self.request.now)
         if not reading.is_usable:
@@ -196,28 +198,30 @@ class PlannerConversation(Asking):
         return self.request.counter.text(text)
 
     def _mended(self, brief: Sequence[str]) -> tuple[str, ...]:
-        """Return the brief after asking the model once to correct the lines with wrong names."""
+        """Return the lines of the brief after asking the model once to correct statements with invented names;
+        unchanged if there are none, or it cannot be asked."""
         evidence = self.request.evidence
         statements = read_brief("\n".join(brief))
-        doubts = {at: problem for at, one in enumerate(statements) if (problem := _doubt(one.line, evidence))}
-        if not doubts:
+        problems = {at: problem for at, one in enumerate(statements) if (problem := _doubt(one.line, evidence))}
+        if not problems:
             return tuple(brief)
-        listed = "\n".join(f"{n}. {statements[at].line}\n   {doubts[at]}" for n, at in enumerate(doubts, 1))
-        prompt = self.prompts.render("mend", statements=safe_text(listed))
+        numbered = "\n".join(f"{n}. {statements[at].line}\n   {problems[at]}" for n, at in enumerate(problems, 1))
+        prompt = self.prompts.render("mend", statements=safe_text(numbered))
         if not self.meter.may_read(self._count(self.system) + self._count(prompt)):
             return tuple(brief)
         try:
             mended = self.create(Mended, prompt, MEND_OUTPUT_TOKENS)
         except Exception:  # noqa: BLE001 - the guards strike what was not mended
             return tuple(brief)
-        for at, line in zip(doubts, mended.statements, strict=False):
+        for at, line in zip(problems, mended.statements, strict=False):
             again = read_brief(f"{statements[at].heading}\n{line}")
             if again:
                 statements[at] = again[0]
         return tuple(brief_text(statements).splitlines())
 
     def create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
-        """Return the answer as a `shape`; repeat requests after temporary failures or answers of another shape."""
+        """Return the model's answer to `prompt` as a `shape`; requests are repeated after temporary failures and
+        answers of another shape, within the limits of `left`, tokens and time."""
         import tenacity
         from instructor.core import Hooks
 
@@ -242,18 +246,20 @@ class PlannerConversation(Asking):
         return answer
 
     def _cost(self, body: Mapping[str, Any]) -> Usage:
-        """Return the estimated usage of a request with that body."""
+        """Return the estimated usage of a request with that body, including answers that are sent back for
+        correction."""
         spoken = [message.get("content") for message in body.get("messages", ()) if message.get("role") != "system"]
         answer_tokens = sum(self._count(text) for text in spoken if isinstance(text, str))
         return Usage(input_tokens=self._count(self.system) + (answer_tokens or self._count(self.prompt)), requests=1)
 
     def _worth_another(self, error: BaseException) -> bool:
-        """Return True if the request may succeed when repeated, or if `error` is about the model's answer."""
-        passing = _is_passing(error)
-        self.left[passing] -= 1
-        if self.left[passing] < 0:
+        """Return True if another request is worthwhile and allowed: `error` is temporary, or about the answer's
+        shape."""
+        is_temporary = _is_passing(error)
+        self.left[is_temporary] -= 1
+        if self.left[is_temporary] < 0:
             return False
-        if passing:
+        if is_temporary:
             return self.meter.may_repeat()
         if not isinstance(error, ValueError) or self.last is None or is_refusal(self.last):
             return False  # a refusal would only be repeated
@@ -281,7 +287,7 @@ def _usable_answer(scope: Scope) -> type[PlanAnswer]:
 
 
 def _doubt(line: str, evidence: Evidence) -> str:
-    """Return the unknown names of a statement, in words; empty if there are none."""
+    """Return the problem of a statement with an invented name, in words; empty without one."""
     _, findings = check_brief(line, evidence)
     return next((finding.problem for finding in findings if finding.code == "invented_in_brief"), "")
 

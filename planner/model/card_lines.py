@@ -27,8 +27,8 @@ SHORT_TOKENS = 100
 """Size in raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, people's
 messages. With 30 the cards of a game contained 12 of 16 answers, with 60 13, with 100 all."""
 RECENT_TURNS = 4
-"""Factor by which a call or result of the newest turn may be longer, as the work continues there, less for each earlier
-turn; also the number of turns for which the ends of longer results are shown."""
+"""Number of newest turns of which the ends of long results are shown; also by how much longer than `SHORT_TOKENS` a
+text of the newest turn may be to be shown whole: five times, and less for each earlier turn."""
 SHARES = (0.7, 0.1, 0.2)
 """Shares of the budget for three queues while they have lines: short texts, ends and typed words; the agent's texts;
 the most relevant lines. With half for the first the cards of a group chat contained 9 of 16 answers, with .7 and .9
@@ -38,30 +38,31 @@ NUMBER_TOKENS = 2.5
 FOLD_TOKENS = 14
 """Raw tokens of the header of a run of turns without their own cards."""
 GAP_LINES = 2
-"""Largest gap between two shown lines that is shown, too, as scattered lines of code are unreadable."""
+"""Largest number of lines between two shown lines that are also shown, as scattered lines of code are unreadable."""
 SENTENCE_WIDTH = 48
 """Width from which a line without marks of code counts as prose."""
 REPEAT_CHARACTERS = 24
-"""Length from which a text that another card shows is not repeated."""
+"""Length of a line from which it is left out if another card shows the same text."""
 
 _NUMBERED = re.compile(r"\A\s*(\d{1,9})([→:\t]| \|)")
 _NUMBERED_ANYWHERE = re.compile(r"\A\s*(\d{1,9})([→:])")
-"""Viewer's number before a line: `` 12→``, ``12: ``, and of a file ``12<tab>``, ``12 | ``, which elsewhere are a column
-of data: ``4711<tab>user_0``."""
+"""Number that a viewer prints before a line: `` 12→``, ``12: ``; in the first pattern, for files, also ``12<tab>`` and
+``12 | ``, which elsewhere are a column of data: ``4711<tab>user_0``."""
 _CODE_MARKS = frozenset("{};=|<>")
+"""Characters that a line of prose does not contain."""
 LEAST_NUMBERED = 3
-"""Fewest lines with consecutive numbers that count as numbered."""
+"""Smallest number of lines with consecutive numbers that count as numbered by a viewer."""
 _KEYS = re.compile(r"\bdescription=.*|\b\w++=")
 _BETWEEN = re.compile(r"[;,]|\b\w+=")
 """Separator of a call's words in a header: ``TaskUpdate taskId=5, status=done; Read a.py``."""
 
 Piece = tuple[TurnEvidence, Sequence[int]]
-"""Lines of a turn, by number, that are shown or left out together."""
+"""Turn, and the numbers of some of its lines that are shown or left out together."""
 
 
 def card_text(request: PlanRequest, turn: TurnEvidence, line: Line) -> str:
-    """Return `line` of `turn` as a card shows it: without a viewer's number (cards number lines themselves), the root
-    of paths, and colours."""
+    """Return `line` of `turn` as a card shows it: without colours, with relative paths, and without a viewer's number,
+    as cards have their own."""
     text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
     call = turn.once(argument_lines).get(line.number) if line.part == "call" else None
     evidence = request.evidence
@@ -69,19 +70,19 @@ def card_text(request: PlanRequest, turn: TurnEvidence, line: Line) -> str:
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
-    """Return the start of the text in each line that a viewer numbered; most lines beginning with a number must be
-    consecutive."""
+    """Return by line number where the text of a line that a viewer numbered begins. Lines of a result count as numbered
+    if most of those that begin with a number are consecutive."""
     starts: dict[int, int] = {}
     for call in turn.calls:
         form = _NUMBERED if call.kind in ("read", "write") and (call.path or commands_in(call)) else _NUMBERED_ANYWHERE
         numbered: dict[int, int] = {}
-        follow, due = 0, ""
+        consecutive, expected = 0, ""
         for line in turn.lines_of(call.result_block):
             if not line.continues and (prefix := form.match(line.text)):
                 numbered[line.number] = prefix.end()
-                follow += f"{prefix[1]}{prefix[2]}" == due
-                due = f"{int(prefix[1]) + 1}{prefix[2]}"
-        if follow >= max(LEAST_NUMBERED - 1, len(numbered) / 2):
+                consecutive += f"{prefix[1]}{prefix[2]}" == expected
+                expected = f"{int(prefix[1]) + 1}{prefix[2]}"
+        if consecutive >= max(LEAST_NUMBERED - 1, len(numbered) / 2):
             starts |= numbered
     return starts
 
@@ -102,7 +103,7 @@ def lines_of_cards(
 
 
 def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
-    """Yield all lines, the most needed first; those of the live tail, which stays whole, last."""
+    """Yield the lines of `turns` in pieces, the most needed first; those of the live tail, which stays whole, last."""
     live = [turn for turn in turns if turn.turn.live]
     evidence = replace(request.evidence, turns={turn.turn.id: turn for turn in turns})
     ranked = rank_lines(evidence, request.relevance, {}, [turn.turn.id for turn in live], math.inf)
@@ -113,8 +114,8 @@ def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[P
 
 
 def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[Piece]:
-    """Yield each line by itself, those with figures first, of these the shortest: the ranking leaves out a value that
-    another line has, too."""
+    """Yield each line as a piece, those with figures first, then the shorter ones first: the ranking leaves out lines
+    that repeat a value."""
     lines = ((turn, line) for turn in turns for line in turn.lines.to_read())
     order = (
         (not any(map(str.isdigit, line.text)), turn.line_tokens[line.number - 1], turn, line) for turn, line in lines
@@ -123,8 +124,8 @@ def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[Piece]:
 
 
 def _by_share(queues: Iterable[tuple[Iterator[Piece], float]]) -> Iterator[Piece]:
-    """Yield the new lines of all queues, each in its order; each queue gets its share of the tokens while it has
-    lines."""
+    """Yield pieces of all queues without lines that came before, always from the queue that is furthest below its share
+    of the tokens."""
     shares = dict(queues)
     spent = dict.fromkeys(shares, 0.0)
     seen: dict[str, set[int]] = defaultdict(set)
@@ -178,24 +179,25 @@ def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
 
 
 def _short_or_ends(turn: TurnEvidence, text: BlockText, age: int) -> Sequence[int]:
-    """Return the lines of a short text; of a longer one, the ends of typed text, and the lines that show how a call
-    ended, with the ends of a new result. `age`: the number of turns since.
+    """Return the numbers of the lines of `text` that represent it on a card; `age`: number of turns after this one.
 
-    The agent's text with calls is left out, as it mostly only announces them.
+    These are all of a short text; of a longer one, the ends of typed text, the first line of a call, and the ends of a
+    new result or the outcome of an old one. Short text of the agent with calls is left out, as it mostly announces
+    them.
     """
     numbers = _filled(turn, text)
-    tokens, most = turn.tokens_of(numbers), SHORT_TOKENS * (1 + RECENT_TURNS / (1 + age))
+    tokens, limit = turn.tokens_of(numbers), SHORT_TOKENS * (1 + RECENT_TURNS / (1 + age))
     if text.part in ("user", "assistant") and tokens > SHORT_TOKENS:
         typed = frozenset(line.number for line in turn.typed_lines)
         return _ends(turn, [number for number in numbers if number in typed], SHORT_TOKENS / 2)
-    if tokens <= most:
+    if tokens <= limit:
         return () if text.part == "assistant" and turn.calls else numbers
     if text.part == "call":
         return numbers[:1]
     if age < RECENT_TURNS:
-        return _ends(turn, numbers, most / 2)
-    ends = (outcome.lines for call, outcome in turn.ended_calls if call.result_block == text.block)
-    return sorted(frozenset().union(*ends))
+        return _ends(turn, numbers, limit / 2)
+    outcome_lines = (outcome.lines for call, outcome in turn.ended_calls if call.result_block == text.block)
+    return sorted(frozenset().union(*outcome_lines))
 
 
 def _filled(turn: TurnEvidence, text: BlockText) -> list[int]:
@@ -204,7 +206,8 @@ def _filled(turn: TurnEvidence, text: BlockText) -> list[int]:
 
 
 def _ends(turn: TurnEvidence, numbers: Sequence[int], most_tokens: float) -> Sequence[int]:
-    """Return the first and the last of some lines, within `most_tokens` at either end, at least one."""
+    """Return the first and last of some line numbers, at either end within `most_tokens` raw tokens but at least
+    one."""
     ends: set[int] = set()
     for some in (numbers, numbers[::-1]):
         spent = 0
@@ -232,7 +235,7 @@ class _Cards:
         self, request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str]
     ) -> None:
         self.shown: dict[str, set[int]] = {}
-        """Numbers of the shown lines by the ids of the turns with a card."""
+        """Numbers of the shown lines, by the ids of the turns with their own card."""
         self._request, self._header = request, header
         self._places = {turn.turn.id: place for place, turn in enumerate(turns)}
         self._folded = [False, *[True] * len(turns), False]
@@ -241,10 +244,12 @@ class _Cards:
         self._most_a_turn = request.settings.piece_tokens / request.counter.scale / 2  # of one piece
         self._spent_by_turn: dict[str, float] = defaultdict(float)
         self._texts: set[tuple[str, str]] = set()
-        """Texts of shown lines with their part, results under any; and the user's with their turn."""
+        """Texts of shown lines, each with its part of the turn, with ``result``, and with its turn id, to find repeats
+        within a part, anywhere, and within a turn."""
 
     def take(self, turn: TurnEvidence, numbers: Iterable[int], limit: float) -> bool:
-        """Show the new ones among the lines, with short gaps between them; return False if they do not fit."""
+        """Add lines of `turn` that are not yet shown, and those in short gaps between shown lines; return False if the
+        cards would take more than `limit` raw tokens. Lines beyond a single card's limit are ignored."""
         turn_id = turn.turn.id
         shown = self.shown.get(turn_id, set())
         new, lines = set(numbers) - shown, {}
@@ -269,15 +274,18 @@ class _Cards:
         return True
 
     def _opening(self, turn: TurnEvidence) -> float:
-        """Return the raw tokens of a card without lines, minus what the neighbouring runs become shorter."""
+        """Return the raw tokens that a card of `turn` costs without lines: its header, and a header more or less if it
+        splits or ends a run of turns without cards."""
         place = self._places[turn.turn.id] + 1
         runs = self._folded[place - 1] + self._folded[place + 1] - 1
         return self._request.counter.raw(self._header(turn)) + 1 + runs * FOLD_TOKENS
 
     def _repeats(self, turn: TurnEvidence, line: Line, text: str) -> bool:
-        """Return True for a line that repeats its header or another card. A result's line may repeat any of these;
-        another line only one of its own part, since a plan does not show that something was done; the user's line only
-        one of the same message, and no short one with a figure."""
+        """Return True for a line that need not be shown, as the header or a shown line has the same text.
+
+        A line of a result is compared with all lines, another one with lines of its own part, since a planned action is
+        not a done one; the user's with the same message, and never if it is short and has a figure.
+        """
         plain = _unmarked(text)
         if line.source == "user":
             is_value = len(plain) < REPEAT_CHARACTERS and any(map(str.isdigit, plain))

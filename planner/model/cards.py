@@ -25,19 +25,20 @@ from planner.reading.lines import Line
 __all__ = ["Card", "history_index", "turn_cards", "turn_heads", "turn_index"]
 
 HEAD_CHARACTERS = 160
-"""Length of the calls in a header."""
+"""Largest length of the calls in the header of a card."""
 TURN_HEAD_CHARACTERS = 100
-"""Length of the head of a turn that is listed only for orientation."""
+"""The same for a neighbouring turn that is listed only for orientation."""
 INDEX_CHARACTERS, CHOSEN_CHARACTERS = (100, 60, 30, 12), (80, 40, 0)
-"""Lengths of the head of a turn in an index, the longest first: of all turns, and of those chosen before."""
+"""Largest lengths of the calls of a turn in an index of all turns, and in one of earlier choices; tried from the
+longest until the index fits."""
 INDEX_SHARE, INDEX_FLOOR_TOKENS, EARLIER_TOKENS = 0.03, 2_000, 1_000
-"""Size of an index of all turns after a prefix, the uncached part of the question: its share of the history's tokens,
-its smallest size, and its part for choices after the last compaction."""
+"""Largest size of the index in a question after the agent's prefix: a share of the history's tokens, but at least this
+number; and the tokens in it for earlier choices. The index is not cached."""
 
 MOST_FLAGS = 16
-"""Number of a call's arguments that are searched for switches."""
+"""Number of a call's arguments that are searched for switches (arguments that are True)."""
 KEPT_MARK = "*"
-"""Mark of a line that stays anyway."""
+"""Mark of a line that stays whatever the planner decides."""
 _PART_MARKS = {"user": "|", "assistant": ":", "call": ">", "result": "|"}
 
 T = TypeVar("T")
@@ -58,8 +59,8 @@ class Card:
 def turn_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], budget_tokens: int, *, mark_kept: bool = True
 ) -> tuple[Card, ...]:
-    """Return the cards of `turns`, in order, together within `budget_tokens`; deterministic. With `mark_kept`, lines
-    that stay anyway are marked."""
+    """Return the cards of `turns`, in order, together within about `budget_tokens`; runs of turns without space for
+    lines share a card. With `mark_kept`, lines that stay whatever the planner decides are marked."""
     settings = request.settings
     shown = lines_of_cards(
         request, turns, lambda turn: _header(request, turn, len(turn.lines)), budget_tokens / request.counter.scale
@@ -76,7 +77,7 @@ def turn_cards(
 
 
 def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
-    """Return the first of `choices` that fits, each smaller than the one before; else the last."""
+    """Return the first of `choices` for which `fits` is true, else the last."""
     for choice in choices:
         if fits(choice):
             break
@@ -84,14 +85,16 @@ def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
 
 
 def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence, numbers: frozenset[int]) -> Card:
+    """Return the card of `turn` with the lines `numbers`. Its header has the number of all lines if lines with content
+    are left out that the header does not show."""
     lines, header = [turn.lines[number - 1] for number in sorted(numbers)], _header(request, turn, 0)
     others = (line for line in turn.lines if line.number not in numbers and line.text.strip())
     if not all(line.part == "call" and is_in_header(card_text(request, turn, line), header) for line in others):
         header = _header(request, turn, len(turn.lines))
     marks = _marks(turn) if lines else {}
-    kept = frozenset() if pinned_lines is None or turn.turn.live else pinned_lines.lines(turn)
+    pinned_numbers = frozenset() if pinned_lines is None or turn.turn.live else pinned_lines.lines(turn)
     shown = (
-        f"{line.number}{marks[line.number]}{KEPT_MARK * (line.number in kept)} "
+        f"{line.number}{marks[line.number]}{KEPT_MARK * (line.number in pinned_numbers)} "
         f"{safe_text(card_text(request, turn, line))}"
         for line in lines
     )
@@ -100,14 +103,14 @@ def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence,
 
 
 def _fold(request: PlanRequest, run: Sequence[TurnEvidence]) -> Card:
-    """Return one card for neighbours without their own cards."""
+    """Return one card, a header alone, for neighbouring turns without their own cards."""
     ids = spans(turn.turn.number for turn in run)
     header = f"## {ids} · {sum(turn.tokens for turn in run)} · {len(run)} turns"
     return Card(run, header, (), header, request.counter.text(header))
 
 
 def _marks(turn: TurnEvidence) -> Mapping[int, str]:
-    """Return the kind of each line; the prompt explains the marks."""
+    """Return the mark of each line by number, which shows its kind; the prompt explains the marks."""
     marks = {line.number: ":" if line.source == "planner" else _PART_MARKS[line.part] for line in turn.lines}
     for place, call in enumerate(turn.calls, 1):
         marks |= turn.sides(call)
@@ -121,13 +124,15 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
 
 
 def _header(request: PlanRequest, turn: TurnEvidence, all_lines: int) -> str:
-    """Return the header of a card of `turn`, with the number of `all_lines` if not all of them are shown."""
+    """Return the header of a card: id, tokens, calls, hints. `all_lines`: number of the turn's lines, 0 if all are
+    shown."""
     size = f"{turn.tokens}/{all_lines}" if all_lines else f"{turn.tokens}"
     return " · ".join(filter(None, (f"## {turn.turn.id}", size, _head(request, turn, HEAD_CHARACTERS), *_hints(turn))))
 
 
 def _head(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return the turn's distinct calls with their subjects, or its sender; on one line of `characters`."""
+    """Return the distinct calls of a turn with their subjects (path, command or query), or its sender if it has no
+    calls, on one line of at most `characters`."""
     if not characters:
         return ""
     shown = request.evidence.shown
@@ -150,6 +155,7 @@ def _clipped(subject: str, most: int) -> str:
 
 
 def _hints(turn: TurnEvidence) -> list[str]:
+    """Return remarks on how the turn's calls ended, and whether it is live."""
     refused = any(map(turn.is_refused, turn.calls))
     hints = ["hint: refused by the user"] if refused else ["hint: failed?"] if turn.failed else []
     if not turn.failed and any(outcome.status == "passed" for outcome in turn.outcomes):
@@ -162,7 +168,7 @@ def _hints(turn: TurnEvidence) -> list[str]:
 
 
 def _empty_results(turn: TurnEvidence) -> list[int]:
-    """Return which of the turn's calls, counted from 1, returned nothing."""
+    """Return the places of the turn's calls, counted from 1, whose results are empty."""
     return [
         place
         for place, call in enumerate(turn.calls, 1)
@@ -174,7 +180,7 @@ def _empty_results(turn: TurnEvidence) -> list[int]:
 
 
 def _index_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return a turn's size and calls, or its first words, so that the model recognises it."""
+    """Return one line with the turn's id, tokens, number of lines, and calls or first words."""
     head = _head(request, turn, characters)
     if not turn.calls and turn.lines:
         head = one_line(f"{head}: {(turn.user_lines or turn.lines)[0].text}", characters)
@@ -182,14 +188,15 @@ def _index_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> st
 
 
 def turn_heads(request: PlanRequest, turns: Iterable[TurnEvidence]) -> str:
-    """Return a line for each of `turns`."""
+    """Return one line for each of `turns`, to orient the model."""
     return "\n".join(_index_line(request, turn, TURN_HEAD_CHARACTERS) for turn in turns)
 
 
 def turn_index(request: PlanRequest, earlier: CompactionPlan, most_tokens: int) -> str:
-    """Return the choices of planners for turns that they have read: a line for each with text, else one for a run.
+    """Return the choices of earlier planners as text: one line for each kept or summarized turn, one for each run of
+    others with the same strategy.
 
-    Turns without a choice are left out. Heads get shorter until all lines fit `most_tokens`.
+    Turns without a choice are left out. Lines get shorter until all fit in `most_tokens`.
     """
     read, _ = read_and_new(request, earlier)
     named = frozenset(earlier.provenance.named) & earlier.decisions.keys()
@@ -201,6 +208,8 @@ def turn_index(request: PlanRequest, earlier: CompactionPlan, most_tokens: int) 
 def _chosen_lines(
     request: PlanRequest, earlier: CompactionPlan, turns: Sequence[TurnEvidence], characters: int
 ) -> Iterator[str]:
+    """Yield the lines of `turn_index`, with calls and summaries of at most `characters`; with 0, one line for each
+    run."""
     for strategy, run in groupby(turns, lambda turn: earlier.decisions[turn.turn.id].strategy):
         members = list(run)
         if strategy in ("reference", "drop") or not characters:
@@ -215,7 +224,8 @@ def _chosen_lines(
 
 
 def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
-    """Return a line for each turn, and the decisions after the last compaction, if there is room."""
+    """Return an index of the history: a line for each turn that no planner has read, after those of `turn_index` for an
+    `earlier` plan. Lines get shorter until all fit."""
     read, new = read_and_new(request, earlier)
     before = []
     if earlier is not None:
@@ -227,6 +237,7 @@ def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
 
 
 def _staying(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return the turn's line, and whether the turn stays anyway, whole or in part."""
+    """Return the turn's line, with ``LIVE`` or ``kept`` if all or some of the turn stays whatever the planner
+    decides."""
     stays = " · LIVE" if turn.turn.live else " · kept" if turn.obligations else ""
     return _index_line(request, turn, characters) + stays

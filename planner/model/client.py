@@ -48,7 +48,8 @@ DEFAULT_MODEL = "claude-haiku-5-5"
 turns and pointing at lines needs reading more than reasoning."""
 
 CONNECT_SECONDS, CONNECT_SHARE = 5.0, 0.25
-"""Time for a connection: anthropic's own limit, and for short deadlines a share that leaves room for another try."""
+"""Longest time for a connection: anthropic's own limit, or if that is shorter, a share of the time for the request,
+which leaves room for another try."""
 
 _KEY_VARIABLES = (
     "ANTHROPIC_API_KEY",
@@ -57,15 +58,14 @@ _KEY_VARIABLES = (
     "ANTHROPIC_IDENTITY_TOKEN",
     "ANTHROPIC_IDENTITY_TOKEN_FILE",
 )
-
-
+"""Environment variables from which anthropic's SDK takes credentials."""
 _OF_A_REQUEST = ("accept", "anthropic-version", "connection", "content-", "host", "user-agent", "x-stainless-")
 """Prefixes of headers that describe a request, not its sender."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Planner model that can be asked."""
+    """Planner model that can be asked, by a function and the fields that all requests to it have."""
 
     create: Callable[..., Any]
     """instructor's ``create``."""
@@ -76,27 +76,26 @@ class Endpoint:
     """Further fields of every request."""
     takes_timeout: bool
     retries: int = 0
-    """Number of repetitions after temporary failures; those by the caller's own instructor client are counted after it
-    failed."""
+    """Number of repetitions by us after temporary failures; 0 if the client repeats by itself."""
     secrets: tuple[str, ...] = ()
     """Secrets that no error text may contain."""
 
     def body(
         self, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, seconds: float
     ) -> Mapping[str, Any]:
-        """Return the body of a request with the schema; for Claude with the system prompt at a place where it can be
-        cached."""
-        asked = {"role": "user", "content": prompt}
+        """Return the body of a request that asks for an answer of `shape`, within `seconds`; for Claude with a schema
+        and a cache mark on the system prompt."""
+        message = {"role": "user", "content": prompt}
         if not self.speaks_anthropic:
-            within = {"timeout": max(0.001, seconds)} if self.takes_timeout else {}
-            return {"messages": [{"role": "system", "content": system}, asked], **within, **self.request}
+            timeout = {"timeout": max(0.001, seconds)} if self.takes_timeout else {}
+            return {"messages": [{"role": "system", "content": system}, message], **timeout, **self.request}
         import anthropic
 
         schema = anthropic.transform_schema(shape)
-        schema["required"] = list(schema["properties"])  # what has a default is still asked for
+        schema["required"] = list(schema["properties"])  # also fields with a default
         return {
             "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
-            "messages": [asked],
+            "messages": [message],
             "max_tokens": max_output_tokens,
             "timeout": sdk_timeout(seconds),
             "output_config": {"format": {"type": "json_schema", "schema": schema}},
@@ -105,7 +104,8 @@ class Endpoint:
 
 
 def has_credentials(model: str | None = None) -> bool:
-    """Return True if the environment has the key for `model`; assumed for providers other than Anthropic."""
+    """Return True if the environment has credentials for `model`; True also for other providers, which are not
+    checked."""
     return _names_other(model) or any(os.environ.get(name) for name in _KEY_VARIABLES)
 
 
@@ -116,7 +116,7 @@ def _names_other(model: str | None) -> bool:
 
 @contextmanager
 def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
-    """Open the endpoint for the caller's client or model; a client that is made here is closed again.
+    """Yield the endpoint for the caller's client or model, and close the client afterwards if it was made here.
 
     Raises:
         SettingsError: `client` is no client, or an asynchronous one of another provider.
@@ -137,22 +137,24 @@ def open_client(client: Any) -> Iterator[Any]:
     if client is not None and account is None:
         yield client
         return
-    with closing(_own_client() if account is None else _account_client(account)) as own:
-        yield own
+    with closing(_own_client() if account is None else _account_client(account)) as made:
+        yield made
 
 
 def _account_of(client: Any) -> Account | None:
-    """Return the account of a client that this thread cannot use because it is asynchronous or closed."""
+    """Return the address and headers of a client that this thread cannot use, as it is asynchronous or closed; None for
+    others."""
     import anthropic
 
     if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
         return None
     _check_key(client)
-    shown = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
-    return Account(str(client.base_url), {n: v for n, v in shown.items() if not n.lower().startswith(_OF_A_REQUEST)})
+    texts = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
+    return Account(str(client.base_url), {n: v for n, v in texts.items() if not n.lower().startswith(_OF_A_REQUEST)})
 
 
 def _provider_client(model: str) -> Any:
+    """Return instructor's client for a string such as ``openai/gpt-5-mini``."""
     import instructor
 
     logging.getLogger("instructor").addHandler(logging.NullHandler())  # its traceback says no more than we do
@@ -171,6 +173,7 @@ def _is_openai(model: str) -> bool:
 
 
 def _own_client() -> Any:
+    """Return a client of anthropic with the credentials in the environment."""
     import anthropic
 
     try:
@@ -203,6 +206,8 @@ def _account_client(account: Account) -> Any:
 
 
 def _client_endpoint(client: Any, model: str | None) -> Endpoint:
+    """Return the endpoint of a client of anthropic or instructor; an instructor client that would force a tool, which
+    current Claude models refuse, is replaced by one that does not."""
     import instructor
     from instructor.core import ClientError
 
@@ -219,16 +224,16 @@ def _client_endpoint(client: Any, model: str | None) -> Endpoint:
             )
         client, hooks = client.client, client.hooks
     _check_key(client)
-    asked = for_planning(client)
+    without_retries = for_planning(client)
     try:
-        speaking = instructor.from_anthropic(asked, mode=instructor.Mode.JSON, hooks=hooks)
+        wrapped = instructor.from_anthropic(without_retries, mode=instructor.Mode.JSON, hooks=hooks)
     except ClientError:
         raise SettingsError(
             "client: expected anthropic.Anthropic, anthropic.AsyncAnthropic or an instructor client, found "
             f"{type(client).__name__}"
         ) from None
-    endpoint = _instructor_endpoint(speaking, (model or DEFAULT_MODEL).removeprefix("anthropic/"))
-    return replace(endpoint, retries=client.max_retries - asked.max_retries)
+    endpoint = _instructor_endpoint(wrapped, (model or DEFAULT_MODEL).removeprefix("anthropic/"))
+    return replace(endpoint, retries=client.max_retries - without_retries.max_retries)
 
 
 def _instructor_endpoint(client: Any, model: str) -> Endpoint:
@@ -242,23 +247,23 @@ def _instructor_endpoint(client: Any, model: str) -> Endpoint:
 
 
 def for_planning(client: Any) -> Any:
-    """Return `client` without retries and without middleware for agents, as a session's middleware would wait for
-    itself.
+    """Return a copy of `client` that repeats nothing and has no middleware for agents, as a session that plans in its
+    own middleware would wait for itself.
 
     A client with replaced methods (by a tracer, for example) is returned itself, as a copy would not call the
     replacement.
     """
-    every = getattr(client, "middleware", None)
-    if every is None:
+    all_middleware = getattr(client, "middleware", None)
+    if all_middleware is None:
         return client
-    kept = [middleware for middleware in every if not getattr(middleware, "for_agents_only", False)]
-    if len(kept) == len(every) and "create" in vars(client.messages):
+    kept = [middleware for middleware in all_middleware if not getattr(middleware, "for_agents_only", False)]
+    if len(kept) == len(all_middleware) and "create" in vars(client.messages):
         return client
     return client.with_options(middleware=kept, max_retries=0)
 
 
 def _check_key(client: Any) -> None:
-    """Refuse a key that cannot be in a header, before a library puts it into an error text."""
+    """Raise PlannerUnavailable for a key that cannot be in a header, before a library puts it into an error text."""
     if any(re.search(r"[^\x21-\x7e]", key) for key in keys_of(client)):
         raise PlannerUnavailable(
             "planner model: the API key contains a space, a line break or a letter that no key has: copy it again"
@@ -267,7 +272,7 @@ def _check_key(client: Any) -> None:
 
 def is_same_account(client: Any, other: Any) -> bool:
     """Return True if both clients send to the same address with the same key."""
-    ours, theirs = (getattr(one, "client", one) for one in (client, other))  # instructor's hold one
+    ours, theirs = (getattr(one, "client", one) for one in (client, other))  # instructor's clients wrap another
     names = ("base_url", "headers", "api_key", "auth_token", "credentials")
     return all(getattr(ours, name, None) == getattr(theirs, name, None) for name in names)
 
@@ -288,10 +293,12 @@ _CURES = {
     429: "the rate limit is used up (429): retry later",
     529: "the API is overloaded (529): retry later",
 }
+"""Problem and remedy by HTTP status."""
 
 
 def response_text(response: Any) -> str:
-    """Return the text of a response: Anthropic's text blocks, or the first choice of others."""
+    """Return the text of a response: Anthropic's text blocks, or the text or tool arguments of another provider's first
+    choice."""
     content = getattr(response, "content", None)
     if isinstance(content, list):
         return "".join(str(getattr(block, "text", "")) for block in content)
@@ -328,15 +335,15 @@ def response_usage(response: Any) -> Usage:
 
 
 def retries_of(error: BaseException) -> int:
-    """Return the number of times that the SDKs of Anthropic and OpenAI had already repeated a request that failed with
-    `error`."""
+    """Return how many times the SDK of Anthropic or OpenAI repeated a request before it raised `error`; 0 if
+    unknown."""
     headers = getattr(vars(_root(error)).get("request"), "headers", {})  # httpx's own `request` may raise
     count = str(headers.get("x-stainless-retry-count", 0))
     return int(count) if count.isdecimal() else 0
 
 
 def sdk_timeout(seconds: float) -> Any:
-    """Return a timeout for anthropic's SDK that is shorter for the connection, before which nothing is sent."""
+    """Return a timeout of `seconds` for anthropic's SDK, with a shorter limit for the connection."""
     import anthropic
 
     seconds = max(0.001, seconds)
@@ -346,7 +353,8 @@ def sdk_timeout(seconds: float) -> Any:
 def unavailable(
     error: BaseException, model: str, secrets: Iterable[str], usage: Usage, *, declined: bool = False
 ) -> PlannerUnavailable:
-    """Return `error`, from instructor or a provider's SDK, as an error of ours, with the `usage` so far."""
+    """Return an error of instructor or a provider's SDK as PlannerUnavailable, without `secrets`, with the `usage` so
+    far; `declined`: True if the model refused to answer."""
     what = "declined to answer (refusal): try another model" if declined else _what(_root(error))
     for secret in secrets:
         what = what.replace(secret, "(key)")
@@ -362,6 +370,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _what(cause: BaseException) -> str:
+    """Return what went wrong and how to mend it."""
     name, status = type(cause).__name__, getattr(cause, "status_code", None)
     if status in _CURES:
         return _CURES[status]
@@ -381,7 +390,7 @@ def _what(cause: BaseException) -> str:
 
 
 def _problem(error: BaseException) -> str:
-    """Return the first problem of the last answer."""
+    """Return the first problem of an answer that failed its validation, on one line."""
     listed = error.errors(include_url=False) if isinstance(error, ValidationError) else ()
     text = listed[0]["msg"].removeprefix("Value error, - ") if listed else str(error)
     return one_line(text.split("\n")[0], 160)
@@ -398,16 +407,18 @@ def _message(error: BaseException) -> str:
 # What requests cost.
 
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
-"""HTTP statuses of a gateway in between. Any other error status shows that the provider did not answer."""
+"""HTTP statuses of a gateway that gave up waiting: the provider may have read the request. After any other error status
+it has not."""
 _NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "TypeError")
 """Errors before a request is sent, of httpx and below; TypeError: an SDK does not accept an argument, or has no key."""
 
 
 class Meter:
-    """Cost of the successive requests of one question; another thread may read it."""
+    """Usage of the successive requests of one question, with a limit; another thread may read it."""
 
     def __init__(self, cost: Callable[[Mapping[str, Any]], Usage], most_tokens: float) -> None:
-        """Begin with no requests; `cost` estimates a request by its body; all together may read `most_tokens`."""
+        """Begin with no requests; `cost` estimates the usage of a request by its body; all requests together may read
+        `most_tokens`."""
         self._cost, self._most_tokens = cost, most_tokens
         self._known: tuple[Usage, Mapping[str, Any] | None] = Usage(), None
         """Usage so far, and the body of the running request; set together, so that nothing counts twice."""
@@ -420,11 +431,11 @@ class Meter:
         return spent if under_way is None else spent + self._cost(under_way)
 
     def may_read(self, tokens: int) -> bool:
-        """Return True if `tokens` more may be read."""
+        """Return True if a request that reads `tokens` stays within the limit."""
         return self.usage.read_tokens + tokens <= self._most_tokens
 
     def may_repeat(self) -> bool:
-        """Return True if the last request may be repeated."""
+        """Return True if repeating the last request stays within the limit."""
         return self.may_read(self._cost(self._last).read_tokens)
 
     def sent(self, body: Mapping[str, Any]) -> None:
@@ -433,13 +444,13 @@ class Meter:
         self._known = self._known[0], body
 
     def answered(self, usage: Usage) -> None:
-        """Record the usage of the answer; not every provider reports the tokens it read."""
+        """Record the usage of an answer; if the provider does not report the tokens it read, they are estimated."""
         if not usage.read_tokens:
             usage = self._cost(self._last).model_copy(update={"output_tokens": usage.output_tokens})
         self._known = self._known[0] + usage, None
 
     def failed(self, failure: BaseException) -> None:
-        """Charge a failed request once for each retry of the SDK."""
+        """Charge a failed request, once for each time that the SDK sent it, unless the provider has not read it."""
         spent, body = self._known
         if body is not None and _may_be_read(failure):
             spent = sum([self._cost(body)] * (1 + retries_of(failure)), spent)
@@ -447,7 +458,7 @@ class Meter:
 
 
 def _may_be_read(failure: BaseException) -> bool:
-    """Return False if nothing was sent, or the provider did not answer."""
+    """Return True if the provider may have read a request that failed: it was sent, and no status shows a refusal."""
     error: BaseException | None = failure
     while error is not None:
         status = getattr(error, "status_code", None)

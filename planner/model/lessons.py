@@ -34,6 +34,7 @@ __all__ = [
 CARDS_TOKENS = 24_000
 """Largest number of tokens of a conversation in its only question."""
 ANSWER_TOKENS = 3_000
+"""Output limit of an answer about one conversation."""
 REVIEW_TOKENS, CANDIDATE_TOKENS, LINE_TOKENS = 12_000, 150, 100
 """Largest number of tokens of an answer about candidates, of one candidate in the question, and of one line of the
 answer."""
@@ -75,7 +76,7 @@ class _Review(BaseModel):
 
 @dataclass(frozen=True)
 class LessonsModel:
-    """Model that can be asked, with one conversation per call."""
+    """Model that is asked for lessons of a conversation, and for a review of all candidates."""
 
     endpoint: Endpoint
     prompts: Prompts
@@ -100,8 +101,10 @@ class LessonsModel:
         return self.price(self._usage("review_system", candidates * CANDIDATE_TOKENS, answer))
 
     def _usage(self, system: str, tokens: int, answer: int) -> Usage:
-        own = len(self.prompts.texts[system]) // 3
-        return Usage(input_tokens=tokens + own, output_tokens=answer, requests=1)
+        """Return the usage of a request with the prompt `system`, `tokens` of other input and `answer` tokens of
+        output; three characters of a prompt count as a token."""
+        prompt_tokens = len(self.prompts.texts[system]) // 3
+        return Usage(input_tokens=tokens + prompt_tokens, output_tokens=answer, requests=1)
 
     def ask(self, analysis: Analysis) -> tuple[list[WrittenLesson], Usage]:
         """Return the lessons of the model's one answer about a conversation, and the usage.
@@ -124,17 +127,18 @@ class LessonsModel:
     def _answer(
         self, shape: type[Shape], question: Question, analysis: Analysis, most_tokens: int
     ) -> tuple[Shape, Usage]:
+        """Return the model's one answer to `question` as a `shape` of at most `most_tokens`, and its usage."""
         deadline = time.monotonic() + self.settings.timeout_seconds
         request = _request(analysis, self.settings)
-        asked = PlannerConversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
+        conversation = PlannerConversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
         try:
-            return asked.create(shape, asked.prompt, most_tokens), asked.meter.usage
+            return conversation.create(shape, conversation.prompt, most_tokens), conversation.meter.usage
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's
-            raise asked.unavailable(failure) from None
+            raise conversation.unavailable(failure) from None
 
 
 def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
-    """Return the question about a conversation."""
+    """Return the question for the lessons of a conversation, with its cards."""
     turns = list(analysis.evidence.turns.values())
     cards = "\n".join(
         card.text for card in turn_cards(_request(analysis, settings), turns, CARDS_TOKENS, mark_kept=False)
@@ -143,9 +147,10 @@ def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
 
 
 def review_question(candidates: str) -> Question:
-    """Return the question about all candidates."""
+    """Return the question which of the `candidates`, as text, should stay."""
     return Question(Scope((), ()), {"candidates": safe_text(candidates), "brief": ""}, "review", entries=False)
 
 
 def _request(analysis: Analysis, settings: PlanSettings) -> PlanRequest:
+    """Return a request without task and with the history's own size as its target, for cards of all turns."""
     return PlanRequest(analysis, "", "", max(1, analysis.tokens), settings, time.time())

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 PREFIX_SHARE = 0.6
-"""Share of the time for the question after the agent's prefix; the rest is for cards if that fails."""
+"""Share of the remaining time for the question after the agent's prefix; the rest is for cards if that fails."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,11 @@ class ModelPlanner:
     def _by_cards(
         self, deadline: float, questions: Sequence[Question], prompts: Prompts, basis: QuestionBasis
     ) -> tuple[list[AskedOutcome], str]:
+        """Return the outcomes of `questions`, in order, and the model's name. Tokens that the session may read beyond
+        the first requests are shared equally by the questions."""
         request = basis.request
-        planned = sum(question.tokens(prompts, request.counter) for question in questions)
-        spare = request.input_left_tokens - planned - notes_tokens(basis, len(questions))
+        first_requests = sum(question.tokens(prompts, request.counter) for question in questions)
+        spare = request.input_left_tokens - first_requests - notes_tokens(basis, len(questions))
         client, agent = self.client, request.agent_request
         if client is None and agent is not None and not names_provider(self.model):
             client = agent.client
@@ -111,29 +113,32 @@ def _asked_proposal(
     behind_prefix: Callable[[QuestionBasis, Prompts], tuple[list[AskedOutcome], tuple[str, ...]]],
     by_cards: Callable[[Sequence[Question], Prompts, QuestionBasis], tuple[list[AskedOutcome], str]],
 ) -> Proposal:
-    """Return the proposal of a model asked `behind_prefix`, or else `by_cards`; the rules rank turns that it leaves
-    out.
+    """Return the proposal of a model, asked by `behind_prefix` or, without an answer there, by `by_cards`; the rules
+    rank turns that it leaves out.
 
     Raises:
         PlannerUnavailable: no answer is usable.
     """
     basis = QuestionBasis.of(request)
-    behind, notes = behind_prefix(basis, prompts)
-    if behind and behind[0].reading is not None:
-        return _merged(behind, behind[0].model, prompts, request, asked="prefix")
-    if behind and request.read_tokens:
-        request = replace(request, read_tokens=request.read_tokens + behind[0].usage.read_tokens)
+    prefix_outcomes, notes = behind_prefix(basis, prompts)
+    if prefix_outcomes and prefix_outcomes[0].reading is not None:
+        return _merged(prefix_outcomes, prefix_outcomes[0].model, prompts, request, asked="prefix")
+    if prefix_outcomes and request.read_tokens:
+        request = replace(request, read_tokens=request.read_tokens + prefix_outcomes[0].usage.read_tokens)
         basis = replace(basis, request=request)
     questions, why_not = plan_questions(basis, prompts)
     outcomes, model = by_cards(questions, prompts, basis) if questions else ([], "")
     notes = (*notes, *([why_not] if why_not else []))
-    return _merged(outcomes, model, prompts, request, before=behind, notes=notes)
+    return _merged(outcomes, model, prompts, request, before=prefix_outcomes, notes=notes)
 
 
 def _outcomes_in_order(
     questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[AskedOutcome]], basis: QuestionBasis
 ) -> list[AskedOutcome]:
-    """Return the outcomes of `questions`: all but the last in parallel, then the last with the briefs of the others.
+    """Return the outcomes of `questions`, in order: all but the last are asked in parallel, then the last with the
+    briefs of the others.
+
+    `ask` takes questions and the briefs of others, and returns their outcomes.
 
     The model that reads the newest turns writes the final brief; a separate merging call would write the newest part
     twice.
@@ -145,7 +150,7 @@ def _outcomes_in_order(
 
 
 def _notes(outcomes: Sequence[AskedOutcome], questions: int, basis: QuestionBasis) -> str:
-    """Return the briefs of the other questions for the last of them."""
+    """Return the briefs in `outcomes` for the last of `questions`, within the tokens that are reserved for them."""
     counter = basis.request.counter
     notes, _ = fit_brief(_brief_of(outcomes), counter, notes_tokens(basis, questions) / counter.scale)
     return notes
@@ -166,20 +171,24 @@ def _merged(
     before: Sequence[AskedOutcome] = (),
     notes: tuple[str, ...] = (),
 ) -> Proposal:
-    """Return the proposal of `outcomes`, in the order of the history, over earlier decisions.
+    """Return the rules' proposal, changed by the choices and the brief in `outcomes`, which are in the order of the
+    history.
 
-    Without outcomes it is the rules' plan. `before`: paid questions without an answer; `notes`: reasons for questions
-    that were not asked.
+    Without outcomes it is the rules' proposal. `before`: outcomes of questions that were paid for and have no answer;
+    `notes`: reasons for questions that were not asked.
+
+    Raises:
+        PlannerUnavailable: questions were asked, and none has an answer.
     """
-    every = (*before, *outcomes)
-    usage = sum((outcome.usage for outcome in every), Usage())
-    errors = [outcome.error for outcome in every if outcome.error is not None]
-    if errors and len(errors) == len(every):
+    all_outcomes = (*before, *outcomes)
+    usage = sum((outcome.usage for outcome in all_outcomes), Usage())
+    errors = [outcome.error for outcome in all_outcomes if outcome.error is not None]
+    if errors and len(errors) == len(all_outcomes):
         raise PlannerUnavailable(str(errors[-1]), usage)
-    prior = RulesPlanner().propose(request)
+    by_rules = RulesPlanner().propose(request)
     if not outcomes:
-        noted = {"notes": (*notes, *prior.provenance.notes)}
-        return replace(prior, provenance=prior.provenance.model_copy(update=noted))
+        update = {"notes": (*notes, *by_rules.provenance.notes)}
+        return replace(by_rules, provenance=by_rules.provenance.model_copy(update=update))
     readings = [outcome.reading for outcome in outcomes if outcome.reading is not None]
     chosen = {turn_id: proposal for reading in readings for turn_id, proposal in reading.turns.items()}
     facts = {(fact.type, fact.content): fact for reading in readings for fact in reading.facts}
@@ -190,38 +199,39 @@ def _merged(
         usage=usage,
         asked=asked,
         **_read(outcomes, request),
-        named=tuple(dict.fromkeys((*prior.provenance.named, *chosen))),
-        notes=(*notes, *(note for outcome in every for note in outcome.notes)),
+        named=tuple(dict.fromkeys((*by_rules.provenance.named, *chosen))),
+        notes=(*notes, *(note for outcome in all_outcomes for note in outcome.notes)),
     )
     last = outcomes[-1].reading
-    brief = _brief_of(outcomes[-1:] if last is not None and last.brief else outcomes) or prior.brief
-    turns = {**prior.turns, **chosen}
-    return replace(prior, turns=turns, provenance=provenance, facts=(*prior.facts, *facts.values()), brief=brief)
+    brief = _brief_of(outcomes[-1:] if last is not None and last.brief else outcomes) or by_rules.brief
+    turns = {**by_rules.turns, **chosen}
+    return replace(by_rules, turns=turns, provenance=provenance, facts=(*by_rules.facts, *facts.values()), brief=brief)
 
 
 def _read(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
-    """Return how far planners have read the history after `outcomes`, and the unread turns before that point."""
+    """Return fields of the provenance: up to which turn planners have read the history, including `outcomes`, and ids
+    of unread turns before it."""
     read, _ = read_and_new(request, earlier_plan(request))
-    known = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
-    last = min(max(known), len(request.evidence.turns) - 1)
-    unread = tuple(f"t{number}" for number in range(1, last) if number not in known)
+    read_numbers = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
+    last = min(max(read_numbers), len(request.evidence.turns) - 1)
+    unread = tuple(f"t{number}" for number in range(1, last) if number not in read_numbers)
     return {"read_turns": last, "unread_turns": unread}
 
 
-# A host with a login asks, or the answers are recorded: planning raises the questions that have no answer yet, and
-# planning again finds the answers. Each is used as a last answer would be: nothing is asked about it again.
+# Relayed questions: planning raises the questions that have no answer yet, a program with a login asks them, and
+# planning again finds the answers. An unusable answer is not asked for again.
 
 
 @dataclass(frozen=True)
 class RelayedQuestion:
-    """Question for somebody with a login to ask."""
+    """Question that another program, which has a login, asks a model."""
 
     via: Literal["fork", "complete"]
-    """Way to ask: after the agent's own transcript, by its own model, or alone."""
+    """Way to ask: ``fork`` after the agent's own transcript, by its own model; ``complete`` as a request by itself."""
     prompt: str
     system: str = ""
     model: str = ""
-    """Empty: the agent's."""
+    """Model to ask; empty: the agent's."""
     max_tokens: int = 0
     """Output limit of the answer; 0 leaves it to the asker."""
 
@@ -253,16 +263,17 @@ class Unanswered(BaseException):
 
 @dataclass(frozen=True)
 class RelayedPlanner:
-    """Planner from `answers` that another program got; questions without an answer are raised as `Unanswered`."""
+    """Planner that uses `answers` which another program got from a model; questions without an answer are raised as
+    `Unanswered`."""
 
     answers: Mapping[str, RelayedAnswer] | Sequence[str]
     """Answers by the id of their question; or recorded texts, one for each of `rendered_prompts`, in order."""
     model: str = ""
-    """Model that reads cards; empty: the default one."""
+    """Model that is asked with cards; empty: `DEFAULT_MODEL`."""
     agent_model: str = ""
     """Model that answers after the agent's prefix."""
     prefix_tokens: int = 0
-    """Size of the agent's last transcript, after which the first question is asked. 0: there is none, and cards are
+    """Tokens of the agent's last transcript, after which the question is asked; 0: there is none, and cards are
     used."""
 
     def propose(self, request: PlanRequest) -> Proposal:
@@ -293,17 +304,18 @@ class RelayedPlanner:
     def _by_cards(
         self, questions: Sequence[Question], prompts: Prompts, basis: QuestionBasis
     ) -> tuple[list[AskedOutcome], str]:
+        """Return the outcomes of `questions`, in order, by their recorded or relayed answers, and the model's name."""
         request, model = basis.request, self.model or DEFAULT_MODEL
         most, recorded = request.settings.max_output_tokens, _recorded(self.answers, len(questions))
 
         def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
-            put = [
+            relayed = [
                 RelayedQuestion("complete", one.text(prompts, notes), one.system(prompts), model, most) for one in some
             ]
             if recorded is None:
-                answers = self._answers(put)
+                answers = self._answers(relayed)
             else:
-                answers = [_answer_to(one, next(recorded), request) for one in put]
+                answers = [_answer_to(one, next(recorded), request) for one in relayed]
             return [
                 _outcome(answer, one.scope, request, model, f"planner model {model}: no answer for {one.scope.name}")
                 for one, answer in zip(some, answers, strict=True)
@@ -312,6 +324,7 @@ class RelayedPlanner:
         return _outcomes_in_order(questions, ask, basis), model
 
     def _answers(self, questions: Sequence[RelayedQuestion]) -> list[RelayedAnswer]:
+        """Return the answer to each question; raise `Unanswered` with those that have none."""
         known = self.answers if isinstance(self.answers, Mapping) else {}
         missing = [question for question in questions if question.id not in known]
         if missing:
@@ -320,7 +333,7 @@ class RelayedPlanner:
 
 
 def _recorded(answers: Mapping[str, RelayedAnswer] | Sequence[str], questions: int) -> Iterator[str] | None:
-    """Return the recorded texts, one for each question; None for answers by id."""
+    """Return an iterator over recorded texts, one for each question; None if `answers` are by id."""
     if isinstance(answers, Mapping):
         return None
     if len(answers) != questions:
@@ -329,13 +342,15 @@ def _recorded(answers: Mapping[str, RelayedAnswer] | Sequence[str], questions: i
 
 
 def _answer_to(question: RelayedQuestion, text: str, request: PlanRequest) -> RelayedAnswer:
+    """Return a recorded `text` as the answer to `question`, with its usage as counted here."""
     count = request.counter.text
     read = count(question.system) + count(question.prompt)
     return RelayedAnswer(text, Usage(input_tokens=read, output_tokens=count(text), requests=1))
 
 
 def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> AskedOutcome:
-    """Return the outcome of `answer` about `scope`, counted as a last answer; with `problem` if it is unusable."""
+    """Return the outcome of `answer` about the turns of `scope`; an error that begins with `problem` if it is
+    unusable."""
     reading = None if answer.failure else read_answer(answer_in(answer.text), scope, request.now)
     if reading is not None and reading.is_usable:
         return AskedOutcome(reading, answer.usage, model, reading.notes(scope))
@@ -343,22 +358,22 @@ def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: s
     return AskedOutcome(None, answer.usage, model, (str(error),), error)
 
 
-# Without the model: what would be sent. For comparing prompts, and for tests.
+# Prompts without a model, for comparing them and for tests.
 
 
 def rendered_prompts(
     request: PlanRequest, prompts_dir: str | Path | None = None, answers: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the texts that the planner model would read for `request`, system prompt first: one for each question.
+    """Return the text of each question that a planner model would be asked for `request`: system prompt, then message.
 
-    Without a question there is none. The last of several also contains the briefs of known `answers` to the others.
+    `answers`: answers to all questions but the last, whose briefs the last one contains.
     """
     prompts, basis = load_prompts(prompts_dir), QuestionBasis.of(request)
-    texts, known = list[str](), iter(answers)
+    texts, others = list[str](), iter(answers)
 
     def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
         texts.extend(f"{one.system(prompts)}\n\n{one.text(prompts, notes)}" for one in some)
-        return [AskedOutcome(read_answer(answer_in(next(known, "")), one.scope, request.now), Usage()) for one in some]
+        return [AskedOutcome(read_answer(answer_in(next(others, "")), one.scope, request.now), Usage()) for one in some]
 
     questions, _ = plan_questions(basis, prompts)
     if questions:

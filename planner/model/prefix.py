@@ -37,9 +37,9 @@ LONG_TTL_SECONDS = 3_600
 
 
 def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
-    """Return the reason why the planner cannot be asked after the agent's prefix; empty if it can.
+    """Return the reason why a question cannot use the cached prefix of the agent's request; empty if it can.
 
-    `model`: the planner's model, if the caller chose one.
+    `model`: the planner's model, None if the caller chose none.
     """
     body = agent.body
     if model is not None and model.removeprefix("anthropic/") != body.get("model"):
@@ -69,8 +69,8 @@ def _drops_thinking(body: Mapping[str, Any]) -> bool:
 
 
 def _ttl_seconds(body: Mapping[str, Any]) -> int:
-    """Return the lifetime of the newest cache mark, the shortest of all (the API refuses a longer one after it); 0
-    without one."""
+    """Return the seconds for which the provider caches the whole request: an hour if all cache marks demand that, else
+    five minutes; 0 without a mark."""
     marked = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
     if not marked:
         return 0
@@ -97,7 +97,7 @@ def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens:
 
 
 def prefix_question(basis: QuestionBasis, prompts: Prompts) -> str:
-    """Return the question itself: contents and length of the answer, and an index of all turns."""
+    """Return the text of the question: what to answer, how long the answer may be, and an index of all turns."""
     return prompts.render(
         "prefix",
         choice_tokens(basis, basis.turns) > 0,
@@ -127,7 +127,7 @@ class PrefixQuestion(Asking):
         self.label = "not answered after the agent's prefix"
 
     def ask(self) -> AskedOutcome:
-        """Ask once; after an unusable answer, cards are used."""
+        """Ask once and return the outcome, a failure if the answer is unusable. May raise an error of the SDK."""
         try:
             self.record(self._send())
         except Exception as failure:
@@ -142,9 +142,11 @@ class PrefixQuestion(Asking):
         return self._unusable(f"its answer could not be used ({one_line(problem, 160)})")
 
     def _unusable(self, what: str) -> AskedOutcome:
+        """Return the outcome of an answer that cannot be used for the reason `what`."""
         return self.failed(PlannerUnavailable(f"planner model {self.model}: {what}", self.meter.usage))
 
     def _send(self) -> Any:
+        """Return the response to the agent's request with the question added."""
         from anthropic.types import Message
 
         body = request_behind_prefix(self.agent, self.text, self.request.settings.max_output_tokens)

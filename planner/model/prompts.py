@@ -50,16 +50,16 @@ _TAG = re.compile(rf"<(?=\s{{0,9}}/?\s{{0,9}}(?:{'|'.join(TAGS)})\b)", re.IGNORE
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _PART = re.compile(r"^<!-- (with entries|brief alone) -->\n(.*?)^<!-- end -->(?:\n|$)", re.MULTILINE | re.DOTALL)
-"""Part for questions with entries only, or without entries only."""
+"""Part of a prompt that is only for questions with entries, or only for those without: ``<!-- brief alone -->``."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Prompts in use."""
+    """Texts of all prompts, by name."""
 
     texts: Mapping[str, str]
     files: Mapping[str, Path]
-    """Source of each text."""
+    """File of each text, by name."""
 
     @property
     def hash(self) -> str:
@@ -68,8 +68,8 @@ class Prompts:
         return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
 
     def render(self, name: str, entries: bool = True, /, **variables: str) -> str:
-        """Return prompt `name` with its places filled in, with the rules of the brief and only the parts for a question
-        with `entries` or without; values are not searched for places."""
+        """Return prompt `name` with `variables` in its places, and only the parts for questions with `entries`, or
+        without. The rules of the brief are a variable, too; values are not searched for places."""
         variables = {"brief_rules": self.texts["brief"], **variables}
         part = "with entries" if entries else "brief alone"
         text = _PART.sub(lambda match: match[2] * (match[1] == part), self.texts[name])
@@ -110,11 +110,13 @@ def load_prompts(folder: str | Path | None = None) -> Prompts:
 
 
 def _file(name: str, folder: str | Path | None) -> Path:
-    own = Path(folder) / f"{name}.md" if folder is not None else None
-    return own if own is not None and own.is_file() else packaged_folder() / f"{name}.md"
+    """Return the file of prompt `name` in `folder` if it exists, else the packaged one."""
+    users_file = Path(folder) / f"{name}.md" if folder is not None else None
+    return users_file if users_file is not None and users_file.is_file() else packaged_folder() / f"{name}.md"
 
 
 def _check_folder(folder: Path) -> None:
+    """Raise a SettingsError if `folder` is missing, or has a Markdown file that is no prompt."""
     if not folder.is_dir():
         raise SettingsError(f"{folder}: no such folder of prompts: make it with `compactor prompts copy {folder}`")
     names = (path for path in sorted(folder.glob("*.md")) if path.stem.lower() != "readme")

@@ -196,7 +196,6 @@ class Occurrences:
 def _read(turn: TurnEvidence, index_of: dict[str, int], seen: dict[int, array[int]]) -> Rows:
     """Return the names in each line of `turn`, without the middle of long blocks, and add new names to `index_of`.
 
-
     `seen`: names of lines by the hash of their text, so that repeated lines are read once.
     """
     places, counts = array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
