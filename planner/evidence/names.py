@@ -65,7 +65,7 @@ def specifics_of(text: str) -> list[str]:
     for url, run in _RUN.findall(text):
         if url:
             names[url.rstrip(_TRAILING)] = None
-        elif run and run.isidentifier() and run.isascii():  # one word, as most are
+        elif run and run.isascii() and (run.isidentifier() or run.isdigit()):  # one word or number, as most are
             if run not in names and _is_identifier(run):
                 names[run] = None
         elif run:
@@ -91,12 +91,14 @@ def parts_of(name: str) -> tuple[str, ...]:
 def _is_specific(group: str | None, text: str) -> bool:
     if group in ("path", "file"):
         return len(text) >= 4 and _LETTER.search(text) is not None
-    return len(text) >= 3 if text.isdigit() else _is_identifier(text)
+    return _is_identifier(text)
 
 
 def _is_identifier(text: str) -> bool:
-    """Return True for a word that no dictionary contains: with an underscore, humps, digits, or joined by ``.``, ``:``,
-    ``-``."""
+    """Return True for a longer number, or a word that no dictionary contains: with an underscore, humps, digits, or
+    joined by ``.``, ``:``, ``-``."""
+    if text.isdigit():
+        return len(text) >= 3
     if len(text) < 4:
         return False
     inner = text.strip("_$@#")

@@ -319,17 +319,19 @@ def _last_lines(call: Call, result: _Result) -> Sequence[Statement]:
 def _rank(text: str, result: _Result) -> int | None:
     """Return how much a line shows about a failure: 0 a reason, 1 a failed test, 2 words alone, 3 an exit code."""
     verdict, text = result.verdict(text), text[:LINE_CHARACTERS]
-    if _DENIES.match(text) or _FRAME.match(text):
-        return None
-    if verdict == "failed":
-        return 1 if _FAILED_TEST.match(text) else 2
     if _FAILED_TEST.match(text):
-        return 1
-    if _NAMES_ERROR.match(text) or _LOCATED.match(text) or (_COMPLAINS.match(text) and mentions_failure(text)):
-        return 0
-    if mentions_failure(text) and not _ECHO.match(text) and len(text.split()) > 1:
-        return 2
-    return 3 if _EXIT.search(text) else None
+        rank = 1
+    elif verdict == "failed":
+        rank = 2
+    elif _NAMES_ERROR.match(text) or _LOCATED.match(text) or (_COMPLAINS.match(text) and mentions_failure(text)):
+        rank = 0
+    elif mentions_failure(text) and not _ECHO.match(text) and len(text.split()) > 1:
+        rank = 2
+    elif _EXIT.search(text):
+        rank = 3
+    else:
+        return None
+    return None if _DENIES.match(text) or _FRAME.match(text) else rank
 
 
 def _report(call: Call, result: _Result, counts: Sequence[Statement]) -> list[Statement]:

@@ -339,7 +339,7 @@ def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
     """Return by turn id the share, from 0 to 1, of the words and names of `text` that the turn contains; rare ones
     count more."""
     named = {name for line in text.splitlines() for name in names_of(line)}
-    wanted = {place for place, name in enumerate(relevance.weights.names) if name in named}
+    wanted = {place for place, name in enumerate(relevance.weights.names if named else ()) if name in named}
     held = {turn_id: wanted.intersection(rows.places) for turn_id, rows in relevance.names.items() if wanted}
     times = Counter(chain.from_iterable(held.values()))
     rarity = {name: log1p(len(held) / times[name]) for name in wanted if times[name]}
