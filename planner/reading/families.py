@@ -28,6 +28,7 @@ _BARE_NAME = lazy_pattern(r"(?:.*/|.*\banthropic\.|[a-z-]+:)?([^/@\[]+?)(?:-v\d+
 ``claude-opus-5-5@20261101`` and ``claude-opus-5-5[1m]``."""
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
 _CURRENT = (99, 0)
+"""Version of a model whose name has none: later than all others."""
 _UNLISTED_WINDOWS = {"chatgpt-4o": 128_000, "gpt-5-chat": 128_000}
 """Windows that the table lacks or has wrong, by the beginning of the name (OpenAI, "Models")."""
 
@@ -74,7 +75,7 @@ class ModelFamily:
 
     @property
     def token_scale(self) -> float:
-        """Factor on an o200k count so that the model never counts more: the worst ratio measured.
+        """Factor by which an o200k count is multiplied so that the model never counts more: the worst ratio measured.
 
         1.6 for current Claude models (4.7 and later) and unknown ones, 1.27 for older Claude models, 1 for
         OpenAI's, whose tokenizer it is.

@@ -34,7 +34,7 @@ TurnKind = Literal["user", "assistant", "tools", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn: messages ``start`` to ``stop`` (half-open) of its history."""
+    """One turn: the messages of its history from index ``start`` up to, but not including, ``stop``."""
 
     id: str
     """Id ``t1``, ``t2``, …: the place in an append-only history, which never changes."""
@@ -52,12 +52,12 @@ class Turn:
 
     @property
     def number(self) -> int:
-        """1 for ``t1``."""
+        """Number in the id: 1 for ``t1``."""
         return int(self.id[1:])
 
     @property
     def must_stay(self) -> bool:
-        """True for a turn of neither user nor assistant, which is never changed unless it is repeated."""
+        """True for a turn of kind ``other``, which a plan keeps as it is unless it is repeated later."""
         return self.kind == "other" and not self.repeated
 
 
@@ -68,12 +68,12 @@ class History:
     originals: tuple[object, ...]
     messages: tuple[Message, ...]
     digests: tuple[str, ...]
-    """One per message."""
+    """Digest of each message, in order."""
     turns: tuple[Turn, ...]
 
     @lazy_property
     def digest(self) -> str:
-        """``sha256:…`` over all messages, in order."""
+        """Digest of all messages, in order: ``sha256:…``."""
         return self.digest_at(len(self.messages))
 
     def digest_at(self, count: int) -> str:
@@ -121,6 +121,7 @@ def assemble_history(
 
 
 def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequence[Turn]) -> Iterator[Turn]:
+    """Yield all turns; those in `earlier`, the first ones of a shorter history, are reused as far as they are equal."""
     starts = [*_starts(messages, earlier[-1].stop if earlier else 0), len(messages)]
     spans = [*((turn.start, turn.stop) for turn in earlier), *pairwise(starts)]
     live_from = _live_from(messages, spans)
@@ -140,6 +141,7 @@ def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequenc
 
 
 _FIXED = (OPAQUE, "tool_reference")
+"""Types of blocks whose turn must not be changed."""
 
 
 def _holds_fixed(message: Message) -> bool:
@@ -159,30 +161,31 @@ def _is_notice(message: Message) -> bool:
 
 
 def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
-    """Yield the starts of turns, from the one at `first` on: every message except those that answer open calls of the
-    turn before.
+    """Yield the indices at which turns start, from `first` on, which is one: every message starts a turn unless it
+    answers open calls of the turn before, or continues an assistant's message.
 
     Neighbours of one role are one message for the API, so calls stay open through all of an assistant's messages, and
     thinking alone belongs to the words after it. Whether a message continues a turn does not depend on later ones, so
     turns do not change as the list grows.
     """
     unanswered: set[str] = set()
-    before: Message | None = None
-    for at in range(first, len(messages)):
-        message = messages[at]
-        speaks_on = before is not None and message["role"] == before["role"] == "assistant"
-        joins = unanswered and (speaks_on or _goes_on(message, unanswered))
-        if at == first or not (joins or (speaks_on and before is not None and _is_thought(before))):
-            yield at
+    previous: Message | None = None
+    for index in range(first, len(messages)):
+        message = messages[index]
+        is_continued = previous is not None and message["role"] == previous["role"] == "assistant"
+        joins = unanswered and (is_continued or _goes_on(message, unanswered))
+        if index == first or not (joins or (is_continued and previous is not None and _is_thought(previous))):
+            yield index
             unanswered = set()
-        before = message
+        previous = message
         if message["role"] == "assistant":
             unanswered |= set(call_ids(message))
         unanswered -= set(result_ids(message))
 
 
 def _goes_on(message: Message, unanswered: set[str]) -> bool:
-    """Return True for results, and for calls by a server tool of the turn (programmatic tool calling)."""
+    """Return True if `message` has a result for one of the `unanswered` calls, or a call that one of them, a server
+    tool, makes (programmatic tool calling)."""
     ids = result_ids(message)
     if message["role"] == "assistant":
         ids += [str(field_of(block.get("caller"), "tool_id")) for block in blocks(message)]
@@ -194,6 +197,7 @@ def _is_thought(message: Message) -> bool:
 
 
 def _kind(first: Message) -> TurnKind:
+    """Return the kind of a turn by its first message."""
     kinds = {block["type"] for block in blocks(first)}
     if is_compacted(first):
         return "other"
@@ -203,8 +207,8 @@ def _kind(first: Message) -> TurnKind:
 
 
 def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) -> int:
-    """Return the number of turns before the live tail: up to the assistant's last one, including it unless it waits for
-    results.
+    """Return the number of turns before the live tail. The tail begins after the assistant's last turn, or with it if
+    its calls have no results yet. `spans`: start and stop of each turn.
 
     The assistant's words just before it belong to the same message, and may contain the thinking that the API requires
     with its calls.
@@ -228,7 +232,8 @@ def _ends_answered(turn: Sequence[Message]) -> bool:
 
 
 def prefix_digests(digests: Iterable[str]) -> Iterator[str]:
-    """Yield the hex digits of the digest of each beginning of a history, from the digests of its messages."""
+    """Yield the digest of the first message, of the first two, and so on, as hex digits; `digests`: those of single
+    messages."""
     running = hashlib.sha256()
     for digest in digests:
         running.update(digest.encode())
@@ -236,6 +241,7 @@ def prefix_digests(digests: Iterable[str]) -> Iterator[str]:
 
 
 def _joined_digest(digests: Sequence[str]) -> str:
+    """Return the digest of messages with these digests."""
     return f"sha256:{_digits(hashlib.sha256(''.join(digests).encode()))}"
 
 

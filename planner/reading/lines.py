@@ -50,15 +50,15 @@ Source = Literal["user", "host", "agent", "tool", "document", "planner"]
 """Source of a text. Attached or fetched text (`document`) and results of tools are never the user's."""
 
 WRAP_CHARACTERS = 240
-"""Length from which a physical line is cut: after a sentence, else after a separator, else after the next separator
-within half of the length, so that no name is cut. About 60 tokens."""
+"""Width of a line above which it is cut into pieces, about 60 tokens: after a sentence, else after a separator, else
+after the next separator within half of that, so that no name is cut."""
 READ_LINES = 10_000
-"""Largest number of lines read in a block, half of them at either end: over two million characters, more than fits a
-window. The lines between are only stored."""
+"""Largest number of lines of a block that are read, half of them at either end: over two million characters, more than
+fits a window. The lines between them are only stored."""
 PIECE_CHARACTERS = 60
-"""Length of the shortest record that is a piece by itself."""
+"""Smallest length of a JSON record that becomes a piece by itself."""
 STATEMENT_CHARACTERS = 160
-"""Length up to which pieces of one physical line are read together."""
+"""Largest length of a statement, which joins pieces of one physical line."""
 
 _ESCAPE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 """Codes that a terminal does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
@@ -90,7 +90,7 @@ class Line(NamedTuple):
     continues: bool
     """True if the line continues the physical line before it (no line break between them)."""
     source: Source
-    """Source by its place; `evidence.hosts` separates the host's texts from the user's words."""
+    """Sender by the block's role and type; `evidence.hosts` corrects it for a host's text in the user's message."""
 
 
 class Statement(NamedTuple):
@@ -116,7 +116,7 @@ class Statement(NamedTuple):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of its lines."""
+        """Numbers of its lines."""
         return tuple(line.number for line in self.lines)
 
 
@@ -131,7 +131,7 @@ class BlockText(NamedTuple):
     first: int
     """Index of its first line among those of the turn."""
     bounds: array[int]
-    """Start in `text` of each line, and end of the last one."""
+    """Index in `text` at which each line starts, and after them the end of the last line."""
 
     @property
     def stop(self) -> int:
@@ -152,7 +152,7 @@ class BlockText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lines(Sequence[Line]):
-    """All lines of a turn. Texts are stored; each `Line` is created on request."""
+    """All lines of a turn. Only their texts are stored; a `Line` is made when it is asked for."""
 
     texts: tuple[BlockText, ...]
     sources: Mapping[int, Source] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Lines(Sequence[Line]):
         return self.texts[bisect_right(self.texts, index, key=attrgetter("first")) - 1]
 
     def goes_on(self, number: int) -> bool:
-        """Return True if the line with this number and the next are pieces of one physical line."""
+        """Return True if the next line continues the physical line of the line with this number."""
         return number < len(self) and self[number].continues
 
     def of_block(self, block: int | None) -> list[Line]:
@@ -255,25 +255,26 @@ def without_escapes(text: str) -> str:
 
 
 def join_lines(lines: Sequence[Line]) -> str:
-    """Neighbouring `lines` as the exact text they came from."""
+    """Return the exact text that neighbouring `lines` came from."""
     if len(lines) == 1:
         return lines[0].text
     return "".join(line.text if line.continues or at == 0 else f"\n{line.text}" for at, line in enumerate(lines))
 
 
 def statements(lines: Iterable[Line]) -> Iterator[Statement]:
-    """Yield `lines` in order, with pieces of one physical line together."""
-    held: list[Line] = []
+    """Yield `lines` in order as statements: neighbouring pieces of one physical line become one, up to
+    `STATEMENT_CHARACTERS`."""
+    pieces: list[Line] = []
     length = 0
     for line in lines:
-        goes_on = line.continues and held and line.number == held[-1].number + 1
-        if held and not (goes_on and length + len(line.text) <= STATEMENT_CHARACTERS):
-            yield Statement(tuple(held), join_lines(held))
-            held, length = [], 0
-        held.append(line)
+        is_continued = line.continues and pieces and line.number == pieces[-1].number + 1
+        if pieces and not (is_continued and length + len(line.text) <= STATEMENT_CHARACTERS):
+            yield Statement(tuple(pieces), join_lines(pieces))
+            pieces, length = [], 0
+        pieces.append(line)
         length += len(line.text)
-    if held:
-        yield Statement(tuple(held), join_lines(held))
+    if pieces:
+        yield Statement(tuple(pieces), join_lines(pieces))
 
 
 def numbers_of(several: Iterable[Statement]) -> tuple[int, ...]:
@@ -282,19 +283,21 @@ def numbers_of(several: Iterable[Statement]) -> tuple[int, ...]:
 
 
 def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
-    """Return neighbouring lines without their common indentation; of the line numbers of a `viewed` file only the first
-    stays."""
+    """Return neighbouring lines without their common indentation. If they are `viewed`, lines of a file in a viewer
+    that all have consecutive numbers, only the first number stays."""
     numbers = [match[1] for text in texts if viewed and (match := _GUTTER.match(text))]
-    counted = len(numbers) == len(texts) and all(int(one) == int(numbers[0]) + at for at, one in enumerate(numbers))
-    bare = [(_GUTTER.sub("", text) if counted else text).rstrip() for text in texts]
-    bare = textwrap.dedent("\n".join(bare)).split("\n") if len(bare) > 1 else bare
-    bare[0] = bare[0].lstrip()
-    return [f"{numbers[0]}→{bare[0]}", *bare[1:]] if counted else bare
+    are_numbered = len(numbers) == len(texts) and all(
+        int(one) == int(numbers[0]) + at for at, one in enumerate(numbers)
+    )
+    shortened = [(_GUTTER.sub("", text) if are_numbered else text).rstrip() for text in texts]
+    shortened = textwrap.dedent("\n".join(shortened)).split("\n") if len(shortened) > 1 else shortened
+    shortened[0] = shortened[0].lstrip()
+    return [f"{numbers[0]}→{shortened[0]}", *shortened[1:]] if are_numbered else shortened
 
 
 def text_width(text: str) -> int:
-    """Return the width of `text` in English characters: a wide one of Chinese, Japanese or Korean counts as three,
-    about its number of tokens."""
+    """Return the number of characters in `text`, of which each of Chinese, Japanese or Korean counts as three English
+    ones, as it has about as many tokens."""
     return len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
 
 
@@ -309,7 +312,7 @@ def without_numbers(text: str) -> str:
 
 
 def read_block(role: str, block: Block) -> tuple[Part, Source, str] | None:
-    """Return the part, the source and the text of a block in a message of this role."""
+    """Return the part, source and text of a block in a message of this role; None for a block without text."""
     kind, text = block["type"], block.get("text")
     part: Part = "assistant" if role == "assistant" else "user"
     if kind == "text" and isinstance(text, str):
@@ -324,17 +327,19 @@ def read_block(role: str, block: Block) -> tuple[Part, Source, str] | None:
 
 
 def call_text(block: Block) -> str:
-    """Return a call as text: ``Tool key=value key=value`` on one line, longer values below, each exact."""
+    """Return a call as text: ``Tool key=value key=value`` on one line, and below it each value of several lines, exact,
+    after a line with its key."""
     return "\n".join(text for _, text in _call_parts(block.get("name", ""), block.get("input")))
 
 
 def call_parts(name: str, arguments: object) -> tuple[tuple[str, int], ...]:
-    """Return the number of lines of each part of a call's text: the line of short values under the empty name, then the
-    longer values by their names."""
+    """Return key and number of lines of each part of a call's text: first, with an empty key, the line of short values;
+    then each value of several lines."""
     return tuple((key, len([*_starts(text)])) for key, text in _call_parts(name, arguments))
 
 
 def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
+    """Yield key and text of each part of a call's text, in the order of `call_parts`."""
     if not isinstance(arguments, dict):
         yield "", f"{name} {arguments if arguments is not None else ''}".rstrip()
         return
@@ -351,7 +356,7 @@ def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
 
 
 def _starts(text: str) -> Iterator[int]:
-    """Yield the starts of lines in `text`, including pieces of long ones."""
+    """Yield the indices in `text` at which lines, and pieces of long lines, start."""
     start = 0
     for line in text.split("\n"):
         yield start
@@ -361,23 +366,24 @@ def _starts(text: str) -> Iterator[int]:
 
 
 def _cuts(line: str) -> Iterator[int]:
-    """Yield the cuts in a long line: after each record and escaped line break, and within `WRAP_CHARACTERS` after a
-    field or sentence, a blank or mark, or else anywhere."""
+    """Yield the indices at which a long line is cut: after each JSON record and escaped line break, and where a piece
+    would exceed `WRAP_CHARACTERS`, at the place that `_cut` finds."""
     ends = [match.end() for match in _RECORD_END.finditer(line)]
     start = 0
     for end in (*ends, len(line)):
         if end < len(line) and end - start < PIECE_CHARACTERS:
             continue
-        while (most := _within(line, start, end)) < end:
-            start = _cut(line, start, most)
+        while (latest := _latest_end(line, start, end)) < end:
+            start = _cut(line, start, latest)
             yield start
         if end < len(line):
             start = end
             yield start
 
 
-def _within(line: str, start: int, end: int) -> int:
-    """Return the latest end of a piece that begins at `start`."""
+def _latest_end(line: str, start: int, end: int) -> int:
+    """Return the latest index up to `end` at which a piece that begins at `start` may end, so that it is not too
+    wide."""
     most = min(end, start + WRAP_CHARACTERS)
     if line.isascii() or text_width(line[start:most]) <= WRAP_CHARACTERS:
         return most
@@ -385,8 +391,8 @@ def _within(line: str, start: int, end: int) -> int:
 
 
 def _cut(line: str, start: int, end: int) -> int:
-    """Return the place to cut a piece that may extend to `end`: after its last field, sentence or separator, or after
-    the next separator if it is near."""
+    """Return the index at which to cut a piece that may extend to `end`: after its last field, sentence or separator in
+    its second half, else after the next separator if it is near, else at `end`."""
     half = (end - start) // 2
     for pattern in (_FIELD_END, SENTENCE_END):
         if ends := [match.end() for match in pattern.finditer(line, start + half // 2, end)]:

@@ -1,6 +1,6 @@
 """Images, documents, sound and films inside messages: their tokens, their dimensions by their first bytes, the
-marks that replace them in text, and the numbers and bytes that a provider accepts
-(the API's until an error names smaller ones).
+marks that replace them in text, and how many of them and how many bytes a provider accepts
+(the API's limits, until an error names smaller ones).
 
 A medium is recognised anywhere in JSON data: as a block, as a data URL, or as base64 next to its type. Reads only,
 fetches nothing.
@@ -39,12 +39,13 @@ __all__ = [
 ]
 
 PIXELS_PER_TOKEN = 750
+"""Pixels of an image for each token (Anthropic)."""
 PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
-"""Bytes and tokens of a PDF page. A page costs 1,500 to 3,000 tokens (Anthropic); the number of unseen pages is
-estimated from the size."""
+"""Bytes of a PDF page, to estimate the number of pages that cannot be counted; and its tokens, 1,500 to 3,000
+(Anthropic)."""
 STREAM_BYTES_PER_TOKEN = 300
-"""Bytes for each token of sound and film. Sound costs 10 to 32 tokens a second and a film 300 (OpenAI, Google), which
-have 3,000 and 100,000 bytes or more."""
+"""Bytes of sound or film for each token, so that counts are never too low: a second of sound costs 10 to 32 tokens and
+has 3,000 bytes or more, one of film 300 and 100,000 (OpenAI, Google)."""
 SEALED_CHARACTERS_PER_TOKEN = 5
 """Characters of base64 for each token of encrypted text or reasoning: 4 characters of text a token."""
 _HEAD_CHARACTERS = 100_000
@@ -55,7 +56,7 @@ _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])(?:data:([\w./+-]{1,100});base64,)?[A
 _STREAM_NAME, _SEALED_NAME = re.compile(r"audio|video"), re.compile(r"encrypted|signature|sealed")
 _TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
 _HINT_CHARACTERS = 100
-"""Longest text next to a medium that may name its type; longer ones are content."""
+"""Largest length of a text next to a medium that may name its type; a longer one is content."""
 _SHORT = {"container_upload": "file", "input_file": "file"}
 
 
@@ -75,6 +76,8 @@ def without_media(value: object, hints: str = "") -> tuple[object, list[Medium |
 
 
 def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:
+    """Return JSON data without its media, which are added to `media`; `hints`: types, keys and short texts around
+    it."""
     if isinstance(value, str):
         return _text_reduced(value, hints, media)
     if isinstance(value, list | tuple):
@@ -90,6 +93,8 @@ def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:
 
 
 def _text_reduced(text: str, hints: str, media: list[Medium | Block]) -> str:
+    """Return a text without the base64 in it, which is added to `media` with the text on either side as further
+    hints."""
     if len(text) < 500:
         return text
 
@@ -104,7 +109,8 @@ def _text_reduced(text: str, hints: str, media: list[Medium | Block]) -> str:
 
 
 def media_tokens(medium: Medium, most_for_an_image: int) -> int:
-    """Return the tokens of a medium, by its bytes if they show its type, else by its hints."""
+    """Return the tokens of a medium: an image if its bytes or hints show one, else by its hints, else a document;
+    `most_for_an_image`: largest number for one image."""
     data, hints = medium.data, medium.hints.lower()
     source = {"source": {"type": "base64", "data": data}}
     size = image_size(source)
@@ -127,7 +133,8 @@ def _image_tokens(size: tuple[int, int] | None, most: int) -> int:
 
 
 def document_tokens(block: Block) -> int:
-    """Return the tokens of a document in bytes, by address or by id, from its pages."""
+    """Return the tokens of a document by its pages, which are estimated from its size if they cannot be counted; one
+    page if only an address or id is known."""
     return max(1, visible_pages(block) or len(source_data(block)) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
 
 
@@ -168,7 +175,8 @@ def media_mark(block: Block) -> str:
 
 
 def visible_pages(block: Block) -> int:
-    """Return how many pages a base64 PDF has; 0 if they are compressed and cannot be seen."""
+    """Return the number of pages of a PDF in base64; 0 if they are compressed and cannot be counted, or for another
+    document."""
     if field_of(block.get("source"), "type") != "base64":
         return 0
     try:
@@ -182,25 +190,26 @@ def _decoded(data: str) -> bytes:
 
 
 PICTURES = ("image", "document")
+"""Types of blocks that count as pictures."""
 MANY_IMAGES, MANY_IMAGES_PIXELS = 20, 2_000
 """Number of images in a request above which each side of an image is limited, and that limit in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Pictures and bytes of messages."""
+    """Number of pictures in messages, and sizes."""
 
     images: int = 0
-    """Images and document pages."""
+    """Number of images and document pages."""
     large: int = 0
-    """Images of more than `MANY_IMAGES_PIXELS` on a side."""
+    """Number of images with more than `MANY_IMAGES_PIXELS` on a side."""
     size: int = 0
     """Bytes of the messages as JSON."""
     largest: int = 0
     """Bytes of the largest picture."""
 
     def __add__(self, other: Load) -> Load:
-        """Return both loads together."""
+        """Return the load of both messages together."""
         largest = max(self.largest, other.largest)
         return Load(self.images + other.images, self.large + other.large, self.size + other.size, largest)
 
@@ -213,7 +222,7 @@ def load_of(message: Message) -> Load:
 
 
 def picture_load(picture: Block) -> Load:
-    """Return the load of one image or document, without its bytes as JSON."""
+    """Return the load of one image or document, with a `size` of 0."""
     if picture["type"] == "document":
         return Load(images=visible_pages(picture), largest=len(source_data(picture)))
     is_large = max(image_size(picture) or (0,)) > MANY_IMAGES_PIXELS
@@ -231,15 +240,16 @@ def pictures_in(content: Sequence[object]) -> Iterator[Block]:
 
 @dataclass(frozen=True, slots=True)
 class MediaLimits:
-    """Pictures and bytes that a request may have."""
+    """Largest numbers of pictures and bytes that a request may have."""
 
     images: int = 100
+    """Largest number of images and document pages."""
     size: int = 30_000_000
-    """Bytes of all messages: the body may have 32 MB, system and tools included."""
+    """Largest number of bytes of all messages; a body may have 32 MB with system and tools."""
     largest: int = sys.maxsize
     """Largest size of one picture in bytes; unknown until an error names it."""
 
     def excess(self, load: Load) -> float:
-        """Return `load` as a share of the nearest limit; a request over 1 is refused."""
+        """Return the largest share that `load` has of any limit; a provider refuses a request above 1."""
         mixed = load.images / MANY_IMAGES if load.large else 0.0
         return max(load.images / self.images, load.size / self.size, load.largest / self.largest, mixed)

@@ -53,11 +53,13 @@ THINKING = ("thinking", "redacted_thinking")
 OPAQUE = "opaque"
 """Type of a block with content that an adapter cannot translate, whose message does not change."""
 _CHAT_ROLES = ("tool", "function")
+"""Roles that only OpenAI's chat messages have."""
 _CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
 
 
 def checked_message(message: object, place: str) -> Message:
-    """Return `message` of a caller's list, as `plain_message` does.
+    """Return `message` as plain JSON data, as `plain_message` does; `place`: its place in the caller's list, for
+    errors.
 
     Raises:
         TranscriptError: as in `plain_message`; or the message is OpenAI's, or has an unknown role.
@@ -94,7 +96,7 @@ def plain_message(message: object, place: str = "message") -> Message:
 
 
 def _plain_block(block: object, message: str, number: int) -> Block:
-    """Return the `block` with this number of a message at this place."""
+    """Return `block` as plain JSON data; `message` and `number`: its place, for errors."""
     data = block if isinstance(block, dict) else _dumped(block, f"{message}, block {number}")
     if not isinstance(data.get("type"), str):
         raise TranscriptError(f"{message}, block {number}: expected a block with a 'type', found {quoted(data, 80)}")
@@ -123,19 +125,19 @@ def blocks(message: Message) -> Sequence[Block]:
 
 
 def compacted_start(messages: Sequence[object]) -> int:
-    """Return the index of the message with the server's newest compaction, which replaces all before it; 0 without.
+    """Return the index of the message with the server's newest compaction, which replaces all before it; 0 without one.
 
     A compaction with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK).
     """
-    for at in range(len(messages) - 1, -1, -1):
-        message = messages[at]
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
         content = message.get("content") if type(message) is dict else field_of(message, "content")
         # exact types first: the whole list is looked through at every call of a session
         if type(content) is str or not content:
             continue
         first = content[0] if type(content) is list else None
         if not (type(first) is dict and first.get("type") != "compaction") and is_compacted(message):
-            return at
+            return index
     return 0
 
 
@@ -174,11 +176,11 @@ def result_text(block: Block) -> str:
 
 
 MOST_PARSED = 100_000
-"""Characters of the longest result that is parsed."""
+"""Number of characters of a result above which it is not parsed."""
 
 
 def parsed_result(text: str) -> object:
-    """Return a result parsed as a JSON object or list; None for another one, or a very long one."""
+    """Return a result parsed as a JSON object or list; None if it is neither, or very long."""
     try:
         return json.loads(text) if text.lstrip()[:1] in ("{", "[") and len(text) <= MOST_PARSED else None
     except (ValueError, RecursionError):
@@ -194,16 +196,16 @@ def readable_text(content: object) -> str:
 _TEXT_KEYS = ("title", "url", "source", "text", "stdout", "stderr", "error_code")
 """Fields of search results, fetched pages and code runs with text for a reader."""
 
-
 _LONG_KEYS, _PLACE_DEPTH = ("messages", "content", "source", "data", "text"), 8
-"""Fields that lead to long media and texts in a body or message, and most levels."""
+"""Fields of a body or message in which long media and texts may be, and the largest number of levels to look into."""
 _SLICE = 2**18
-"""Characters of a text that are written as JSON at once."""
+"""Number of characters of a text that are written as JSON at once."""
 _PLACE = re.compile(r'"\\u0000(\d{1,6})\\u0000"')
-"""Place of a long text in JSON."""
+"""Mark in JSON in the place of a long text, with its index: ``"\\u00003\\u0000"``."""
 
 
 def _texts(content: object) -> Iterator[str]:
+    """Yield the texts of `content` for a reader, in order, without images and sealed data."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, list):
@@ -218,7 +220,7 @@ def _texts(content: object) -> Iterator[str]:
 
 
 def strings_in(value: object) -> Iterator[str]:
-    """Yield the texts in JSON data, in their order, without names."""
+    """Yield the texts in JSON data, in their order, without the keys of objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
@@ -250,17 +252,18 @@ def message_digest(message: Message, place: str = "message") -> str:
 
 
 def json_pieces(value: object, **options: Any) -> Iterator[str]:
-    """Yield compact JSON of `value`, in ASCII unless the `options` of `json.dumps` say otherwise.
+    """Yield pieces that together are compact JSON of `value`, in ASCII unless the `options` of `json.dumps` change
+    that.
 
-    Long media and texts of messages come in slices: none is copied whole, and other threads run between the slices.
+    Long media and texts of messages are yielded in slices, so that none is copied whole and other threads run between.
     """
     long: list[str] = []
     write = json.JSONEncoder(separators=(",", ":"), **options).encode
     parts = _PLACE.split(write(with_places(value, long)))
-    if [str(at) for at in range(len(long))] != sorted(parts[1::2], key=int):  # a short text looks like a place
+    if [str(at) for at in range(len(long))] != sorted(parts[1::2], key=int):  # a text of `value` looks like a mark
         long, parts = [], [write(value)]
     for at, part in enumerate(parts):
-        if at % 2 == 0:
+        if at % 2 == 0:  # the others are indices of long texts
             yield part
         else:
             text = long[int(part)]
@@ -270,7 +273,7 @@ def json_pieces(value: object, **options: Any) -> Iterator[str]:
 
 
 def with_places(value: Any, long: list[str], depth: int = _PLACE_DEPTH) -> Any:
-    """Return `value` with a place for each long text, which is added to `long`."""
+    """Return `value` with each long text replaced by a mark with its index in `long`, to which the text is added."""
     if isinstance(value, str) and len(value) > _SLICE:
         long.append(value)
         return f"\0{len(long) - 1}\0"
@@ -300,6 +303,7 @@ def unmarked(message: Message) -> Message:
 
 
 def _unmarked(content: Sequence[Any]) -> list[Any]:
+    """Return content blocks without their cache marks."""
     return [_unmarked_block(item) if isinstance(item, dict) else item for item in content]
 
 

@@ -15,8 +15,9 @@ __all__ = ["CODE", "HEX_FORM", "KEY_LINE", "NETRC", "RULES", "RULES_BY_WORD", "S
 _ESCAPED = r"(?<=\\[nrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9]m)"
 """End of an escape: of ``\\n`` or ``\\u2192`` in JSON, or of ``\\x1b[32m`` for a terminal."""
 _START = rf"(?:\b|{_ESCAPED})"
+"""Beginning of a word, also right after an escape."""
 _QUOTE = r"(?:\\{0,15}[\"'])"
-"""Quote in a text, in JSON, and in JSON within JSON, four deep."""
+"""Quote in a text, or with the backslashes that it has within up to four levels of JSON."""
 _FORM_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"eyJ[\w-]{8,8000}\.[\w-]{8,}(?:\.[\w-]+)*", ("eyj",)),  # a JSON Web Token
     (r"(?:AKIA|ASIA)[A-Z0-9]{16}\b", ("akia", "asia")),  # Amazon
@@ -150,7 +151,7 @@ class SecretRule(NamedTuple):
     words: tuple[str, ...]
     """Words in lower case; a line without any of them does not match."""
     also: tuple[str, ...] = ("",)
-    """Further ones, likewise."""
+    """Further words; a line must also contain one of these."""
     is_form: bool = False
     """True if the value has a specific form; such rules run before the search for random tokens."""
     spares_code: bool = False

@@ -27,7 +27,7 @@ MARK = "[secret]"
 """Text in the place of a secret."""
 
 _RUN = lazy_pattern(r"[\w.~/+-]{17}")
-"""Run of as many characters as the shortest token."""
+"""Run of characters as long as the shortest token that is recognised by its random part."""
 _LONG = lazy_pattern(r"(?<![A-Za-z0-9_])(?:(?<=\\)[nrt])?([A-Za-z0-9][\w.~-]{17,})")
 """Word that is long enough for a token with its prefix."""
 _PARTS = lazy_pattern(r"[_.~-]+")
@@ -42,7 +42,7 @@ _ID_PREFIXES = (
 )
 """Prefixes of ids that are no secrets: ``toolu_01…``, ``pi_3Mt…``, ``sha256-…``."""
 _NODE_ID = "kwDO"
-"""Beginning of GitHub's ids of nodes, which have a prefix."""
+"""Beginning of the random part of GitHub's node ids, which are no secrets: ``PR_kwDO…``."""
 _REST = re.compile(rb"[A-Za-z0-9_]*")
 """End of a secret that is longer than a rule expects."""
 _WITHOUT_TAGS = bytes.maketrans(b"<>", b"  ")
@@ -56,20 +56,21 @@ _KEY_PIECE = lazy_pattern(
 )
 """Piece of a key that was cut off: base64 (the group), or a mark of a viewer, a terminal or JSON between lines."""
 _NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
-"""Text at which a key that was cut off has ended: ``done``; not ``MIIEow``."""
+"""Piece of base64 characters that is a word or mark, at which a key that was cut off has ended: ``done``; not
+``MIIEow``."""
 _MOST_FIELDS = 40
-"""Largest number of pieces before a key whose mark is in another text."""
+"""Largest number of other pieces, such as names of fields, before a key whose mark is in another text."""
 _FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16}")
 """Continuation of a key whose mark is in another text; not ``text``, nor ``toolu_01…`` (base64 has no underscore)."""
 
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
-
+"""Table that changes ASCII capitals alone to lower case, so that the length stays."""
 _PIECE_CHARACTERS = 8
 """Shortest piece of a secret that is recognised where a text was cut."""
 _MOST_KNOWN = 2**18
-"""Largest number of characters of known secrets, which bounds the memory for a result full of tokens."""
+"""Largest number of characters of secrets whose pieces are recognised, which bounds the memory; the last ones count."""
 _MOST_QUOTED = 10_000
-"""Largest number of characters of a value in which an error looks for secrets."""
+"""Number of characters of a value that are searched for secrets before an error quotes it; the rest is not quoted."""
 _BETWEEN_PIECES = lazy_pattern(r"[^A-Za-z0-9+]+")
 _BETWEEN_TEXTS = "\n\x00\n"
 """Line between texts that are searched together; it occurs in no text and contains no white space."""
@@ -81,16 +82,17 @@ class Secrets:
     """Secrets of a conversation, recognised even in pieces in texts cut from it."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        """Keep `values`; only the last ones if they are many."""
+        """Recognise the secrets `values`."""
         self._values = tuple(values)
 
     @lazy_property
     def _wholes(self) -> frozenset[str]:
-        """Values that are not names in code."""
+        """Secrets that do not look like names in code."""
         return frozenset(value for value in self._values if not CODE.fullmatch(value))
 
     @lazy_property
     def _pieces(self) -> frozenset[str]:
+        """All pieces of `_PIECE_CHARACTERS` of the last secrets, within `_MOST_KNOWN` characters."""
         pieces, left = set[str](), _MOST_KNOWN
         for value in reversed(self._values):
             if len(value) <= left:
@@ -110,26 +112,28 @@ class Secrets:
         return "".join([*parts, text[end:]])
 
     def _runs(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the start and end of each longest run of characters that is part of a secret."""
+        """Yield start and end of each run of overlapping or adjoining pieces of secrets in `text`."""
         pieces, size = self._pieces, _PIECE_CHARACTERS
-        first = last = -1
-        for at in [at for at in range(len(text) - size + 1) if text[at : at + size] in pieces]:
-            if first < 0 or at > last + 1:
-                if first >= 0:
-                    yield first, last + size
-                first = at
-            last = at
-        if first >= 0:
-            yield first, last + size
+        run_start = last_start = -1
+        for index in [index for index in range(len(text) - size + 1) if text[index : index + size] in pieces]:
+            if run_start < 0 or index > last_start + 1:
+                if run_start >= 0:
+                    yield run_start, last_start + size
+                run_start = index
+            last_start = index
+        if run_start >= 0:
+            yield run_start, last_start + size
 
     def _is_secret(self, run: str) -> bool:
-        """Return False for a word or number, which a secret may contain, too."""
+        """Return True if `run` is a whole secret or a part that is no word or number; secrets may contain such
+        words."""
         return run in self._wholes or any(
             len(piece) >= _PIECE_CHARACTERS - 2 and not CODE.fullmatch(piece) for piece in _BETWEEN_PIECES.split(run)
         )
 
 
 NO_SECRETS = Secrets()
+"""Secrets of a conversation without any."""
 
 
 def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
@@ -143,7 +147,7 @@ def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
 
 
 def quoted(value: object, most: int = 60) -> str:
-    """Return at most `most` characters of `value` as an error quotes it, without secrets."""
+    """Return `value` as an error quotes it: its ``repr`` without secrets, at most `most` characters."""
     text = value if isinstance(value, str) else repr(value)
     if len(text) < _PIECE_CHARACTERS:
         return repr(value)
@@ -153,31 +157,32 @@ def quoted(value: object, most: int = 60) -> str:
 
 
 def secrets_in(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the secrets in `messages`, for `Secrets`."""
+    """Return the distinct secrets in `messages` that are long enough to be recognised in pieces, for `Secrets`."""
     redaction = _Redaction()
     redaction.of([*_texts(list(messages), sealed=False)])
     return tuple(dict.fromkeys(value for value in redaction.collected if len(value) >= _PIECE_CHARACTERS))
 
 
 def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield each text in JSON data, in order, with its key; without `sealed` only texts that somebody reads.
+    """Yield key and text for each text in JSON data, in order; without `sealed` no media and data of a provider.
 
     Does not recurse: arguments of a call may be deeper than Python's stack.
     """
-    left: list[tuple[str, Any]] = [("", value)]
-    while left:
-        name, one = left.pop()
-        if isinstance(one, str):
-            yield name, one
-        elif isinstance(one, list | tuple):
-            left += ((name, inner) for inner in reversed(one))
-        elif isinstance(one, dict):
-            left_out = _SEALED if "type" in one and not sealed else ()
-            left += ((str(key), inner) for key, inner in reversed(one.items()) if key not in left_out)
+    stack: list[tuple[str, Any]] = [("", value)]
+    while stack:
+        name, inner_value = stack.pop()
+        if isinstance(inner_value, str):
+            yield name, inner_value
+        elif isinstance(inner_value, list | tuple):
+            stack += ((name, inner) for inner in reversed(inner_value))
+        elif isinstance(inner_value, dict):
+            skipped_keys = _SEALED if "type" in inner_value and not sealed else ()
+            stack += ((str(key), inner) for key, inner in reversed(inner_value.items()) if key not in skipped_keys)
 
 
 def _replaced(value: Any, name: str, texts: Iterator[str]) -> Any:
-    """Return `value`, whose key is `name`, with its texts replaced by the next of `texts`."""
+    """Return JSON data `value`, whose key is `name`, with its texts replaced by `texts`, in order; a text under a
+    secret's name by ``[secret]``."""
     if isinstance(value, dict):
         return {key: _replaced(inner, str(key), texts) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -195,54 +200,61 @@ def _is_secret_name(name: str) -> bool:
 
 
 class _Redaction:
-    """One search of some texts, which collects the secrets that it replaces."""
+    """One search of texts that replaces secrets, and collects them."""
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Begin with no collected secrets."""
         self.collected: list[str] = []
 
     def of(self, named: Sequence[tuple[str, str]]) -> list[str]:
-        """Return texts, each with its key, without their secrets."""
+        """Return the texts of `named`, pairs of key and text, with each secret replaced."""
         self.collected += [text for name, text in named if text and _is_secret_name(name)]
         texts = self._without_keys([text for _, text in named])
         clean = self._clean(_BETWEEN_TEXTS.join(texts)).split(_BETWEEN_TEXTS)  # one scan costs less than thousands
         return clean if len(clean) == len(texts) else [*map(self._clean, texts)]
 
     def _clean(self, text: str) -> str:
-        """Return `text` without secrets within one line and without passwords of netrc."""
+        """Return `text` with secrets replaced that are within one line, and passwords of netrc.
+
+        Lines are searched in this order: forms of vendors, random tokens, then values after a name.
+        """
         text = self._without_known(text)
         low = text.lower()
         if len(low) != len(text):  # a letter such as İ has two in lower case
             low = text.translate(_LOWER)
         rules, runs = _rules_by_line(text, low), _lines_with_runs(text)
-        parts, done = list[str](), 0
+        parts, end_of_last = list[str](), 0
         for start, end in sorted(rules.keys() | runs):
             line = text[start:end]
-            own = [RULES[at] for at in sorted(rules.get((start, end), ()))]
-            line = self._by_rules(line, low[start:end], [rule for rule in own if rule.is_form])
+            line_rules = [RULES[at] for at in sorted(rules.get((start, end), ()))]
+            line = self._by_rules(line, low[start:end], [rule for rule in line_rules if rule.is_form])
             if (start, end) in runs:
                 line = self._without_tokens(line)
-            line = self._by_rules(line, low[start:end], [rule for rule in own if not rule.is_form])
-            parts += text[done:start], line
-            done = end
-        text = "".join([*parts, text[done:]])
+            line = self._by_rules(line, low[start:end], [rule for rule in line_rules if not rule.is_form])
+            parts += text[end_of_last:start], line
+            end_of_last = end
+        text = "".join([*parts, text[end_of_last:]])
         return NETRC.sub(self._named, text) if "login" in text and "password" in text else text
 
     def _without_tokens(self, line: str) -> str:
+        """Return `line` with lines of keys, hex forms and random tokens replaced."""
         return _LONG.sub(self._token, HEX_FORM.sub(self._hidden, KEY_LINE.sub(self._hidden, line)))
 
     def _by_rules(self, line: str, low: str, rules: Iterable[SecretRule]) -> str:
+        """Return `line` with the values that `rules` match replaced; `low`: the line in lower case."""
         for rule in rules:
             if any(word in low for word in rule.also):
                 line = rule.pattern.sub(self._named if rule.spares_code else self._hidden, line)
         return line
 
     def _hidden(self, match: re.Match[str]) -> str:
+        """Return the first group of a match, the name, with a mark in place of the rest, which is collected."""
         name = (match[1] or "") if match.re.groups else ""
         self.collected.append(match[0][len(name) :])
         return name + MARK
 
     def _named(self, match: re.Match[str]) -> str:
+        """Return the same as `_hidden`, or the match unchanged if its value is a name in code."""
         return match[0] if CODE.fullmatch(match[0], len(match[1])) else self._hidden(match)
 
     def _token(self, match: re.Match[str]) -> str:
@@ -272,18 +284,18 @@ class _Redaction:
         """Return `texts` without private keys: whole ones, cut ones, and ones divided over several texts."""
         if not any("PRIVATE KEY" in text for text in texts):
             return texts
-        every = [_KEY_MARK.split(text) for text in texts]  # each second part is a mark
-        for mark, step in (("BEGIN", 1), ("END", -1)):  # what goes on behind a beginning, then what comes before an end
-            within = False
-            for parts in every[::step]:
+        parts_of_texts = [_KEY_MARK.split(text) for text in texts]  # each second part is a mark
+        for mark, step in (("BEGIN", 1), ("END", -1)):  # forward: text after a BEGIN; then backward: text before an END
+            is_after_mark = False
+            for parts in parts_of_texts[::step]:
                 for index in range(len(parts))[::step]:
                     if index % 2:
-                        within = mark in parts[index]
-                    elif within:
-                        before, body, behind = _key_body(parts, index, step)
+                        is_after_mark = mark in parts[index]
+                    elif is_after_mark:
+                        before, body, after = _key_body(parts, index, step)
                         self.collected += body.split()
-                        parts[index] = before + (MARK if body else "") + behind
-        clean = ["".join(MARK if index % 2 else part for index, part in enumerate(parts)) for parts in every]
+                        parts[index] = before + (MARK if body else "") + after
+        clean = ["".join(MARK if index % 2 else part for index, part in enumerate(parts)) for parts in parts_of_texts]
         return [_MARKS.sub(MARK, text) for text in clean]
 
 
@@ -311,22 +323,25 @@ def _lines_with_runs(text: str) -> set[tuple[int, int]]:
 
 
 def _line_at(text: str, at: int) -> tuple[int, int]:
+    """Return start and end of the line that contains index `at`."""
     end = text.find("\n", at)
     return text.rfind("\n", 0, at) + 1, end if end >= 0 else len(text)
 
 
 def _is_random(part: str) -> bool:
-    """Return True if `part` is long, has a digit or both cases, and is made of no words and numbers."""
+    """Return True if `part` is long enough, has a digit or letters of both cases, and words and numbers are a small
+    share of it; the share depends on how random its letters look."""
     has_digit = any(map(str.isdigit, part))
     is_mixed = not (part.islower() or part.isupper())
-    least = _LEAST_RANDOM if is_mixed else _LEAST_PLAIN
-    if len(part) < least or not (has_digit or is_mixed) or part.isdigit() or part.startswith(_NODE_ID):
+    least_length = _LEAST_RANDOM if is_mixed else _LEAST_PLAIN
+    if len(part) < least_length or not (has_digit or is_mixed) or part.isdigit() or part.startswith(_NODE_ID):
         return False
-    most = 0.4 if not has_digit else 0.8 if not is_mixed else 0.7 if len(part) < 2 * _LEAST_RANDOM else 0.85
-    return sum(map(len, _SPOKEN_PARTS.findall(part))) <= len(part) * most
+    word_share = 0.4 if not has_digit else 0.8 if not is_mixed else 0.7 if len(part) < 2 * _LEAST_RANDOM else 0.85
+    return sum(map(len, _SPOKEN_PARTS.findall(part))) <= len(part) * word_share
 
 
 def _is_no_key(piece: re.Match[str]) -> bool:
+    """Return True for a match of `_KEY_PIECE` that is a word, at which a key ends."""
     return piece[1] is not None and _NO_KEY.fullmatch(piece[1]) is not None
 
 

@@ -59,11 +59,11 @@ _LETTER = {" ": 0.02, "": 0.06, ".": 0.08, "_": 0.08}
 Fitted to agent transcripts: a word after a space is mostly one token, one after ``/`` or ``-`` mostly two.
 """
 LONG_WORD = 14
-"""Length from which a word is read in pieces of four letters, as few words of the vocabulary are longer."""
+"""Length of a word above which each four letters count as a token, as few words of the vocabulary are longer."""
 _PACKED = lazy_pattern(r"(?=[A-Za-z+=]{0,23}\d)[A-Za-z0-9+=]{24,}")
 """Base64, digests; not a long name without digits, nor a path."""
 _PACKED_TOKENS = 0.7
-"""Tokens for each character of a run of letters that form no words."""
+"""Tokens for each character of base64, digests and the like."""
 
 _WIDE = (
     (0x0, 0.4), (0x80, 2.0), (0xA0, 0.4), (0x180, 2.0), (0x370, 0.4), (0x530, 2.0), (0x590, 0.4), (0x700, 2.0),
@@ -79,7 +79,7 @@ character; emoji two; control characters and rare scripts one for every byte.
 
 @lru_cache(maxsize=1)
 def load_vocabulary() -> tiktoken.Encoding | None:
-    """Return o200k from this machine; None if it has none."""
+    """Return the vocabulary o200k from a file of this machine; None if there is none."""
     import tiktoken
 
     for data in _candidates():
@@ -89,6 +89,7 @@ def load_vocabulary() -> tiktoken.Encoding | None:
 
 
 def _candidates() -> Iterator[bytes]:
+    """Yield the contents of files that may be the vocabulary: tiktoken's cache, then the package ``bpe_openai``."""
     import gzip  # these two take a twentieth of what importing the package takes
     import tempfile
 
@@ -105,6 +106,7 @@ def _candidates() -> Iterator[bytes]:
 
 
 def _ranks(data: bytes) -> dict[bytes, int]:
+    """Return the rank of each token in a vocabulary's file."""
     words = data.split()  # a token in base64 and its rank, by turns
     return dict(zip(map(a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
 
@@ -125,6 +127,8 @@ def estimate_tokens(text: str) -> int:
 
 @lru_cache(maxsize=65536)
 def _piece_tokens(piece: str) -> float:
+    """Return the approximate tokens of one piece of `_SPLIT`: by ranges of characters if it is not ASCII, else by its
+    length and whether it is blank, a word, digits or signs."""
     if not piece.isascii():
         ranges = (bisect_right(_WIDE, ord(char), key=itemgetter(0)) - 1 for char in piece)
         return max(1.0, sum(_WIDE[number][1] for number in ranges))
@@ -143,7 +147,8 @@ def _piece_tokens(piece: str) -> float:
 
 
 MESSAGE_OVERHEAD = 3
-"""Tokens around a block: role, type and id; providers add 3 to 4 for chat messages."""
+"""Tokens that a block costs in addition to its content, for role, type and id; providers add 3 to 4 for chat
+messages."""
 SEALED_CHARACTERS_PER_TOKEN = 5
 """Characters of base64 for each token of reasoning of which only a signature or redacted data is known."""
 
@@ -153,12 +158,13 @@ blanks."""
 MOST_REMEMBERED = 2**18
 """Number of texts whose counts are remembered: more lines than fit a window, at 100 bytes each."""
 _REGISTERED: dict[str, Callable[[str], int]] = {}
-"""User's own tokenizers, by the name of the model."""
+"""Tokenizers that the user registered, by the name of the model."""
 
 
 @dataclass
 class TokenCounter:
-    """Token counter for one model family; `scale` multiplies raw o200k counts."""
+    """Counter of tokens for one model family. Raw tokens are counts of o200k; tokens are these multiplied by
+    `scale`."""
 
     scale: float = model_family("").token_scale
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
@@ -192,8 +198,8 @@ class TokenCounter:
         _REGISTERED[model] = tokenizer
 
     def raw(self, text: str) -> int:
-        """Return the o200k tokens of `text`, unscaled, summed line by line: at most a percent above a count in one
-        piece, and a line that occurs several times is tokenized once."""
+        """Return the raw tokens of `text`, added up line by line, which is at most a percent above a count in one
+        piece; so a line that occurs several times is tokenized once."""
         return self._once(text, self._sum)
 
     def _once(self, text: str, count: Callable[[str], int]) -> int:
@@ -208,12 +214,13 @@ class TokenCounter:
         return tokens
 
     def _sum(self, text: str) -> int:
-        """Count the tokens of all lines of `text`."""
+        """Return the raw tokens of all lines of `text`."""
         if "\n" not in text:
             return self._encode(text)
         return sum([self._once(line, self._encode) for line in text.splitlines(keepends=True)])
 
     def _encode(self, text: str) -> int:
+        """Return the raw tokens of `text` by the user's tokenizer, the vocabulary, or an estimate."""
         if len(text) > _SLICE_CHARACTERS:
             return sum(self._encode(text[at : at + _SLICE_CHARACTERS]) for at in range(0, len(text), _SLICE_CHARACTERS))
         if self.tokenizer is not None:
@@ -237,6 +244,7 @@ class TokenCounter:
         return self._inside(str(kind), block) + MESSAGE_OVERHEAD
 
     def _inside(self, kind: str, block: Block) -> int:
+        """Return the tokens of a block's content, by its type `kind`."""
         if kind == "text" and isinstance(block.get("text"), str):
             return self.text(block["text"])
         if kind in ("thinking", "redacted_thinking"):
@@ -251,6 +259,7 @@ class TokenCounter:
         return self._data({name: value for name, value in block.items() if name != "type"}, kind)
 
     def _content(self, content: object) -> int:
+        """Return the tokens of the content of a result or document: text, or a list of blocks."""
         if isinstance(content, str):
             return self.text(content)
         if not isinstance(content, list):
@@ -258,7 +267,7 @@ class TokenCounter:
         return sum(self.block(item) if isinstance(item, dict) else self.text(str(item)) for item in content)
 
     def _data(self, value: object, kind: str = "") -> int:
-        """Count JSON data of any form: its text, and the media in it by their size."""
+        """Return the tokens of JSON data of any form: of its text, and of the media in it by their size."""
         reduced, media = without_media(value, kind)
         return self.text(to_json(reduced)) + sum(
             media_tokens(medium, self.image_tokens) if isinstance(medium, Medium) else self.block(medium)

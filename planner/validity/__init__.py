@@ -27,11 +27,11 @@ def check_messages(
     thinking_enabled: bool | None = None,
     rules: Iterable[_Rule] = _RULES,
 ) -> list[Violation]:
-    """Return the violations of `messages` (dicts or SDK objects) that a change of the list can cause, by rule.
+    """Return the violations of the API's rules in `messages` (dicts or SDK objects), sorted by the rule's number.
 
-    ``[v for v in … if v.refused]`` are those that the Messages API itself refuses; only stricter providers refuse the
-    rest. An empty `model` is a current Claude. With `thinking_enabled` None, rules that depend on it are skipped.
-    `rules` may be a selection.
+    Only rules that a change of the list can break are checked. Violations with `refused` are those that the Messages
+    API itself refuses; stricter providers refuse the rest, too. An empty `model` is a current Claude. With
+    `thinking_enabled` None, rules that depend on it are skipped. `rules` may be a selection.
 
     Raises:
         TranscriptError: an entry is not a message at all.
@@ -43,14 +43,15 @@ def check_messages(
 
 
 LOST_RESULT = "[The result of this call was lost before it was saved: whether the call took effect is not known.]"
+"""Text in place of the result of a call that has none."""
 _LOST_CALL = "[A result whose call was lost:]"
 
 
 def answer_calls(messages: Sequence[Message], *, last: bool = True) -> list[Message]:
-    """Return `messages` with a note as the result of each call without one, and results without a call as text.
+    """Return `messages` with a note as the result of each call that has none, and results without a call as text.
 
-    Runs of messages that need no repair stay the same objects. With `last` False the calls of the last message stay
-    open, as they may still run.
+    Messages that need no repair stay the same objects. With `last` False the calls of the last run of assistant
+    messages get no notes, as they may still run.
     """
     mended, open_calls = list[Message](), list[str]()
     for role, group in groupby(messages, lambda message: str(message["role"])):
@@ -66,23 +67,24 @@ def answer_calls(messages: Sequence[Message], *, last: bool = True) -> list[Mess
 
 
 def _notes(calls: Sequence[str]) -> list[Message]:
-    """Return a message with a note for each of `calls`, in a list; nothing without calls."""
+    """Return a list of one user message with a note for each of the call ids; an empty list without ids."""
     return [{"role": "user", "content": list(map(lost_result, dict.fromkeys(calls)))}] if calls else []
 
 
 def _answered(run: list[Message], calls: Sequence[str]) -> list[Message]:
-    """Return a run of the user's messages with one result for each of `calls`, first, and other results as text."""
-    own = {call: block for m in reversed(run) for call, block in reversed(_results(m)) if call in calls}
-    chosen = {id(block) for block in own.values()}
-    kinds = [id(block) in chosen for message in run for block in blocks(message)]
-    has_others = any(id(block) not in chosen for message in run for _, block in _results(message))
-    if len(own) == len(set(calls)) and not has_others and kinds == sorted(kinds, reverse=True):
+    """Return a run of the user's messages in which one result for each of the call ids comes first, a note if there is
+    none, and other results are text; the same list if that is so already."""
+    result_of = {call: block for m in reversed(run) for call, block in reversed(_results(m)) if call in calls}
+    used_blocks = {id(block) for block in result_of.values()}
+    is_used = [id(block) in used_blocks for message in run for block in blocks(message)]
+    has_others = any(id(block) not in used_blocks for message in run for _, block in _results(message))
+    if len(result_of) == len(set(calls)) and not has_others and is_used == sorted(is_used, reverse=True):
         return run
-    results = [own.get(call) or lost_result(call) for call in dict.fromkeys(calls)]
+    results = [result_of.get(call) or lost_result(call) for call in dict.fromkeys(calls)]
     rest = [
         {**message, "content": [lost_call(b) if b["type"] == "tool_result" else b for b in content]}
         for message in run
-        if (content := [block for block in blocks(message) if id(block) not in chosen])
+        if (content := [block for block in blocks(message) if id(block) not in used_blocks])
     ]
     if not results:
         return rest
@@ -90,6 +92,7 @@ def _answered(run: list[Message], calls: Sequence[str]) -> list[Message]:
 
 
 def _results(message: Message) -> list[tuple[str, Block]]:
+    """Return the results in `message`, each with the id of its call."""
     return [(str(block.get("tool_use_id")), block) for block in blocks(message) if block["type"] == "tool_result"]
 
 

@@ -15,7 +15,7 @@ __all__ = ["MENDED_BY_THE_API", "CheckedRequest", "Violation", "place_of"]
 
 
 _Place = tuple[int, int, str]
-"""Message, block, and the id of the call."""
+"""Call or result: index of its message, index of its block there, and id of the call."""
 
 
 def place_of(message: int, block: int | None = None) -> str:
@@ -40,21 +40,22 @@ class CheckedRequest:
 
     @lazy_property
     def rounds(self) -> list[tuple[list[_Place], list[_Place], int]]:
-        """Rounds: calls of each run of assistant messages, results of the following run of user messages (which may be
-        empty), and the start of that run, as neighbours of one role are one message for the API."""
-        by_role = groupby(enumerate(self.messages), lambda numbered: str(numbered[1]["role"]))
+        """Calls of each run of assistant messages, results in the run of user messages after it (none if there is no
+        such run), and the index of the message after the calls. Neighbours of one role are one message for the API."""
+        by_role = groupby(enumerate(self.messages), lambda indexed: str(indexed[1]["role"]))
         runs = [(role, [at for at, _ in run]) for role, run in by_role]
         return [
             (
-                list(self._named(asked, "tool_use", "id")),
-                list(self._named(answers if next_role == "user" else [], "tool_result", "tool_use_id")),
-                asked[-1] + 1,
+                list(self._named(call_run, "tool_use", "id")),
+                list(self._named(next_run if next_role == "user" else [], "tool_result", "tool_use_id")),
+                call_run[-1] + 1,
             )
-            for (role, asked), (next_role, answers) in pairwise([*runs, ("", [])])
+            for (role, call_run), (next_role, next_run) in pairwise([*runs, ("", [])])
             if role == "assistant"
         ]
 
     def _named(self, messages: Sequence[int], kind: str, key: str) -> Iterator[_Place]:
+        """Yield the place of each block of type `kind` in the messages with these indices, with its id under `key`."""
         for at in messages:
             for index, block in enumerate(blocks(self.messages[at])):
                 if block["type"] == kind:
@@ -76,12 +77,12 @@ MENDED_BY_THE_API = frozenset({"alternation", "result_order", "split_results"})
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Place of a request that breaks a rule."""
+    """Violation of one rule at one place of a request."""
 
     rule: int
-    """Number 1 to 24; the docstring of its function describes the rule."""
+    """Number of the rule, which the docstring of its function describes."""
     place: str
-    """``messages[3].content[1]``, ``messages[3]`` or ``messages``."""
+    """Place in the request: ``messages[3].content[1]``, ``messages[3]`` or ``messages``."""
     problem: str
     cure: str
     code: str

@@ -1,7 +1,7 @@
-"""Rules 1 to 13, 15, 17, 19, 23 and 24: calls and their results, thinking, and the shape of a list.
+"""Rules 1 to 13, 15, 17, 19 and 23 to 25 of the API: calls and their results, thinking, and the shape of a list.
 
-Thinking is checked as far as one list shows it; rule 14 compares two. Limits of a request, its cache marks and its
-characters (rules 16, 18 and 20 to 22) are left out: a smaller list never breaks them.
+Rule 14 is left out, as it compares two lists; limits of a request, its cache marks and its characters (rules 16, 18 and
+20 to 22), as a smaller list never breaks them.
 """
 
 from __future__ import annotations
@@ -65,44 +65,44 @@ def results_come_first(request: CheckedRequest) -> Iterator[Violation]:
 def results_are_in_the_order_of_calls(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 4, for strict providers: results of parallel calls are in one user message, in the order of the
     calls."""
-    for calls, answers, behind in request.rounds:
+    for calls, answers, next_index in request.rounds:
         order = {call: number for number, (_, _, call) in reversed(list(enumerate(calls)))}
         results = [(at, call) for at, _, call in answers if call in order]
-        for apart in sorted({at for at, _ in results} - {behind}):
+        for apart in sorted({at for at, _ in results} - {next_index}):
             split = min(call for at, call in results if at == apart)
             problem = f"the result for {split} is separate from those of the parallel calls"
-            yield Violation(4, place_of(apart), problem, f"move it into {place_of(behind)}", "split_results")
+            yield Violation(4, place_of(apart), problem, f"move it into {place_of(next_index)}", "split_results")
         if [call for _, call in results] != sorted((call for _, call in results), key=order.__getitem__):
             cure = "sort the results as the calls are"
-            yield Violation(4, place_of(behind), "results in another order than their calls", cure, "result_order")
+            yield Violation(4, place_of(next_index), "results in another order than their calls", cure, "result_order")
 
 
 def roles_alternate(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 4, for strict providers: no two neighbours have one role; the Messages API merges them."""
-    before = ""
+    previous_role = ""
     for at, message in enumerate(request.messages):
         role = message["role"]
-        if role == before and role != "system":
+        if role == previous_role and role != "system":
             problem, cure = f"two {role} messages in a row", "merge it into the one before"
             yield Violation(4, place_of(at), problem, cure, "alternation")
-        before = before if role == "system" else role
+        previous_role = previous_role if role == "system" else role
 
 
 def ids_are_plain_and_unique(request: CheckedRequest) -> Iterator[Violation]:
     """Check rules 5 to 7: one result per id, one call per id in the list, and ids match ``^[a-zA-Z0-9_-]+$``."""
-    known: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     for at, index, block in request.blocks:
         kind, place = block["type"], place_of(at, index)
         key = _ID_KEYS.get(kind)
         if key is None:
             continue
-        name = str(block.get(key))
-        if (kind, name) in known and kind == "tool_result":
-            yield Violation(5, place, f"a second result for {name}", "keep one", "repeated_result")
-        elif (kind, name) in known:
-            yield Violation(6, place, f"a second call with the id {name}", "give each its own", "repeated_call")
-        known.add((kind, name))
-        if not (isinstance(block.get(key), str) and _ID.fullmatch(name)):
+        call_id = str(block.get(key))
+        if (kind, call_id) in seen and kind == "tool_result":
+            yield Violation(5, place, f"a second result for {call_id}", "keep one", "repeated_result")
+        elif (kind, call_id) in seen:
+            yield Violation(6, place, f"a second call with the id {call_id}", "give each its own", "repeated_call")
+        seen.add((kind, call_id))
+        if not (isinstance(block.get(key), str) and _ID.fullmatch(call_id)):
             problem = f"{key} {block.get(key)!r} is not made of letters, digits, _ and -"
             yield Violation(7, place, problem, "rename it in the call and its result", "bad_id")
 
