@@ -81,9 +81,9 @@ def lay_out(
     entries = dict(_each_call_once(entries))
     first = _first_changed(history, decisions)
     strip_after = first if thinking_policy(model) == "strip" and first is not None else math.inf
-    view: list[tuple[Message, object]] = []
+    view: list[tuple[Message, object]] = []  # each message as plain data, to count, and as it is sent
     key, first_parts = history_key(history.digest), [clean(brief)]
-    for is_replaced, run in groupby(history.turns, lambda turn: turn.id in entries):
+    for is_replaced, run in groupby(history.turns, lambda turn: turn.id in entries):  # kept turns, or turns for a note
         turns = list(run)
         if not is_replaced:
             kept = (_kept(history, evidence.turns[turn.id], decisions, strip_after, restore_tool) for turn in turns)

@@ -40,9 +40,9 @@ WRITE_5_MINUTES = 1.25
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
 """Prices of a cached token that occur: the general one, Opus and Sonnet 5.5, Fable from 5.1."""
 CACHE_LIFETIME_SECONDS = 300
-"""Lifetime of an unread 5-minute cache entry; after it nothing is left to invalidate."""
+"""Seconds for which a prefix stays in a 5-minute cache after it was last read."""
 _MARGIN_SECONDS = 15
-"""Safety margin: a prefix that expires within it, while a question is on its way, counts as expired."""
+"""Seconds before its end in which a prefix counts as expired already, as a request takes time to arrive."""
 LEAST_DOLLARS = 0.0001
 """Smallest amount that is shown exactly; smaller ones are shown as less than this."""
 _MILLION = 1_000_000
@@ -66,7 +66,7 @@ _OWN: dict[str, ModelPrices] = {}
 
 
 def is_warm(idle_seconds: float, lifetime_seconds: float = CACHE_LIFETIME_SECONDS) -> bool:
-    """Return True if a question can still follow a prefix that was last read `idle_seconds` ago."""
+    """Return True if a prefix that was last read `idle_seconds` ago is still cached when a request sent now arrives."""
     return idle_seconds + _MARGIN_SECONDS <= lifetime_seconds
 
 
@@ -110,6 +110,7 @@ def _published(model: str) -> ModelPrices | None:
 
 
 def _bands(prices: Any, base: Mapping[str, float]) -> Iterator[PriceBand]:
+    """Yield the price bands for long prompts, as factors of the `base` prices."""
     for start in sorted({tier.start for tier in getattr(prices.input_mtok, "tiers", ())}):
         factors = {key: _price(prices, key, start) / base[key] for key in ("input", "output")}
         yield PriceBand(above_tokens=start, **factors)
@@ -182,6 +183,7 @@ def dollars_at_most(model: str, usage: Usage) -> float:
 
 
 def _cost(prices: ModelPrices, usage: Usage) -> float:
+    """Return the cost of `usage` in dollars; its requests count as equally long, which decides their price band."""
     read = usage.cache_read_input_tokens * prices.cache_read
     written = usage.cache_creation_input_tokens * prices.write_price
     prompt = usage.prompt_tokens / max(1, usage.requests)

@@ -29,16 +29,17 @@ __all__ = [
 ]
 
 HEAD_CHARACTERS = 200
-"""Longest description of a turn in its row."""
+"""Largest length of the description of a turn in its row."""
 FAILED_CHARACTERS = 40
-"""Longest name of a failed call before its error."""
+"""Largest length of a failed call before its error."""
 TASK_CHARACTERS = 240
+"""Largest length of the task."""
 MOST_LINES = 12
 """Largest number of lines of one section, unless the whole review is wanted."""
 ROWS_A_LINE = 2
-"""Rows of turns are twice as many as the lines of another section."""
+"""Number of rows of turns for each line that another section may have."""
 FEWEST_FOLDED = 3
-"""Shorter runs keep one row for each turn."""
+"""Smallest number of neighbouring turns with one strategy that share a row."""
 STRATEGIES = ("keep", "summarize", "reference", "drop")
 SET_BY_HAND = "set by hand"
 """Reason of a decision that a person changed; its row is always shown."""
@@ -79,7 +80,8 @@ class PlanNotes:
     heads: Mapping[str, str] = field(default_factory=dict)
     """One line about each turn, by its id: its calls, or its sender and first words."""
     failures: Sequence[Mapping[str, str]] = ()
-    """Failed approaches: ``turn``; ``what`` failed; ``how``, the lines that show it."""
+    """Failed approaches, each with its ``turn`` id, the failed calls as ``what``, and the lines that show it as
+    ``how``."""
     left: Mapping[str, str] = field(default_factory=dict)
     """Text that replaces each removed turn in the view, by turn id."""
 
@@ -115,16 +117,18 @@ def _head(turn: TurnEvidence, root: str) -> str:
 
 
 def _failures(plan: ReviewedPlan, heads: Mapping[str, str], evidence: Evidence | None) -> Iterator[dict[str, str]]:
-    for own in plan.turns:
-        if own.failed_approach:
-            turn = evidence.turns[own.turn_id] if evidence else None
+    """Yield `PlanNotes.failures`; without evidence by the plan's own words."""
+    for decision in plan.turns:
+        if decision.failed_approach:
+            turn = evidence.turns[decision.turn_id] if evidence else None
             calls = turn.failed_calls if turn else ()
             tried = "; ".join(call_head(call, evidence.root if evidence else "", failed=True) for call in calls)
-            yield {"turn": own.turn_id, "what": tried or heads.get(own.turn_id, ""), "how": _how(own, turn)}
+            what = tried or heads.get(decision.turn_id, "")
+            yield {"turn": decision.turn_id, "what": what, "how": _how(decision, turn)}
 
 
 def _how(decision: Any, turn: TurnEvidence | None) -> str:
-    """Return the lines of the turn that show the failure, or the plan's own words for it."""
+    """Return the lines of the turn that show the failure, on one line; else the decision's summary or reason."""
     failing = [line for line in turn.lines if line.number in turn.failure_lines and line.part != "call"] if turn else ()
     texts = [line.text.strip() for line in failing]
     errors = [text for text in texts if text and not text.startswith("Traceback (")]
@@ -139,6 +143,7 @@ def review_text(plan: ReviewedPlan, width: int, *, whole: bool = False) -> str:
 
 
 def _laid_out(section: Section, width: int) -> Iterator[str]:
+    """Yield the lines of a section within `width` columns, indented below its title if it has one."""
     yield from [section.title] if section.title else []
     indent = "  " if section.title else ""
     for line in section.lines:
@@ -157,10 +162,10 @@ def review_sections(
     brief_lines: int | None = None,
     cost: str = "",
 ) -> Iterator[Section]:
-    """Yield the sections of the review that have lines; unless `whole`, with at most about `most` lines each.
+    """Yield the sections of the review that have lines, without secrets.
 
-    No line has a secret. The brief is shown whole, or its first `brief_lines`. `cost` is a sentence about the price of
-    the change.
+    Unless `whole`, each has about `most` lines at most, and the brief its first `brief_lines` (None: all). `cost`: a
+    sentence about the price of the change.
     """
     limit = None if whole else most
     constraints = [_fact_line(fact) for fact in plan.extracted_facts if fact.type == "constraint"]
@@ -180,13 +185,15 @@ def review_sections(
 
 
 def _first(lines: Sequence[str], limit: int | None) -> list[str]:
-    """Return the first `limit` lines and how many more there are; all of them if only one would be left out."""
+    """Return the first `limit` lines and a line with the number of the others; all lines if only one would be left
+    out."""
     if limit is None or len(lines) <= limit + 1:
         return list(lines)
     return [*lines[:limit], f"… and {len(lines) - limit} more"]
 
 
 def _verdict(plan: ReviewedPlan) -> Iterator[str]:
+    """Yield sentences on the sizes before and after, the target, and the number of turns with each strategy."""
     before, after = plan.history.tokens, plan.estimated_tokens
     share = f" ({after / before:.0%})" if before else ""
     met = "met" if after <= plan.target_tokens else "not met, see the findings"
@@ -197,7 +204,8 @@ def _verdict(plan: ReviewedPlan) -> Iterator[str]:
 
 
 def _rows(turns: Sequence[Any], heads: Mapping[str, str], limit: int | None) -> list[str]:
-    """Return a heading and a row for each run of turns; with a `limit` only the largest and those changed by hand."""
+    """Return a heading and aligned rows, one for each run of turns of `row_groups`; with a `limit`, at most
+    `ROWS_A_LINE` times as many rows, of which those changed by hand and the largest are shown."""
     groups = row_groups(turns, fold=limit is not None)
     shown = groups
     if limit is not None and len(groups) > ROWS_A_LINE * limit + 1:
@@ -224,7 +232,8 @@ def _size(run: Sequence[Any]) -> int:
 
 
 def row_groups(turns: Sequence[Any], *, fold: bool = True) -> list[list[Any]]:
-    """Return the turns of each row, in order: neighbours of one strategy share a row if they are enough to `fold`."""
+    """Return the turns of each row, in order; with `fold`, at least `FEWEST_FOLDED` neighbours with one strategy share
+    a row."""
     rows: list[list[Any]] = []
     for _, run in groupby(turns, key=lambda own: own.strategy):
         group = list(run)
@@ -250,6 +259,7 @@ def _cells(run: Sequence[Any], heads: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _kinds(run: Sequence[Any], heads: Mapping[str, str], failed: int) -> str:
+    """Return the description of a row for several turns: their number, `failed` ones, and tools or senders."""
     kinds = _counted(heads.get(own.turn_id, "").split(" ")[0].rstrip(":") for own in run)
     marks = f", {failed} failed" if failed else ""
     return f"{len(run)} turns{marks} ({kinds})" if kinds else f"{len(run)} turns{marks}"

@@ -78,7 +78,7 @@ class Asking(ABC):
     """One question that can be asked once; it counts the tokens of its requests."""
 
     def __init__(self, request: PlanRequest, scope: Scope, model: str, secrets: Sequence[str], meter: Meter) -> None:
-        """Prepare without asking."""
+        """Store what `ask` needs: the turns in question, the model's name, secrets to keep out of errors, the meter."""
         self.request, self.scope, self.model, self.secrets, self.meter = request, scope, model, secrets, meter
         self.label = scope.name
         """Name of the question in notes."""

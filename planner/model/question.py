@@ -120,7 +120,7 @@ class QuestionBasis:
 
     @lazy_property
     def line_characters(self) -> int:
-        """Number of characters of a brief's line of `LINE_TOKENS` in the language of the conversation, in tens."""
+        """Number of characters in a line of `LINE_TOKENS` in the language of the conversation, rounded to tens."""
         spoken = (
             line.text for turn in self.turns for part in ("user", "assistant") for line in turn.lines.of_part(part)
         )

@@ -167,7 +167,11 @@ def _idle_lines(call: Call, result: _Result, verdict: Verdict | None, counts: Se
 
 
 def _has_failed(call: Call, result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:
-    """Return True if a call with this last `verdict` failed: by the flag, the exit code, or its words."""
+    """Return True if a call failed; `verdict`: that of the last counts in its output.
+
+    The flag or an exit code of a failure decides first. Without them, changes, reads and searches failed if their tool
+    complains; runs by their verdict, and if no exit code shows success, by lines that only failures print.
+    """
     code = outcome.exit_code
     if any(one.starts("git", "merge-tree") for one in commands_in(call)) or _is_no(call, result, code):
         return False

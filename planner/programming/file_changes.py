@@ -295,13 +295,13 @@ def _note_commands(
             change.turns.append(turn_id)
     for path, how in changed:
         folders = plain_path(path, changes.by_path), join(root, path)
-        is_informative = path.count("/") > 1 and not is_absolute(
-            path
-        )  # then the end of a folder's path names it as well
+        # a relative path of several folders also identifies the folder if only its end is known
+        is_informative = path.count("/") > 1 and not is_absolute(path)
         end = _UPWARD.sub("", path)
         within = [
             one for one in changes.by_path if f"{one}/".startswith(folders) or (is_informative and f"/{end}" in one)
         ]
+        # a path that ends in a slash may be a folder: all recorded files in it are affected
         affected = within if path[-1] == "/" else [changes.known_path(end)]
         for one in (one for one in affected if one in changes.by_path or not is_beside(one)):
             change = changes.change_of(one, path)

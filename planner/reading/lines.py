@@ -387,6 +387,7 @@ def _latest_end(line: str, start: int, end: int) -> int:
     most = min(end, start + WRAP_CHARACTERS)
     if line.isascii() or text_width(line[start:most]) <= WRAP_CHARACTERS:
         return most
+    # a wide character counts as three: a piece of these alone has a third of the characters, one with ASCII more
     return min(most, start + WRAP_CHARACTERS // 3 + sum(map(str.isascii, line[start:most])) // 2)
 
 
