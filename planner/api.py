@@ -42,8 +42,7 @@ their calls; then the number of these tools to name."""
 WINDOW_SHARE = 0.5
 """Largest share of the model's window for a target by ratio: the agent needs the rest to continue."""
 SENT_SHARE = 0.5
-"""Share of a list that begins with a view: a target by ratio reduces it at least to this share, or to the ratio if that
-is larger."""
+"""Share of a list that begins with a view: the next view has at most this share, or the ratio if larger."""
 PlannerChoice = PlannerName | Planner
 
 BEHIND_VIEWS: list[Callable[[Sequence[object], Any], tuple[Sequence[object], CompactionPlan | None] | None]] = []

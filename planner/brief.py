@@ -152,8 +152,7 @@ def brief_text(statements: Iterable[PageStatement]) -> str:
 
 
 def with_notes(text: str, evidence: Evidence) -> str:
-    """Return the brief with NOTES replaced by the notes in the evidence, as a planner may neither omit nor invent
-    them."""
+    """Return the brief with NOTES replaced by the notes in the evidence, which no planner may omit or invent."""
     notes = [PageStatement("NOTES", f"{note.kind}: {note.text}", (note.turn_id,)) for note in written_notes(evidence)]
     statements = read_brief(text)
     others = [statement for statement in statements if statement.heading != "NOTES"]
@@ -247,8 +246,7 @@ def _short(statement: PageStatement) -> str:
 
 
 def _users_words(evidence: Evidence) -> str:
-    """Return everything that the user wrote, and texts of earlier compactions, which may quote it, folded for
-    comparison."""
+    """Return everything that the user wrote, and texts of earlier compactions, which may quote it; folded."""
     return " ".join(filter(None, (turn.once(_quotable) for turn in evidence.turns.values())))
 
 
@@ -268,8 +266,7 @@ def _plain(text: str) -> str:
 
 
 def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
-    """Return `statement` without quotation marks around words that are neither the user's nor code, and a problem,
-    empty if nothing changed."""
+    """Return `statement` without quotation marks around words neither of the user nor code, and a problem or ""."""
     cited = [evidence.turns[turn_id] for turn_id in statement.turns]
     text, problem = statement.text, ""
     while false := next((one for one in _QUOTE.finditer(text) if not _may_quote(one, users_words, cited)), None):

@@ -92,8 +92,7 @@ def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iter
 
 
 def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDecision]) -> Iterator[TurnDecision]:
-    """Yield each turn's decision with its tokens before and after; a turn without an entry in `layout` is kept
-    whole."""
+    """Yield each turn's decision with its tokens before and after; turns without an entry stay whole."""
     after = {turn_id: analysis.counter.text(entry + "\n") if entry else 0 for turn_id, entry in layout.entries.items()}
     for turn_id, turn in analysis.evidence.turns.items():
         tokens = {"tokens_before": turn.tokens, "tokens_after": after.get(turn_id, turn.tokens)}
@@ -215,14 +214,12 @@ class _Guarding:
         self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
 
     def loss_finding(self, code: str, lines: frozenset[int], what: str, repair: str) -> None:
-        """Keep the lines numbered `lines` and add a finding, unless all are kept already. `what`: what would be
-        lost."""
+        """Keep the lines numbered `lines` and add a finding, unless all are kept. `what`: what would be lost."""
         if self.decision.strategy != "keep" and not lines <= self.kept_lines:
             self.lines_finding(code, lines, f"{self.decision.strategy} would lose {what}", repair)
 
     def traced(self) -> None:
-        """Replace a drop of an image or document by a reference, and an empty summary by opening lines or a
-        reference."""
+        """Refer to an image or document instead of dropping it; replace an empty summary by lines or a reference."""
         decision = self.decision
         if decision.strategy == "drop" and self.turn.once(media_marks, self.pins.analysis.history):
             problem = "drop would lose an image or document without a trace"
@@ -252,8 +249,7 @@ def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tu
 
 
 def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
-    """Return why the source turn of `fact` does not support it; empty if it does. Each fact of a turn is checked
-    once."""
+    """Return why the source turn of `fact` does not support it; empty if it does. Checks each fact once."""
     turn = evidence.turns.get(fact.source)
     if turn is None:
         return f"the fact's source {fact.source} is no turn"
@@ -264,8 +260,7 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
 
 
 def _fact_problems(_: TurnEvidence) -> dict[tuple[str, str, str], str]:
-    """Return an empty cache from type, content and quote of a fact to its problem, as a session checks most facts at
-    every plan."""
+    """Return an empty cache of problems by type, content and quote of a fact: most are checked at every plan."""
     return {}
 
 

@@ -129,8 +129,7 @@ def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
 
 
 def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> int | None:
-    """Return the index of the first message that the view changes; of a live turn the calls stay, only results are
-    cut."""
+    """Return the index of the first message that the view changes; a live turn's calls stay."""
     changed = (turn for turn in history.turns if decisions[turn.id].strategy != "keep")
     return next((turn.start + (turn.live and turn.kind == "tools") for turn in changed), None)
 
@@ -262,6 +261,7 @@ def leading_turn(history: History, kept: Container[str], model: str) -> str:
     has_calls = first >= 0 and any(block["type"] == "tool_use" for block in blocks(messages[first]))
     if thinking_policy(model) == "strip" or not has_calls or leads_with_thinking(messages[first]):
         return ""
+    # from that answer back over kept turns with calls, then over messages up to one with thinking or the user's words
     before = [turn for turn in kept_turns if turn.stop <= first and turn.kind != "user"]
     for turn in takewhile(lambda turn: turn.kind == "tools", reversed(before)):
         first = turn.start

@@ -26,8 +26,7 @@ PAGE_FACTOR = 0.5
 """Factor for both limits if a model wrote the brief, which repeats the user's demands in fewer words: with it, four
 short sessions of talk answered 48 of 66 questions at a tenth, without it 42."""
 ENDS_SHARE = 0.25
-"""Share of the room for typed words that the latest message may take, and the first one, if it is too long to stay
-whole."""
+"""Share of the room for typed words for the ends of the latest and of the first message, if these are too long."""
 MOST_NEWS = 8
 """Number of names and figures above which more do not raise a message's rank: it is a list or a paste, not a wish."""
 

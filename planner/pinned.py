@@ -40,8 +40,7 @@ class Pinned:
     whole: frozenset[str]
     """Turns that stay whole: unanswered ones, ones that must not change, and a view with unknown originals."""
     demoted: Mapping[str, frozenset[int]]
-    """Numbers of the lines that previews keep, by the ids of turns in the live tail; empty if the tail fits the
-    window."""
+    """Numbers of the lines that previews keep, by the ids of live turns; empty if the tail fits the window."""
     user_words: Mapping[str, frozenset[int]]
     """Numbers of the typed lines that stay verbatim, by turn id; all of them if they fit."""
     words_left_out: int
@@ -49,8 +48,7 @@ class Pinned:
     failures: Mapping[str, frozenset[int]]
     """Numbers of the decisive lines of failures that the brief does not replace, by turn id."""
     successes: Mapping[str, frozenset[int]]
-    """Numbers of the lines that show the later success of a failed action, by turn id; with the failure alone the agent
-    would act again."""
+    """Numbers of lines with the later success of a failed action, by turn id, so that the agent does not act again."""
     covered: Mapping[str, frozenset[int]]
     """Numbers of the decisive lines of failures that the brief replaces, by turn id."""
 
@@ -103,8 +101,7 @@ def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
 
 
 def _outcome_tokens(analysis: Analysis) -> float:
-    """Return the tokens of the decisive lines of all failures and of the lines of `_successes`, outside the live
-    tail."""
+    """Return the tokens of the decisive lines of failures and of `_successes`, outside the live tail."""
     successes = analysis.once(_successes)
     turns = [turn for turn in analysis.evidence.turns.values() if not turn.turn.live]
     lines = [(turn, {*turn.decisive_lines, *successes.get(turn.turn.id, ())}) for turn in turns]

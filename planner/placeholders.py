@@ -172,8 +172,7 @@ def _failed_calls(turn: TurnEvidence) -> frozenset[int]:
 
 
 def _is_doubtful(turn: TurnEvidence) -> bool:
-    """Return True if something in `turn` may have failed, but neither a certain outcome nor the agent's words show
-    it."""
+    """Return True if something in `turn` may have failed, but no certain outcome or words of the agent show it."""
     admits = any(turn.lines[number - 1].part == "assistant" for number in turn.decisive_lines)
     return any(one.is_doubtful for one in turn.outcomes) and not (admits or turn.once(_failed_calls))
 
@@ -297,8 +296,7 @@ class _Entry:
                 yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
 
     def user_words(self, lines: Sequence[Line], text_of: Callable[[str], str] = str) -> str:
-        """Return `lines` of the user, exact, in their frame; empty without lines. `text_of`: function that removes a
-        host's text around them."""
+        """Return `lines` of the user, exact, in their frame. `text_of`: function that removes a host's text."""
         if not lines:
             return ""
         words = GAP.join(clean(text_of(join_lines(run))) for run in _runs(lines))

@@ -169,8 +169,7 @@ def read_and_new(request: PlanRequest, earlier: CompactionPlan | None) -> tuple[
 
 
 def written_brief(earlier: CompactionPlan) -> list[PageStatement]:
-    """Return the statements of the brief of `earlier` that a planner wrote, without those that rules added for turns
-    that it has not read."""
+    """Return the statements of the brief of `earlier` that a planner wrote, without the rules' additions."""
     return [one for one in read_brief(earlier.brief) if not _cites_since(one.turns, earlier)]
 
 

@@ -80,8 +80,7 @@ class PlanNotes:
     heads: Mapping[str, str] = field(default_factory=dict)
     """One line about each turn, by its id: its calls, or its sender and first words."""
     failures: Sequence[Mapping[str, str]] = ()
-    """Failed approaches, each with its ``turn`` id, the failed calls as ``what``, and the lines that show it as
-    ``how``."""
+    """Failed approaches: ``turn`` (id), ``what`` (failed calls) and ``how`` (lines that show it)."""
     left: Mapping[str, str] = field(default_factory=dict)
     """Text that replaces each removed turn in the view, by turn id."""
 
@@ -185,8 +184,7 @@ def review_sections(
 
 
 def _first(lines: Sequence[str], limit: int | None) -> list[str]:
-    """Return the first `limit` lines and a line with the number of the others; all lines if only one would be left
-    out."""
+    """Return the first `limit` lines and the number of the others; all lines if only one would be left out."""
     if limit is None or len(lines) <= limit + 1:
         return list(lines)
     return [*lines[:limit], f"… and {len(lines) - limit} more"]
@@ -232,8 +230,7 @@ def _size(run: Sequence[Any]) -> int:
 
 
 def row_groups(turns: Sequence[Any], *, fold: bool = True) -> list[list[Any]]:
-    """Return the turns of each row, in order; with `fold`, at least `FEWEST_FOLDED` neighbours with one strategy share
-    a row."""
+    """Return the turns of each row, in order; with `fold`, enough neighbours of one strategy share a row."""
     rows: list[list[Any]] = []
     for _, run in groupby(turns, key=lambda own: own.strategy):
         group = list(run)

@@ -173,8 +173,7 @@ def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> lis
 
 
 def latest_request(evidence: Evidence) -> RecordLine | None:
-    """Return the last words that the user typed, or if they answer an offer, the reply and the offer; None if the user
-    typed nothing."""
+    """Return the last words that the user typed, with the offer if they answer one; None without any."""
     for turn in reversed(evidence.turns.values()):
         if turn.choice is not None:
             return _chosen(turn, turn.choice)

@@ -56,8 +56,7 @@ RECORD_SHARE, LEAST_RECORD_SHARE = 0.25, 0.1
 """Largest size of the record of effects, whichever is more: a share of the room for brief and filling lines, or a share
 of the target."""
 RECORD_SHARES = (1.0, 0.5, 0.25)
-"""Lengths of actions and receipts in the record, as shares of their longest form, tried in turn until all of them
-fit."""
+"""Lengths of actions and receipts as shares of their longest form, tried in turn until all of them fit."""
 KEPT_RAW_TOKENS = 40
 """Raw tokens that a kept turn costs in addition to its own: the note before it is closed, and another one opened."""
 OPENING_LINES = 2
@@ -118,8 +117,7 @@ def _room(request: PlanRequest, least_tokens: float, least_share: float) -> floa
 
 
 def brief_limit(request: PlanRequest, least_tokens: float) -> float:
-    """Return the size in tokens of the longest brief that a planner may write, besides `least_tokens` that always
-    stay."""
+    """Return the tokens of the longest brief that a planner may write, besides `least_tokens` that stay."""
     return BRIEF_SHARE * _room(request, least_tokens, LEAST_PAGE_SHARE)
 
 
@@ -286,8 +284,7 @@ class _Selecting:
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
 
     def _weight(self, turn_id: str) -> float:
-        """Return the factor for the relevance of a turn's lines: .5 at score 0, 1 at .5, 2 at 1; 0 if they may not fill
-        space."""
+        """Return the factor for a turn's lines: .5 at score 0, 1 at .5, 2 at 1; 0 if they may not fill space."""
         asked = self.asked[turn_id]
         if self.turns[turn_id].turn.live or asked.strategy == "drop" or self.chosen[turn_id].strategy == "keep":
             return 0.0

@@ -149,8 +149,7 @@ class Call:
 
     @property
     def _is_answer(self) -> bool:
-        """True if the result is too much for a receipt: a list, many lines, or text that is long and longer than the
-        input."""
+        """True if the result is too much for a receipt: a list, many lines, or text longer than the input."""
         text = self.text
         parsed = parsed_result(text)
         parts = list(parsed.values()) if isinstance(parsed, dict) else [parsed]
@@ -209,8 +208,7 @@ class Call:
 
 
 def argument(arguments: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Return the first text that is not empty among the arguments `keys`, a list of texts joined by blanks; else an
-    empty text."""
+    """Return the first text that is not empty among the arguments `keys`, a list joined by blanks; else ""."""
     for key in keys:
         value = arguments.get(key)
         if isinstance(value, str) and value.strip():

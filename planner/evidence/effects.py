@@ -197,8 +197,7 @@ def _plain(value: object, most: int) -> str:
 
 
 def _listed(fields: Iterable[tuple[str, str]]) -> str:
-    """Return fields in one line: ``NORDL26, nights: 2, 3``. A value with letters is shown without its key, and a key is
-    not repeated."""
+    """Return fields in one line: ``NORDL26, nights: 2, 3``. Values with letters need no key."""
     listed, before = [], ""
     for key, value in fields:
         is_clear = key == before or (value not in ("true", "false", "null") and any(map(str.isalpha, value)))

@@ -95,8 +95,7 @@ def _read_turn(
 
 
 def _outcome(call: Call, results: Mapping[int, Sequence[Statement]], field: Field) -> Outcome:
-    """Return how `call` ended, by general signs and then by `field`; `results`: the turn's statements by block
-    index."""
+    """Return how `call` ended, by general signs and then by `field`; `results`: statements by block."""
     result = results.get(call.result_block, ()) if call.result_block is not None else ()
     return field.read_result(call, result, read_outcome(call, result))
 

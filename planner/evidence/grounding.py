@@ -327,8 +327,7 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
 
 
 def _missing_in(text: str, source: NameIndex) -> list[str]:
-    """Return the names and figures in `text` that `source` lacks. A ``*`` is added to a name beside ``…`` or a bracket,
-    as it may be shortened there."""
+    """Return the names and figures in `text` that `source` lacks. Names beside ``…`` count as shortened."""
     missing: dict[str, None] = {}
     for match in _CLAIM.finditer(text):
         token = match.group() + "*" * (text[match.end() : match.end() + 1] in ("…", "{", "<"))

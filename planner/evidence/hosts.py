@@ -43,8 +43,7 @@ LONGEST_SENTENCE = 400
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Texts that one host (client or agent program) writes. Each pattern matches the beginning of a line or block, or a
-    whole sentence."""
+    """Texts that one host (client or agent program) writes. Each matches a beginning, or a whole sentence."""
 
     name: str
     tags: tuple[str, ...] = ()

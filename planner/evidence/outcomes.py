@@ -113,8 +113,7 @@ class Outcome:
 
 
 def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
-    """Return how a call ended by general signs, without knowledge of its tool. `result`: the statements of its
-    result."""
+    """Return how a call with the statements `result` ended, by general signs, without knowledge of its tool."""
     if call.result is None:
         return Outcome("unanswered", ())
     filled = [one for one in result if one.text.strip()]
@@ -217,10 +216,9 @@ def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
 
 
 def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]]:
-    """Yield the entries under a heading of errors in an earlier summary, each with the line of its remedy if it has
-    one.
+    """Yield the statements of each error listed in an earlier summary: the entry, and the line of its remedy if any.
 
-    Only entries at the outermost indentation count: lines below them are causes and remedies.
+    Only entries at the outermost indentation count: lines indented further are causes and remedies.
     """
     inside, outermost = False, 0  # `outermost`: indentation of such entries plus one, so that 0 means unknown
     summary = [one for one in statements if one.source == "planner"]

@@ -58,8 +58,7 @@ class Task:
 
 
 def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
-    """Return the lists as they are now: the last list that was written whole, and the tasks that were created one by
-    one; without empty ones."""
+    """Return the present lists: the last one that was written whole, and the tasks that were created one by one."""
     written: tuple[Task, ...] = ()
     tasks_by_number: dict[str, Task] = {}
     for turn, call, outcome in evidence.ended_calls():
@@ -80,8 +79,7 @@ def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
 
 
 def written_tasks(call: Call) -> tuple[Task, ...] | None:
-    """Return the tasks if `call` writes a whole list, an empty tuple if it clears the list; None if it writes no
-    list."""
+    """Return the tasks of a whole list that `call` writes, which may be empty; None if it writes no list."""
     if (checklist := call.input.get(_CHECKLIST_KEY)) is not None:
         return tuple(_items(checklist)) or None
     if not _WRITES_LIST.match(call.name):
@@ -91,8 +89,7 @@ def written_tasks(call: Call) -> tuple[Task, ...] | None:
 
 
 def _items(value: object) -> Iterator[Task]:
-    """Yield the tasks in a value: a list of objects, an object that contains one, JSON text, or a Markdown
-    checklist."""
+    """Yield the tasks in a list of objects, an object that contains one, JSON text, or a Markdown checklist."""
     if isinstance(value, str):
         yield from (Task(text.strip(), _MARKS.get(mark.lower(), "pending")) for mark, text in _CHECKBOX.findall(value))
         value = parsed_result(value)

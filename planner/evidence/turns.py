@@ -123,8 +123,7 @@ class TurnEvidence:
 
     @property
     def typed_lines(self) -> tuple[Line, ...]:
-        """Lines that the user typed, without pasted parts, and lines of an earlier summary that are wholly in quotation
-        marks."""
+        """Lines that the user typed, without pasted parts, and lines that an earlier summary quotes whole."""
         return self.once(_typed_lines)
 
     def lines_of(self, block: int | None) -> Sequence[Line]:
@@ -157,14 +156,12 @@ class TurnEvidence:
         return self.once(_unchanged_lines)
 
     def sides(self, call: Call) -> Mapping[int, str]:
-        """Return by number the side of the lines in an edit: ``-`` for removed text, ``+`` for added text, ``=`` for
-        both."""
+        """Return by number the side of lines in an edit: ``-`` for removed text, ``+`` for added, ``=`` for both."""
         return call_sides(call, self.lines_of(call.block)) if call.reading.adds or call.reading.removes else {}
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of lines that must stay readable wherever they are shown: decisive lines of failures, and the user's
-        typed words."""
+        """Numbers of lines that must not be merged: decisive lines of failures, and the user's typed words."""
         return frozenset((*self.decisive_lines, *(line.number for line in self.typed_lines)))
 
 

@@ -47,7 +47,7 @@ REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
 BEST_SCORE: Final = 9
 """Score that a model writes for what must stay; the lowest is 0."""
 DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2, "drop": 0}
-"""Score of an entry without one, by its strategy."""
+"""Score, by strategy, of an entry in which the model wrote no score."""
 
 ENTRY_FORM = "t<turn>[-t<turn>][,…] keep|summarize|reference|drop <0-9> [failed] [<line>[-<line>],…] [| gist]"
 FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<line>],…] | text"
@@ -88,8 +88,7 @@ def answer_in(text: str) -> PlanAnswer:
 
 
 def json_in(text: str) -> object:
-    """Return the JSON value at the start of `text`, without its unfinished part if it is cut off; None if there is
-    none."""
+    """Return the JSON value at the start of `text`, without an unfinished part at its end; None without one."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text)[0]
     except json.JSONDecodeError as error:
@@ -207,8 +206,7 @@ class Scope:
         return spans(turn.turn.number for turn in self.turns)
 
     def covered(self, run: Range) -> Iterator[int]:
-        """Return the numbers of the turns in `run`, whose ends may be swapped, without the live tail, which always
-        stays."""
+        """Return the numbers of the turns in `run`, whose ends may be swapped, without the live tail."""
         low, high = min(run), max(run)
         return (number for number, turn in self.by_number.items() if low <= number <= high and not turn.turn.live)
 
@@ -263,8 +261,7 @@ class Reading:
 
 
 def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
-    """Return the usable parts of an `answer` about the turns of `scope`; `now`: timestamp of its facts, in seconds
-    since the epoch."""
+    """Return the usable parts of an `answer` about the turns of `scope`; `now`: timestamp of its facts."""
     brief = tuple(line for line in answer.brief if line.strip())
     reading = Reading(brief, frozenset(turn.turn.number for turn in scope.turns))
     entries: list[TurnEntry] = []

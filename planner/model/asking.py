@@ -246,15 +246,13 @@ class PlannerConversation(Asking):
         return answer
 
     def _cost(self, body: Mapping[str, Any]) -> Usage:
-        """Return the estimated usage of a request with that body, including answers that are sent back for
-        correction."""
+        """Return the estimated usage of a request, including answers that are sent back for correction."""
         spoken = [message.get("content") for message in body.get("messages", ()) if message.get("role") != "system"]
         answer_tokens = sum(self._count(text) for text in spoken if isinstance(text, str))
         return Usage(input_tokens=self._count(self.system) + (answer_tokens or self._count(self.prompt)), requests=1)
 
     def _worth_another(self, error: BaseException) -> bool:
-        """Return True if another request is worthwhile and allowed: `error` is temporary, or about the answer's
-        shape."""
+        """Return True if another request is useful and allowed: `error` is temporary, or about the answer."""
         is_temporary = _is_passing(error)
         self.left[is_temporary] -= 1
         if self.left[is_temporary] < 0:

@@ -114,8 +114,7 @@ def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[P
 
 
 def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[Piece]:
-    """Yield each line as a piece, those with figures first, then the shorter ones first: the ranking leaves out lines
-    that repeat a value."""
+    """Yield each line as a piece, those with figures and short ones first; the ranking leaves out repeated values."""
     lines = ((turn, line) for turn in turns for line in turn.lines.to_read())
     order = (
         (not any(map(str.isdigit, line.text)), turn.line_tokens[line.number - 1], turn, line) for turn, line in lines
@@ -124,8 +123,7 @@ def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[Piece]:
 
 
 def _by_share(queues: Iterable[tuple[Iterator[Piece], float]]) -> Iterator[Piece]:
-    """Yield pieces of all queues without lines that came before, always from the queue that is furthest below its share
-    of the tokens."""
+    """Yield pieces of all queues without lines that came before, always from the queue furthest below its share."""
     shares = dict(queues)
     spent = dict.fromkeys(shares, 0.0)
     seen: dict[str, set[int]] = defaultdict(set)

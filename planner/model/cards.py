@@ -124,8 +124,7 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
 
 
 def _header(request: PlanRequest, turn: TurnEvidence, all_lines: int) -> str:
-    """Return the header of a card: id, tokens, calls, hints. `all_lines`: number of the turn's lines, 0 if all are
-    shown."""
+    """Return the header of a card: id, tokens, number of lines (`all_lines`, 0 if all are shown), calls, hints."""
     size = f"{turn.tokens}/{all_lines}" if all_lines else f"{turn.tokens}"
     return " · ".join(filter(None, (f"## {turn.turn.id}", size, _head(request, turn, HEAD_CHARACTERS), *_hints(turn))))
 
@@ -208,8 +207,7 @@ def turn_index(request: PlanRequest, earlier: CompactionPlan, most_tokens: int) 
 def _chosen_lines(
     request: PlanRequest, earlier: CompactionPlan, turns: Sequence[TurnEvidence], characters: int
 ) -> Iterator[str]:
-    """Yield the lines of `turn_index`, with calls and summaries of at most `characters`; with 0, one line for each
-    run."""
+    """Yield the lines of `turn_index`, with calls and summaries of at most `characters`; 0: a line for each run."""
     for strategy, run in groupby(turns, lambda turn: earlier.decisions[turn.turn.id].strategy):
         members = list(run)
         if strategy in ("reference", "drop") or not characters:
@@ -237,7 +235,6 @@ def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
 
 
 def _staying(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return the turn's line, with ``LIVE`` or ``kept`` if all or some of the turn stays whatever the planner
-    decides."""
+    """Return the turn's line, with ``LIVE`` or ``kept`` if all or some of it stays in any case."""
     stays = " · LIVE" if turn.turn.live else " · kept" if turn.obligations else ""
     return _index_line(request, turn, characters) + stays

@@ -104,8 +104,7 @@ class Endpoint:
 
 
 def has_credentials(model: str | None = None) -> bool:
-    """Return True if the environment has credentials for `model`; True also for other providers, which are not
-    checked."""
+    """Return True if the environment has credentials for `model`; other providers are not checked."""
     return _names_other(model) or any(os.environ.get(name) for name in _KEY_VARIABLES)
 
 
@@ -142,8 +141,7 @@ def open_client(client: Any) -> Iterator[Any]:
 
 
 def _account_of(client: Any) -> Account | None:
-    """Return the address and headers of a client that this thread cannot use, as it is asynchronous or closed; None for
-    others."""
+    """Return address and headers of a client that is asynchronous or closed, and so unusable here; None for others."""
     import anthropic
 
     if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
@@ -297,8 +295,7 @@ _CURES = {
 
 
 def response_text(response: Any) -> str:
-    """Return the text of a response: Anthropic's text blocks, or the text or tool arguments of another provider's first
-    choice."""
+    """Return the text of a response: Anthropic's text blocks, or text or tool arguments of others' first choice."""
     content = getattr(response, "content", None)
     if isinstance(content, list):
         return "".join(str(getattr(block, "text", "")) for block in content)
@@ -335,8 +332,7 @@ def response_usage(response: Any) -> Usage:
 
 
 def retries_of(error: BaseException) -> int:
-    """Return how many times the SDK of Anthropic or OpenAI repeated a request before it raised `error`; 0 if
-    unknown."""
+    """Return how often the SDK of Anthropic or OpenAI repeated a request before it raised `error`; 0 if unknown."""
     headers = getattr(vars(_root(error)).get("request"), "headers", {})  # httpx's own `request` may raise
     count = str(headers.get("x-stainless-retry-count", 0))
     return int(count) if count.isdecimal() else 0
@@ -407,8 +403,7 @@ def _message(error: BaseException) -> str:
 # What requests cost.
 
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
-"""HTTP statuses of a gateway that gave up waiting: the provider may have read the request. After any other error status
-it has not."""
+"""HTTP statuses of a gateway that gave up waiting: the provider may have read the request, as after no other error."""
 _NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "TypeError")
 """Errors before a request is sent, of httpx and below; TypeError: an SDK does not accept an argument, or has no key."""
 
@@ -417,8 +412,7 @@ class Meter:
     """Usage of the successive requests of one question, with a limit; another thread may read it."""
 
     def __init__(self, cost: Callable[[Mapping[str, Any]], Usage], most_tokens: float) -> None:
-        """Begin with no requests; `cost` estimates the usage of a request by its body; all requests together may read
-        `most_tokens`."""
+        """Begin with no requests; `cost` estimates a request by its body; all together may read `most_tokens`."""
         self._cost, self._most_tokens = cost, most_tokens
         self._known: tuple[Usage, Mapping[str, Any] | None] = Usage(), None
         """Usage so far, and the body of the running request; set together, so that nothing counts twice."""
@@ -447,7 +441,8 @@ class Meter:
         """Record the usage of an answer; if the provider does not report the tokens it read, they are estimated."""
         if not usage.read_tokens:
             usage = self._cost(self._last).model_copy(update={"output_tokens": usage.output_tokens})
-        self._known = self._known[0] + usage, None
+        spent, _ = self._known
+        self._known = spent + usage, None
 
     def failed(self, failure: BaseException) -> None:
         """Charge a failed request, once for each time that the SDK sent it, unless the provider has not read it."""

@@ -209,8 +209,7 @@ def _merged(
 
 
 def _read(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
-    """Return fields of the provenance: up to which turn planners have read the history, including `outcomes`, and ids
-    of unread turns before it."""
+    """Return fields of the provenance: how far planners have read, `outcomes` included, and unread turns before."""
     read, _ = read_and_new(request, earlier_plan(request))
     read_numbers = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
     last = min(max(read_numbers), len(request.evidence.turns) - 1)
@@ -263,8 +262,7 @@ class Unanswered(BaseException):
 
 @dataclass(frozen=True)
 class RelayedPlanner:
-    """Planner that uses `answers` which another program got from a model; questions without an answer are raised as
-    `Unanswered`."""
+    """Planner that uses answers which another program got from a model; raises `Unanswered` for missing ones."""
 
     answers: Mapping[str, RelayedAnswer] | Sequence[str]
     """Answers by the id of their question; or recorded texts, one for each of `rendered_prompts`, in order."""
@@ -273,8 +271,7 @@ class RelayedPlanner:
     agent_model: str = ""
     """Model that answers after the agent's prefix."""
     prefix_tokens: int = 0
-    """Tokens of the agent's last transcript, after which the question is asked; 0: there is none, and cards are
-    used."""
+    """Tokens of the agent's last transcript, after which the question is asked; 0: cards are used."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Plan ``request.history``; the rules rank turns that the answers leave out.
@@ -349,8 +346,7 @@ def _answer_to(question: RelayedQuestion, text: str, request: PlanRequest) -> Re
 
 
 def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> AskedOutcome:
-    """Return the outcome of `answer` about the turns of `scope`; an error that begins with `problem` if it is
-    unusable."""
+    """Return the outcome of `answer` about the turns of `scope`; an error with `problem` if unusable."""
     reading = None if answer.failure else read_answer(answer_in(answer.text), scope, request.now)
     if reading is not None and reading.is_usable:
         return AskedOutcome(reading, answer.usage, model, reading.notes(scope))

@@ -119,8 +119,7 @@ class PrefixQuestion(Asking):
     """Question about the whole history after the agent's prefix, asked with the agent's client or account."""
 
     def __init__(self, request: PlanRequest, agent: AgentRequest, text: str, deadline: float) -> None:
-        """Store `text`, the question, for `ask`; `deadline`: time by which the answer is needed, by the monotonic
-        clock."""
+        """Store `text`, the question, for `ask`; `deadline` is by the monotonic clock."""
         self.agent, self.text, self.deadline = agent, text, deadline
         meter = Meter(lambda _body: prefix_cost(request, agent, text), request.input_left_tokens)
         scope = Scope(list(request.evidence.turns.values()))

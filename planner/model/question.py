@@ -201,8 +201,7 @@ def plan_questions(basis: QuestionBasis, prompts: Prompts) -> tuple[tuple[Questi
 
 
 def notes_tokens(basis: QuestionBasis, questions: int) -> int:
-    """Return the tokens to reserve in the last of several questions for the briefs of the others; 0 for one
-    question."""
+    """Return the tokens to reserve in the last of several questions for the others' briefs; 0 for one."""
     return (questions - 1) * brief_tokens(basis, basis.turns) if questions > 1 else 0
 
 
@@ -332,8 +331,7 @@ def _recorded(basis: QuestionBasis) -> str:
 
 
 def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
-    """Return how many tokens of turns and lines an answer about `turns` may choose; 0 if it should only write the
-    brief."""
+    """Return how many tokens of turns and lines an answer about `turns` may choose; 0 for the brief alone."""
     request = basis.request
     stay = min(request.evidence.tokens, request.target_tokens)
     free = stay - basis.least_tokens - brief_tokens(basis, turns) - FRAME_TOKENS

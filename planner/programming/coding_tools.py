@@ -39,8 +39,7 @@ _REMARK = lazy_pattern(r"//|/?\*|#(?!include)|--|<!--|\W*$")
 
 
 def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
-    """Return `reading` with the kind, command, files and edited texts of a call, as far as its tool is one of
-    programming."""
+    """Return `reading` with the kind, command, files and edited texts of a call of a programming tool."""
     command = argument(arguments, _COMMANDS)
     commands = _commands(name, arguments, command)
     kind = _kind(name, command, commands, reading.kind)
@@ -119,8 +118,7 @@ def edit_of(call: Call) -> tuple[str, str]:
 
 
 def _tried(arguments: Mapping[str, Any], command: str) -> str:
-    """Return the first line with content that a change adds, or if it adds none, the first line that it replaces; at
-    most 80 characters."""
+    """Return the first line that a change adds, or if none, replaces; at most 80 characters; comments last."""
     old, new = argument(arguments, _OLD), argument(arguments, (*_NEW, "patch", "content"))
     new = new or "\n".join(line[1:] for line in command.splitlines() if line[:1] == "+")
     old_lines = {"", *map(str.strip, old.splitlines())}

@@ -379,8 +379,8 @@ def _gives_reason(line: Statement) -> bool:
 
 
 def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
-    """Return a sort key for the distance from the name of a test: places in a file nearest before it first, other lines
-    in their order."""
+    """Return a sort key for `line` by its distance from a failed `test`: first lines with a place in a file, the
+    nearest before the test first, and the line right after it; then others in their order."""
     below = line.numbers[0] - test.numbers[-1]
     located = below < 0 and _LOCATED.match(line.text) is not None
     return (not (located or below == 1), -below if located else line.numbers[0])

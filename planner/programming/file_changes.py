@@ -284,8 +284,7 @@ def _note_commands(
     turn_id: str,
     root: str,
 ) -> None:
-    """Record which earlier changes `commands` committed or undid, and the files that they `changed`, as pairs of path
-    and kind of change."""
+    """Record which earlier changes `commands` committed or undid, and `changed`: pairs of path and kind of change."""
     taken_back = next(filter(None, map(_taking_back, commands)), "")
     commits = any(one.starts("git", "commit") for one in commands)
     for plain, change in changes.by_path.items() if commits or taken_back else ():

@@ -51,8 +51,7 @@ _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
 
 
 def _git_commands(call: Call) -> list[Command]:
-    """Return the commands of `call` that print commits, branches and conflicts, without those that only predict
-    them."""
+    """Return the commands of `call` that print commits, branches and conflicts; none if one only predicts."""
     commands = [one for one in commands_in(call) if one.words[0] in ("git", "gh", "glab")]
     return [] if any(one.starts("git", "merge-tree") for one in commands) else commands
 
@@ -64,8 +63,7 @@ def _users_commands(turn: TurnEvidence) -> Sequence[Command]:
 
 
 def _git_output(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, list[Command]]]:
-    """Yield turn, output and commands of each call that ran git in the repository of the work, or of the user's own git
-    commands."""
+    """Yield turn, output and commands of each call, or message of the user, with git in the repository of the work."""
     for turn in evidence.turns.values():
         if turn.turn.kind == "user" and _RUN_BY_USER.search(turn.text):
             yield turn, _RUN_BY_USER.sub("\n", turn.text), list(_users_commands(turn))
@@ -85,8 +83,7 @@ def _is_elsewhere(call: Call, root: str) -> bool:
 
 
 def commits(evidence: Evidence) -> list[RecordLine]:
-    """Return a line for each commit that was neither amended nor undone, with the hash in the last log and the
-    subject."""
+    """Return a line with hash and subject for each commit that was neither amended nor undone."""
     made: list[tuple[str, str, str]] = []  # hash, subject, turn id
     for turn, text, commands in _git_output(evidence):
         if "fatal: " not in text:
@@ -122,8 +119,7 @@ def _taken_back(command: Command) -> int:
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
-    """Return one line with the files that a merge left in conflict and no later call changed or committed; none without
-    such files."""
+    """Return at most one line: the files that a merge left in conflict and no later call changed or committed."""
     unresolved: dict[str, str] = {}
     for turn, call, outcome in evidence.ended_calls():
         written = tuple(changed_paths(turn, call, outcome))

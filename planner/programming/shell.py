@@ -119,8 +119,7 @@ def _without_documents(command: str) -> str:
 
 
 def without_paging(command: str) -> str:
-    """Return a command without ``| tail`` or ``| head`` at its end: ``make test 2>&1 | tail -20`` becomes ``make
-    test``."""
+    """Return a command without ``| tail`` or ``| head`` at its end: ``make 2>&1 | tail -20`` becomes ``make``."""
     command = command.rstrip()
     before, bar, last = command.rpartition("|")
     if bar and last.split()[:1] in (["tail"], ["head"]) and not {";", "&"} & {*last}:

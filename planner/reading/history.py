@@ -232,8 +232,7 @@ def _ends_answered(turn: Sequence[Message]) -> bool:
 
 
 def prefix_digests(digests: Iterable[str]) -> Iterator[str]:
-    """Yield the digest of the first message, of the first two, and so on, as hex digits; `digests`: those of single
-    messages."""
+    """Yield the digest of the first message, of the first two, and so on, from `digests` of single messages."""
     running = hashlib.sha256()
     for digest in digests:
         running.update(digest.encode())

@@ -262,8 +262,7 @@ def join_lines(lines: Sequence[Line]) -> str:
 
 
 def statements(lines: Iterable[Line]) -> Iterator[Statement]:
-    """Yield `lines` in order as statements: neighbouring pieces of one physical line become one, up to
-    `STATEMENT_CHARACTERS`."""
+    """Yield `lines` in order as statements: pieces of one physical line become one, up to a length."""
     pieces: list[Line] = []
     length = 0
     for line in lines:
@@ -382,8 +381,7 @@ def _cuts(line: str) -> Iterator[int]:
 
 
 def _latest_end(line: str, start: int, end: int) -> int:
-    """Return the latest index up to `end` at which a piece that begins at `start` may end, so that it is not too
-    wide."""
+    """Return the latest index, at most `end`, at which a piece that begins at `start` is not too wide."""
     most = min(end, start + WRAP_CHARACTERS)
     if line.isascii() or text_width(line[start:most]) <= WRAP_CHARACTERS:
         return most

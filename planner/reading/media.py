@@ -76,8 +76,7 @@ def without_media(value: object, hints: str = "") -> tuple[object, list[Medium |
 
 
 def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:
-    """Return JSON data without its media, which are added to `media`; `hints`: types, keys and short texts around
-    it."""
+    """Return JSON data without its media, which are added to `media`; `hints`: types and keys around it."""
     if isinstance(value, str):
         return _text_reduced(value, hints, media)
     if isinstance(value, list | tuple):
@@ -93,8 +92,7 @@ def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:
 
 
 def _text_reduced(text: str, hints: str, media: list[Medium | Block]) -> str:
-    """Return a text without the base64 in it, which is added to `media` with the text on either side as further
-    hints."""
+    """Return a text without its base64, which is added to `media` with the text on either side as hints."""
     if len(text) < 500:
         return text
 
@@ -175,8 +173,7 @@ def media_mark(block: Block) -> str:
 
 
 def visible_pages(block: Block) -> int:
-    """Return the number of pages of a PDF in base64; 0 if they are compressed and cannot be counted, or for another
-    document."""
+    """Return the number of pages of a PDF in base64; 0 if they cannot be counted (compressed, or no PDF)."""
     if field_of(block.get("source"), "type") != "base64":
         return 0
     try:

@@ -125,8 +125,7 @@ class Secrets:
             yield run_start, last_start + size
 
     def _is_secret(self, run: str) -> bool:
-        """Return True if `run` is a whole secret or a part that is no word or number; secrets may contain such
-        words."""
+        """Return True if `run` is a whole secret, or more of one than a word or number."""
         return run in self._wholes or any(
             len(piece) >= _PIECE_CHARACTERS - 2 and not CODE.fullmatch(piece) for piece in _BETWEEN_PIECES.split(run)
         )

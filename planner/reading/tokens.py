@@ -147,8 +147,7 @@ def _piece_tokens(piece: str) -> float:
 
 
 MESSAGE_OVERHEAD = 3
-"""Tokens that a block costs in addition to its content, for role, type and id; providers add 3 to 4 for chat
-messages."""
+"""Tokens of a block besides its content, for role, type and id; providers add 3 to 4 for chat messages."""
 SEALED_CHARACTERS_PER_TOKEN = 5
 """Characters of base64 for each token of reasoning of which only a signature or redacted data is known."""
 
@@ -163,8 +162,7 @@ _REGISTERED: dict[str, Callable[[str], int]] = {}
 
 @dataclass
 class TokenCounter:
-    """Counter of tokens for one model family. Raw tokens are counts of o200k; tokens are these multiplied by
-    `scale`."""
+    """Counter of tokens for one model family: raw tokens (o200k's) multiplied by `scale`."""
 
     scale: float = model_family("").token_scale
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)

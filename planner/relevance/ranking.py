@@ -39,7 +39,7 @@ MOST_COMPARED = 256
 """Largest number of kept lines with which a line is compared, the last ones that share a name: comparing with all would
 take quadratic time in a long log."""
 ROUNDING = 1e-12
-"""Largest difference between two sums of the same numbers."""
+"""Largest difference of two sums of the same numbers in another order, which counts as equal."""
 
 _WORD = lazy_pattern(r"\w+")
 _LONG_WORD = lazy_pattern(r"[^\W\d_]{3,}|\d+")
@@ -115,8 +115,7 @@ class KeptTexts:
     def __init__(self) -> None:
         """Begin empty."""
         self.lines: dict[Hashable, list[tuple[Collection[Hashable], str, str]]] = {}
-        """Lines by each name in them; a line is all its names, its text and its place. Names of one line alone share a
-        list."""
+        """Lines by each name in them: all names, text, place. Names of one line alone share a list."""
 
     def add(self, names: Collection[Hashable], text: str, place: str = "") -> None:
         """Record a line by its distinct names; `place`: id of the entry that shows it, or another owner."""
@@ -271,8 +270,7 @@ def with_neighbours(lines: Lines, number: int) -> range:
 
 
 def _near(text: BlockText, indices: Iterable[int], room: int) -> dict[int, int]:
-    """Return by index how many characters of each line are near: of lines in the order of `indices`, together at most
-    `room`."""
+    """Return by index how many characters of each line are near; in the order of `indices`, at most `room` in all."""
     near = {}
     for index in indices:
         if room <= LEAST_CHARACTERS:

@@ -120,8 +120,7 @@ class Occurrences:
         return longer
 
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
-        """Count the names in `new` turns. If a new name is a component of a name in `earlier` turns, it is counted
-        there, too."""
+        """Count the names in `new` turns, and new names that are components of names in `earlier` turns."""
         known, offset = len(self.names), 0
         places = dict(zip(self.names, count(), strict=False))
         seen: dict[int, array[int]] = {}
@@ -315,8 +314,7 @@ def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
 
 
 def block_weight(text: BlockText) -> float:
-    """Return the factor for the relevance of a block's lines: 1, for a result more, up to `SHORT_RESULT_WEIGHT` if it
-    is short."""
+    """Return the factor for a block's lines: 1, for a result up to `SHORT_RESULT_WEIGHT`, the shorter the more."""
     share = SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, text_width(text.text)) if text.part == "result" else 0.0
     return 1 + (SHORT_RESULT_WEIGHT - 1) * share
 
@@ -336,8 +334,7 @@ def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> 
 
 
 def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
-    """Return by turn id the share, from 0 to 1, of the words and names of `text` that the turn contains; rare ones
-    count more."""
+    """Return by turn id the share of the words of `text` that the turn contains, 0 to 1; rare ones count more."""
     named = {name for line in text.splitlines() for name in names_of(line)}
     wanted = {place for place, name in enumerate(relevance.weights.names if named else ()) if name in named}
     held = {turn_id: wanted.intersection(rows.places) for turn_id, rows in relevance.names.items() if wanted}
