@@ -20,7 +20,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.names import parts_of, specifics_of
 from planner.evidence.words import words_of
 from planner.reading.lazy_property import lazy_property
-from planner.reading.lines import BlockText, Line, Part, text_width
+from planner.reading.lines import BlockText, Part, Source, text_width
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Occurrences", "Relevance", "Rows", "block_weight", "focused", "is_word", "line_relevance"]
@@ -357,19 +357,20 @@ def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
 
 def _bases(turn: TurnEvidence) -> Sequence[float]:
     """Return the value of each line, in order, without its names and the turn's age; 0 in the middle of long blocks."""
-    failures = frozenset(turn.failure_lines)
+    failures, sources = frozenset(turn.failure_lines), turn.lines.sources
     worths = array("d", bytes(8 * len(turn.lines)))  # a quarter of a list
-    for line in turn.lines.to_read():
-        worths[line.number - 1] = _base(line, failures)
+    for text in turn.lines.texts:
+        for at in text.read:
+            relevance = _token_relevance(text.part, sources.get(at + 1, text.source), at + 1 in failures)
+            worths[at] = relevance * (min(len(text.words(at)), INFORMATIVE_CHARACTERS) / CHARACTERS_PER_TOKEN)
     return worths
 
 
-def _base(line: Line, failures: Collection[int]) -> float:
-    """Return the value of a line by its sender and length; a line in `failures` counts as if the agent wrote it."""
-    relevance = PART_RELEVANCE["assistant" if line.number in failures or line.source == "user" else line.part]
-    if line.source == "host" and line.part == "user":
-        relevance = HOST_RELEVANCE
-    return relevance * (min(len(line.text), INFORMATIVE_CHARACTERS) / CHARACTERS_PER_TOKEN)
+def _token_relevance(part: Part, source: Source, failed: bool) -> float:
+    """Return the value of a token by its sender; words about a failure count as if the agent wrote them."""
+    if source == "host" and part == "user":
+        return HOST_RELEVANCE
+    return PART_RELEVANCE["assistant" if failed or source == "user" else part]
 
 
 def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
