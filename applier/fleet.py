@@ -57,7 +57,7 @@ DIED: Row = {"cause": "died", "error": "the process that planned it died: out of
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Everything besides the file that a row depends on."""
+    """Options of planning; a row depends on these and the file alone."""
 
     planner: PlannerName = "rules"
     model: str | None = None
@@ -68,7 +68,7 @@ class PlanOptions:
     focus: str | None = None
     prompts_dir: str | None = None
     prompts: str = ""
-    """Digest of the prompts for a model."""
+    """Digest of the prompts that a model gets; empty if rules plan."""
     settings: PlanSettings = field(default_factory=PlanSettings)
     with_plan: bool = False
     """True if the row contains the plan, too."""
@@ -77,9 +77,9 @@ class PlanOptions:
 
     @property
     def digest(self) -> str:
-        """Digest of all of these."""
-        known = asdict(self) | {"settings": self.settings.model_dump()}
-        return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
+        """Digest of all options."""
+        data = asdict(self) | {"settings": self.settings.model_dump()}
+        return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
     def task_of(self, read: Transcript) -> str:
         """Return the task for `read`; empty if it has none."""
@@ -117,7 +117,7 @@ def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> R
         content = file_content(Path(path)) if content is None else content
         row["digest"] = content_digest(content)
         return row | _numbers(content, options)
-    except Exception as error:  # noqa: BLE001 - of thousands of files one may be anything
+    except Exception as error:  # noqa: BLE001 - one of thousands of files may contain anything
         # the error begins with the name of its text, and the row has the path
         usage = getattr(error, "usage", None) or Usage()
         row |= {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
@@ -126,6 +126,7 @@ def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> R
 
 
 def _numbers(content: bytes, options: PlanOptions) -> Row:
+    """Plan the transcript in `content`, and return the fields of its row."""
     read = read_transcript(content)
     look_in(options.store)
     plan = options.plan(read)

@@ -33,12 +33,12 @@ __all__ = ["forecast", "in_sight", "receipt", "receipt_of_foreign"]
 
 Kind = Literal["demand", "failure", "decision", "name"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""In the order of their worth."""
+"""Kinds of items, the most important first."""
 PLURALS: Mapping[Kind, str] = {"demand": "demands", "failure": "failures", "decision": "decisions", "name": "names"}
 MOST_LINES: Mapping[Kind, int] = {"demand": 3, "failure": 2, "decision": 2, "name": 1}
 """Largest number of lines for each kind; with the other lines a receipt has at most fifteen."""
 LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
-"""Length of a line in characters, and of its part for the failed attempt."""
+"""Largest length in characters of a line, and of the failed attempt in the line of a failure."""
 PARAPHRASE_SHARE = 0.6
 """Share of a sentence's words that one sentence of the view must contain to count as a paraphrase."""
 LEAST_WORDS = 3
@@ -57,7 +57,7 @@ class _Item:
     kind: Kind
     turn_id: str
     text: str
-    """As a person reads it."""
+    """Text for people."""
     forms: tuple[str, ...]
     """Texts, any one of which keeps the item visible if the view contains it."""
 
@@ -65,9 +65,9 @@ class _Item:
 class _Sight:
     """Text sent to the model, with a check whether it contains or paraphrases another text."""
 
-    def __init__(self, sent: Analysis, shown: Evidence) -> None:
-        """Index the messages of `sent`, with paths shortened as in `shown`."""
-        texts = [shown.shown(text.text) for turn in sent.evidence.turns.values() for text in turn.lines.texts]
+    def __init__(self, sent: Analysis, before: Evidence) -> None:
+        """Index the messages of `sent`, with paths shortened as in `before`, the evidence of the whole history."""
+        texts = [before.shown(text.text) for turn in sent.evidence.turns.values() for text in turn.lines.texts]
         self.names = NameIndex(texts, parts=True)
         self._text = one_line("\n".join(texts))
         self._sentences: defaultdict[str, set[int]] = defaultdict(set)
@@ -80,12 +80,13 @@ class _Sight:
         words."""
         if one_line(text) in self._text:
             return True
-        words = [own for own in map(_words, _SENTENCE_END.split(text)) if len(own) >= LEAST_WORDS]
-        return bool(words) and all(map(self._together, words))
+        words = [found for found in map(_words, _SENTENCE_END.split(text)) if len(found) >= LEAST_WORDS]
+        return bool(words) and all(map(self._has_paraphrase, words))
 
-    def _together(self, words: Collection[str]) -> bool:
-        sentences = Counter(chain.from_iterable(self._sentences.get(word, ()) for word in words))
-        return max(sentences.values(), default=0) >= PARAPHRASE_SHARE * len(words)
+    def _has_paraphrase(self, words: Collection[str]) -> bool:
+        """Return True if one sentence of the view contains most of a sentence's `words`."""
+        counts = Counter(chain.from_iterable(self._sentences.get(word, ()) for word in words))
+        return max(counts.values(), default=0) >= PARAPHRASE_SHARE * len(words)
 
 
 def _words(text: str) -> set[str]:
@@ -99,7 +100,7 @@ def receipt(
     dollars: Mapping[str, float] | None = None,
     command: str = "compactor",
 ) -> str:
-    """Return the receipt of a compaction by `plan`, which must still hold its history.
+    """Return the receipt of a compaction by `plan`, which must still have its history in memory.
 
     `tokens` (before, after) and `dollars` (see `planner.prices.switch_dollars`) replace the plan's own, for a session
     with an earlier compaction. `command`: the shell command for this program, with the store if that is not the
@@ -184,6 +185,7 @@ class _Account:
 
 
 def _account_of(shown: Preview) -> _Account:
+    """Return the account of the plan and the view in a preview."""
     plan, analysis = shown.plan, shown.plan.bound_analysis
     assert analysis is not None
     stated = covered_failures(plan.brief, analysis.evidence)
@@ -191,11 +193,13 @@ def _account_of(shown: Preview) -> _Account:
 
 
 def _verdict(who: str, before: int, after: int, cost: Mapping[str, float]) -> str:
+    """Return the first line of a receipt: who compacted, tokens before and after, dollars."""
     share = f" ({after / before:.0%})" if before else ""
     return "; ".join(filter(None, (f"{who}: {before:,} tokens → {after:,}{share}", switch_money(cost))))
 
 
 def _text(verdict: str, account: _Account, command: str) -> str:
+    """Return a whole receipt: the `verdict`, the items, and the `command` that restores a turn."""
     first = account.gone[0].turn_id if account.gone else "t1"
     stored = f"t1 to t{len(account.history.turns)} are stored whole"
     back = f"Any of it back: {command} restore {history_key(account.history.digest)}:{first} ({stored})"
@@ -208,20 +212,21 @@ def _printable(lines: Iterable[str]) -> str:
 
 
 def _is_visible(item: _Item, sight: _Sight, stated_failures: Collection[str]) -> bool:
+    """Return True if a form of `item` is in sight, or if it is a failure of a turn in `stated_failures`."""
     if item.kind == "name":
         return any(map(sight.names.holds, item.forms))
     return (item.kind == "failure" and item.turn_id in stated_failures) or any(map(sight.covers, item.forms))
 
 
-def _item_lines(account: _Account, how: str) -> Iterator[str]:
-    """Yield the number of visible items by kind, then a line for each of the most important lost ones; names share a
-    line."""
-    all_of, lost = (Counter(item.kind for item in listed) for listed in (account.items, account.gone))
-    parts = [f"{all_of[kind] - lost[kind]} of {all_of[kind]} {PLURALS[kind]}" for kind in KINDS if all_of[kind]]
+def _item_lines(account: _Account, start: str) -> Iterator[str]:
+    """Yield the number of visible items by kind, then, after a line that begins with `start`, the lost ones: a line for
+    each of the most important, one line for all names."""
+    totals, lost = (Counter(item.kind for item in items) for items in (account.items, account.gone))
+    parts = [f"{totals[kind] - lost[kind]} of {totals[kind]} {PLURALS[kind]}" for kind in KINDS if totals[kind]]
     if parts:
-        yield f"Still in sight: {', '.join(parts)}{' used again' * bool(all_of['name'])}"
+        yield f"Still in sight: {', '.join(parts)}{' used again' * bool(totals['name'])}"
     if account.gone:
-        yield f"{how} the agent's sight, what weighs most first:"
+        yield f"{start} the agent's sight, what weighs most first:"
     for kind, group in groupby(account.gone, lambda item: item.kind):
         if kind == "name":
             yield f"  names {_joined([f'{redact(item.text, account.secrets)} ({item.turn_id})' for item in group])}"
@@ -260,6 +265,7 @@ def _demands(evidence: Evidence) -> Iterator[_Item]:
 
 
 def _failures(evidence: Evidence) -> Iterator[_Item]:
+    """Yield the failures: what was tried, and the line with the most words among those that state why it failed."""
     for turn_id, turn in evidence.turns.items():
         numbers = [number for number in turn.decisive_lines if number not in turn.boilerplate_lines]
         decisive = [turn.lines[number - 1].text for number in numbers]
@@ -272,6 +278,7 @@ def _failures(evidence: Evidence) -> Iterator[_Item]:
 
 
 def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_Item]:
+    """Yield the user's choices, the decisions in the words of a turn, and those among `facts`."""
     for turn_id, turn in evidence.turns.items():
         if turn.choice is not None:
             yield _item(evidence, "decision", turn_id, turn.choice.text, *turn.choice.text.splitlines())
@@ -290,7 +297,7 @@ def _names(analysis: Analysis) -> Iterator[_Item]:
     """Yield the names that the agent used again in a later turn, the most likely needed first, without keys of its
     calls."""
     evidence, relevance = analysis.evidence, analysis.relevance
-    first, again = dict[str, str](), dict[str, str]()
+    first, again = dict[str, str](), dict[str, str]()  # turn of each name's first occurrence, and of its newest use
     for turn_id, turn in evidence.turns.items():
         for text in turn.lines.texts:
             for name in set(relevance.names_in(turn_id, text.first, text.stop)):

@@ -125,9 +125,9 @@ def _recorded(review: PlanReview, read: Transcript, store: Store, output: str, s
 TOKENS_A_BYTE = 0.3
 SHOWN_REASONS = 10
 SUMS = ("messages", "tokens_before", "tokens_after", "keep", "summarize", "reference", "drop", "failures")
-"""Fields that the table sums."""
+"""Fields of rows that the table at the end of a run sums."""
 _ROW = b'{"path": '
-"""Beginning of each line."""
+"""Beginning of each row in a file."""
 _PLACE = re.compile(r"line \d+(?:, column \d+)?: ")
 """Place in a file: ``line 3, column 1: ``; not ``line: missing``."""
 
@@ -142,7 +142,7 @@ class _Report:
     file: int = -1
 
     def add(self, row: Row) -> None:
-        """Write `row`, whole or not at all."""
+        """Write `row` at the end of the file, whole or not at all, or print it; remember it without its plan."""
         line = json.dumps(row).encode() + b"\n"
         if self.output is None:
             print_data(line.decode())
@@ -163,12 +163,15 @@ class _Report:
 def plan_files(
     places: Sequence[Path], output: Path | None, plans: Path | None, options: PlanOptions, *, workers: int, cap: float
 ) -> None:
-    """Plan the transcript files in `places`: a row each in `output` (None: standard output), a plan each in `plans`."""
+    """Plan the transcript files in `places` that `output` has no present row for. Each gets a row in `output` (None: on
+    standard output) and, if there is a folder `plans`, a plan in it. The model's cost is limited to `cap` dollars."""
     options = _resolved(replace(options, with_plan=plans is not None))
     excluded = [os.path.realpath(place) for place in (output, plans) if place]
     all_paths = transcript_files(places)
     paths = [
-        str(path) for path in all_paths if not any(Path(os.path.realpath(path)).is_relative_to(own) for own in excluded)
+        str(path)
+        for path in all_paths
+        if not any(Path(os.path.realpath(path)).is_relative_to(result) for result in excluded)
     ]
     if not paths:
         raise TranscriptError(f"{places[0]}: contains no transcripts (.json, .jsonl)")
@@ -181,9 +184,9 @@ def plan_files(
         try:
             _plan_due(due, options, report, plans, workers=workers, cap=cap)
         finally:
-            made = [report.rows[path] for path in paths if path in report.rows]
-            _print_table(made, planned_before=len(paths) - len(due), left=len(paths) - len(made))
-    if failed := sum(bool(row["error"]) for row in made):
+            rows = [report.rows[path] for path in paths if path in report.rows]
+            _print_table(rows, planned_before=len(paths) - len(due), left=len(paths) - len(rows))
+    if failed := sum(bool(row["error"]) for row in rows):
         raise TranscriptError(f"not planned: {failed} of {len(paths)} files; the reasons are in their rows")
 
 
@@ -197,7 +200,8 @@ def _resolved(options: PlanOptions) -> PlanOptions:
 
 
 def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
-    """Return the rows in `output` by path, and its size; the last line may be incomplete."""
+    """Return the rows in `output` by path, and its size in bytes. An incomplete row at its end is ignored; any other
+    line that is no row with these `options` (a digest) is an error."""
     content = output.read_bytes()
     *lines, torn = content.split(b"\n")
     rows: dict[str, Row] = {}
@@ -214,7 +218,7 @@ def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
 
 
 def _is_current(row: Row | None, path: str) -> bool:
-    """Return True if `row` describes the present content of the file, without an error."""
+    """Return True if `row` is a row without an error about the present content of the file `path`."""
     try:
         return row is not None and not row["error"] and row["digest"] == content_digest(file_content(Path(path)))
     except TranscriptError:
@@ -223,7 +227,8 @@ def _is_current(row: Row | None, path: str) -> bool:
 
 @contextmanager
 def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_Report]:
-    """Open the report with these `rows`; `size` is that of `output` when it was read."""
+    """Yield a report that appends to `output`, locked, after rewriting it with only these `rows`; `size`: bytes of
+    `output` when it was read, 0 without a file."""
     if output is None:
         yield _Report({})
         return
@@ -240,7 +245,8 @@ def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_R
 
 
 def _locked(output: Path, size: int) -> int:
-    """Lock `output` for this process if it still has this `size`, and open it; on Windows others can open it, too."""
+    """Open `output` and lock it for this process (not on Windows); return the descriptor. Raise an error if another run
+    has the lock, or its size is no longer `size`."""
     file = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         if sys.platform != "win32":
@@ -256,7 +262,7 @@ def _locked(output: Path, size: int) -> int:
 
 
 def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
-    """Print the highest possible cost of the model."""
+    """Print the highest possible cost of planning the files in `due` with a model; raise an error over `cap`."""
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
@@ -267,22 +273,23 @@ def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
 
 def _usage_at_most(path: str, options: PlanOptions) -> Usage:
     """Return the highest usage of one question about a file, with the longest answers."""
-    own = options.settings
+    settings = options.settings
     tokens = TOKENS_A_BYTE * os.path.getsize(path) if os.path.isfile(path) else 0
-    read = own.first_input_tokens(tokens)
-    pieces = math.ceil(read / own.piece_tokens)
-    return Usage(input_tokens=read, output_tokens=pieces * own.max_output_tokens, requests=pieces)
+    read = settings.first_input_tokens(tokens)
+    pieces = math.ceil(read / settings.piece_tokens)
+    return Usage(input_tokens=read, output_tokens=pieces * settings.max_output_tokens, requests=pieces)
 
 
 def _plan_due(
     due: Sequence[str], options: PlanOptions, report: _Report, plans: Path | None, *, workers: int, cap: float
 ) -> None:
-    """Plan the files in `due`; write each row after its plan."""
+    """Plan the files in `due`, and write each plan to the folder `plans`, then its row; stop with an error over the
+    cap, or after several failures of the model in a row."""
     spent, failures = 0.0, 0
     work = partial(plan_row, options=options)
     with progress("planning", len(due)) as step, closing(in_processes(work, due, workers)) as done:
-        for path, made in done:
-            row = made or EMPTY_ROW | DIED | {"path": path, "options": options.digest}
+        for path, planned_row in done:
+            row = planned_row or EMPTY_ROW | DIED | {"path": path, "options": options.digest}
             if plans and row["plan"]:
                 name = f"{Path(path).stem}-{content_digest(os.fsencode(path))[:8]}.plan.json"
                 make_folder(plans)
@@ -299,12 +306,13 @@ def _plan_due(
 
 
 def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None:
-    """Print the sums of `rows` by format on standard error, since rows may go to standard output."""
+    """Print on standard error, since rows may go to standard output, the sums of `rows` by format, the commonest errors
+    with a number and an example, and how many files were planned before or are `left`."""
     planned = [row for row in rows if not row["error"]]
     formats = sorted({row["format"] for row in planned})
     groups = {name: [row for row in planned if row["format"] == name] for name in formats}
     groups |= {"all": planned} if len(formats) > 1 else {}
-    cells = ((name, len(own), *(sum(row[field] for row in own) for field in SUMS)) for name, own in groups.items())
+    cells = ((name, len(some), *(sum(row[field] for row in some) for field in SUMS)) for name, some in groups.items())
     titles = ("format", "files", *(field.replace("_", " ") for field in SUMS))
     table = ([str(name), *(f"{number:,}" for number in numbers)] for name, *numbers in cells)
     print_table(titles, table, right=titles[1:], empty="no file planned", err=True)
@@ -312,8 +320,8 @@ def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None
     for row in rows:
         if row["error"]:
             reasons.setdefault(shorten(_PLACE.sub("", row["error"], 1), 80), []).append(row)
-    for reason, own in sorted(reasons.items(), key=lambda item: -len(item[1]))[:SHOWN_REASONS]:
-        echo(f"not planned: {len(own)}, {reason} ({own[0]['path']})", err=True)
+    for reason, failed in sorted(reasons.items(), key=lambda item: -len(item[1]))[:SHOWN_REASONS]:
+        echo(f"not planned: {len(failed)}, {reason} ({failed[0]['path']})", err=True)
     if planned_before:
         echo(f"{planned_before} were planned before", err=True)
     if left:

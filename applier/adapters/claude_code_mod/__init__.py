@@ -211,7 +211,8 @@ def look_up(data: object, open_store: Callable[[], Store], project: str = "", wr
 def compact(
     data: object, store: Store, clock: Callable[[], float], command: str = "compactor", project: str = ""
 ) -> dict[str, Any]:
-    """Return what replaces the transcript; `command` is how a person runs this program, `project` the working folder.
+    """Compact the transcript, and return its replacement. `command`: how a person runs this program; `project`: the
+    working folder.
 
     ``{"messages", "receipt"}``: rows for the whole transcript. ``{"summary", "kept", "receipt"}``: a text for all
     messages, or for those before the first row that is kept. ``{"unchanged"}``: a line; the client keeps everything.
@@ -254,7 +255,7 @@ def compact(
 def ahead(data: object, store: Store, project: str = "") -> dict[str, Any]:
     """Plan a compaction that will come, and store the plan: ``{"is_ready"}``, or ``{"ask"}`` as `compact` does.
 
-    `compact` goes on from it if the history begins with the one that was planned and no focus is asked for.
+    `compact` uses that plan if its history begins with the planned one and its call has no instructions.
 
     Raises:
         CompactorError: the call, the settings or the store cannot be read.
@@ -279,7 +280,7 @@ def _opened(call: CompactCall, store: Store, project: str) -> Iterator[tuple[Ses
 
 
 def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> bool:
-    """Return True if no compaction makes the transcript smaller and the transcript leaves half of the window free.
+    """Return True if `done` compacted nothing because that would not pay, and half of the window is free.
 
     A summary by the client would be larger than such a transcript, and lose the user's words.
     """
@@ -289,7 +290,8 @@ def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> 
 
 
 def _shown(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
-    """Return the replacement for the client's transcript, and the rule of the API that it would break."""
+    """Return the replacement for the client's transcript, and the rule of the API that it would break; empty if it is
+    valid."""
     if call.as_summary == "all":
         return {"summary": view_text(view), "kept": None}, ""
     if call.as_summary:
@@ -397,8 +399,8 @@ def _settings(call: CompactCall) -> SessionSettings:
     A client that compacts of its own accord has reached its limit: its last prompt is the window then.
     """
     settings = load_settings()
-    known = (call.window_tokens, 0 if call.trigger in ("manual", "plugin") else call.context_tokens)
-    window = max(2_000, min([settings.window_of(call.model), *filter(None, known)]))
+    limits = (call.window_tokens, 0 if call.trigger in ("manual", "plugin") else call.context_tokens)  # 0: unknown
+    window = max(2_000, min([settings.window_of(call.model), *filter(None, limits)]))
     return _with_tool(settings.changed(window_tokens=window), call.restore_tool)
 
 
@@ -408,25 +410,26 @@ def _with_tool(settings: SessionSettings, name: str = f"{MCP_PREFIX}restore_cont
 
 
 def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
-    """Return a planner whose question follows the transcript while the client has that cached; else one that reads
-    cards.
+    """Return a planner that asks the client's model: by a question after the transcript while the provider has that
+    cached, else with cards.
 
     Another model than the session's, and a planner for a subagent, read cards: a fork continues only the main
     transcript, on the session's model.
     """
-    warm = call.idle_seconds is not None and is_warm(call.idle_seconds)
-    named = settings.planner_model.removeprefix("anthropic/")
-    behind = warm and not call.agent_id and named in ("", call.model)
+    is_cached = call.idle_seconds is not None and is_warm(call.idle_seconds)
+    model = settings.planner_model.removeprefix("anthropic/")
+    forks = is_cached and not call.agent_id and model in ("", call.model)
     answers = {key: answered.answer for key, answered in call.answers.items()}
-    return RelayedPlanner(answers, named or call.cards_model, call.model, max(1, call.context_tokens) if behind else 0)
+    return RelayedPlanner(answers, model or call.cards_model, call.model, max(1, call.context_tokens) if forks else 0)
 
 
 def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str, Any]:
-    asked: dict[str, Any] = {"id": question.id, "via": question.via, "prompt": question.prompt}
+    """Return a question for the model in the form that the plugin reads."""
+    data: dict[str, Any] = {"id": question.id, "via": question.via, "prompt": question.prompt}
     if question.via == "complete":
-        asked |= {"model": question.model, "system": question.system, "maxTokens": question.max_tokens}
-        asked["timeoutMs"] = int(settings.plan.timeout_seconds * 1_000)
-    return asked
+        data |= {"model": question.model, "system": question.system, "maxTokens": question.max_tokens}
+        data["timeoutMs"] = int(settings.plan.timeout_seconds * 1_000)
+    return data
 
 
 def _behind_head(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:

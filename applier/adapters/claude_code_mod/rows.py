@@ -21,7 +21,7 @@ from planner.reading.messages import Block, Message, blocks
 __all__ = ["Row", "RowTranscript", "read_rows", "rows_of", "without_tail"]
 
 IN_ROWS = ("text", "tool_use", "tool_result")
-"""Types of block that rows can show; of a result they show only text."""
+"""Types of block that rows can contain; a result in a row has only its text."""
 
 
 class RowToolUse(BaseModel):
@@ -53,11 +53,12 @@ class Row(BaseModel):
 
 @dataclass(frozen=True)
 class RowTranscript:
-    """Rows as messages."""
+    """A transcript's rows as messages, and the client's handles for them."""
 
     messages: list[Message]
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Handles of rows by their content: all rows of an assistant, and rows with content that only the client has."""
+    """Handles by content: those of all rows that make an assistant's message, by its content; and that of a user's row
+    with media, by the row's content."""
     firsts: Sequence[str] = ()
     """Handle of each message's first row."""
 
@@ -81,16 +82,16 @@ def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Row
         parts.append(_Part(row.role, content, (row.handle,)))
         if any(map(_holds_more, content)):
             handles[_key(content)] = (row.handle,)
-    whole = _joined(_paired(_joined(parts)))
-    handles |= {_key(one.content): one.handles for one in whole if one.role == "assistant"}
-    messages: list[Message] = [{"role": one.role, "content": one.content} for one in whole]
-    known = {key: names for key, names in handles.items() if all(names)}
-    return RowTranscript(messages, known, [one.handles[0] for one in whole])
+    joined = _joined(_paired(_joined(parts)))  # again, as a part may have lost all of its content
+    handles |= {_key(one.content): one.handles for one in joined if one.role == "assistant"}
+    messages: list[Message] = [{"role": one.role, "content": one.content} for one in joined]
+    complete = {key: names for key, names in handles.items() if all(names)}
+    return RowTranscript(messages, complete, [one.handles[0] for one in joined])
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Neighbouring rows of one role."""
+    """Neighbouring rows of one role, joined: their blocks and their handles."""
 
     role: str
     content: list[Block]
@@ -98,6 +99,7 @@ class _Part:
 
 
 def _content(row: Row, media: _Media) -> list[Block]:
+    """Return a row as blocks: text and calls, or results and text, with their media."""
     if row.role == "assistant":
         calls = (
             {"type": "tool_use", "id": use.tool_use_id, "name": use.tool, "input": use.input} for use in row.toolUses
@@ -108,11 +110,12 @@ def _content(row: Row, media: _Media) -> list[Block]:
 
 
 def _joined(parts: Iterable[_Part]) -> list[_Part]:
-    """Return `parts` with neighbours of one role joined, results first; a row of thinking joins the next row."""
+    """Return `parts` with neighbours of one role joined, results first. The handles of a part without content, such as
+    thinking, go to the next part of its role."""
     joined: list[_Part] = []
-    role, waiting = "", tuple[str, ...]()
+    role, new_handles = "", tuple[str, ...]()
     for part in parts:
-        waiting = (*(waiting if part.role == role else ()), *part.handles)
+        new_handles = (*(new_handles if part.role == role else ()), *part.handles)
         role = part.role
         if not part.content:
             continue
@@ -120,8 +123,8 @@ def _joined(parts: Iterable[_Part]) -> list[_Part]:
         content = [*before.content, *part.content]
         if role == "user":
             content.sort(key=lambda block: block["type"] != "tool_result")
-        joined.append(_Part(role, content, (*before.handles, *waiting)))
-        waiting = ()
+        joined.append(_Part(role, content, (*before.handles, *new_handles)))
+        new_handles = ()
     return joined
 
 
@@ -130,22 +133,22 @@ def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
 
     A part that nothing but results follows can still be answered.
     """
-    seen: set[str] = set()
-    kept: set[str] = set()
+    seen_ids: set[str] = set()
+    kept_ids: set[str] = set()  # of the calls in the newest assistant part, and of their results
     for at, part in enumerate(parts):
         if part.role == "assistant":
             after = [block for one in parts[at + 1 :][:1] for block in one.content]
             is_open = at + 2 >= len(parts) and all(block["type"] == "tool_result" for block in after)
-            asked = {str(block["id"]) for block in part.content if block["type"] == "tool_use"}
-            answered = asked if is_open else asked & {block.get("tool_use_id") for block in after}
-            kept = answered - seen
-            seen |= kept
-        left, content = set(kept), []
+            call_ids = {str(block["id"]) for block in part.content if block["type"] == "tool_use"}
+            answered = call_ids if is_open else call_ids & {block.get("tool_use_id") for block in after}
+            kept_ids = answered - seen_ids
+            seen_ids |= kept_ids
+        not_yet, content = set(kept_ids), []  # each id once in a part
         for block in part.content:
-            name = block.get("id") if block["type"] == "tool_use" else block.get("tool_use_id")
-            if block["type"] not in ("tool_use", "tool_result") or name in left:
+            call_id = block.get("id") if block["type"] == "tool_use" else block.get("tool_use_id")
+            if block["type"] not in ("tool_use", "tool_result") or call_id in not_yet:
                 content.append(block)
-                left.discard(str(name))
+                not_yet.discard(str(call_id))
         yield _Part(part.role, content, part.handles)
 
 
@@ -160,13 +163,15 @@ def _result(result: ToolResult, media: _Media) -> Block:
 
 
 class _Media:
-    """Content of a transcript that only the API's form contains."""
+    """Images and documents of a transcript, which only its API form contains."""
 
     def __init__(self, api: Sequence[Mapping[str, Any]]) -> None:
+        """Index the messages of `api`."""
         self.results: dict[str, list[Block]] = {}
-        """Contents of results that hold media, by the id of the call."""
+        """Contents of results with media, by the id of the call."""
         self._typed: dict[str, list[list[Block]]] = {}
-        """Texts that a user sent with media, in their order with the media, by each of these texts."""
+        """For each text that a user sent together with media: the blocks of the text and the media, in their order, for
+        each message with it."""
         for message in api:
             content = [block for block in _list(message.get("content")) if isinstance(block, dict)]
             for block in content:
@@ -182,7 +187,7 @@ class _Media:
         self._used: set[int] = set()
 
     def sent_with(self, row: Row) -> list[Block]:
-        """Return the text of `row` with the media sent with it, each once; empty if there were none."""
+        """Return the text of the user's `row` with the media sent in the same message, each once; empty without any."""
         typed = [] if row.toolResults else self._typed.get(row.text.strip(), [])
         sent = [block for block in (typed.pop(0) if typed else ()) if id(block) not in self._used]
         self._used.update(id(block) for block in sent if _is_more(block))
@@ -214,8 +219,8 @@ def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: boo
     used_handles: set[str] = set()
     for message in view:
         content = _unmarked(message)
-        if thinking and message["role"] == "assistant" and (own := transcript.handles.get(_key(content))):
-            yield from ({"handle": handle} for handle in own)
+        if thinking and message["role"] == "assistant" and (handles := transcript.handles.get(_key(content))):
+            yield from ({"handle": handle} for handle in handles)
         elif message["role"] == "assistant":
             yield from _assistant_rows(content)
         else:
@@ -227,29 +232,30 @@ def _unmarked(message: Message) -> list[Block]:
 
 
 def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[list[Message], str]:
-    """Return `view` without its unchanged end, and the handle of the first row of that end; empty if there is none.
+    """Return `view` without the unchanged messages at its end, which the client keeps itself, and the handle of the
+    first row of that end; empty if there is none.
 
-    The client keeps that end itself. Text added to the newest message moves to the front.
+    Text that the view added to the newest message, or before the unchanged end, is returned as messages of the user.
     """
-    ours, own = [_unmarked(message) for message in view], [message["content"] for message in transcript.messages]
-    last = len(own[-1])
-    ends = [at for at in range(last, len(ours[-1])) if ours[-1][at - last : at] == own[-1]]
+    ours, original = [_unmarked(message) for message in view], [message["content"] for message in transcript.messages]
+    last = len(original[-1])
+    ends = [at for at in range(last, len(ours[-1])) if ours[-1][at - last : at] == original[-1]]
     added = ours[-1][ends[0] :] if ends else []
     ours[-1] = ours[-1][: len(ours[-1]) - len(added)]
-    kept, before = 0, list[Block]()
-    for one, other in zip(reversed(ours), reversed(own), strict=False):
+    kept, before = 0, list[Block]()  # messages of the unchanged end; blocks that the view joined to its first one
+    for one, other in zip(reversed(ours), reversed(original), strict=False):
         at = len(one) - len(other)
         if before or one[at:] != other:
             break
         kept, before = kept + 1, one[:at]
-    while kept and own[-kept][0]["type"] == "tool_result":  # never without its call
+    while kept and original[-kept][0]["type"] == "tool_result":  # never without its call
         kept, before = kept - 1, []
     front = [*view[: len(view) - kept], *({"role": "user", "content": one} for one in (before, added) if one)]
     return front, transcript.firsts[-kept] if kept else ""
 
 
 def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each text, with the calls after it."""
+    """Yield the rows of an assistant's message: one for each text, with the calls up to the next text."""
     row: dict[str, Any] = {"role": "assistant", "text": "", "toolUses": []}
     for block in content:
         if block["type"] == "text" and (row["text"] or row["toolUses"]):
@@ -264,7 +270,8 @@ def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
 
 
 def _user_rows(content: Sequence[Block], transcript: RowTranscript, used_handles: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each result and text; the client's own row if text cannot show its content."""
+    """Yield the rows of a user's message: one for each result and text; for media the client's own row, by its handle,
+    if there is one that is not in `used_handles`, which grows."""
     at = 0
     while at < len(content):
         stop, handle = _own_row(content, at, transcript, used_handles)
@@ -280,8 +287,8 @@ def _user_rows(content: Sequence[Block], transcript: RowTranscript, used_handles
 
 
 def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, used_handles: set[str]) -> tuple[int, str]:
-    """Return the end and handle of the client's longest row from `at` on; without one, the end of the next block and no
-    handle."""
+    """Return the index of the block after the longest run of blocks from `at` on that is a row of the client with
+    media, and the row's handle; without one, the next index and no handle."""
     for stop in range(len(content), at, -1):
         if any(map(_holds_more, content[at:stop])):
             for handle in transcript.handles.get(_key(content[at:stop]), ()):
@@ -291,6 +298,7 @@ def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, used_
 
 
 def _shown_result(block: Block) -> dict[str, Any]:
+    """Return a ``tool_result`` block in the form of rows, with marks instead of media."""
     inside = block.get("content")
     parts = [{"type": "text", "text": inside}] if isinstance(inside, str) else _list(inside)
     text = "\n".join(str(part.get("text", "")) or clean(media_mark(part)) for part in parts)

@@ -84,12 +84,12 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     how["project"] = os.path.realpath(".")
     with servers.open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **how) as proxy:
         servers.warn_of_store(proxy)
-        named = {servers.SESSION_VARIABLE: name, servers.PROJECT_VARIABLE: how["project"]}
-        with suppress(StoreError):  # the warning has named it
-            named[STORE_VARIABLE] = store_anywhere(how["store"] or os.environ.get(STORE_VARIABLE, ""))
-        environment = {**os.environ, **wrapped.variables(proxy.named_url), **named}
+        added = {servers.SESSION_VARIABLE: name, servers.PROJECT_VARIABLE: how["project"]}
+        with suppress(StoreError):  # already reported by the warning
+            added[STORE_VARIABLE] = store_anywhere(how["store"] or os.environ.get(STORE_VARIABLE, ""))
+        environment = {**os.environ, **wrapped.variables(proxy.named_url), **added}
         environment.pop(servers.TOKEN_VARIABLE, None)
-        code = _run(wrapped.arguments(proxy.named_url, server, [*named]), environment)
+        code = _run(wrapped.arguments(proxy.named_url, server, [*added]), environment)
         report = _report(proxy, client[0])
     if as_json:
         print_json(report, err=True)
@@ -99,7 +99,8 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
 
 
 def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the client to its end: Ctrl-C is the client's own, and signals that would end us are sent on to it."""
+    """Run the client to its end, and return its exit code, or 128 plus the signal that ended it. Ctrl-C reaches the
+    client alone; signals that would end this process are sent on to it."""
     command, pending, running = [_program_of(client[0]), *client[1:]], list[int](), list[subprocess.Popen[bytes]]()
 
     def send_on(number: int, _frame: object) -> None:
@@ -109,7 +110,7 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
 
     names = {"SIGINT": lambda _number, _frame: None, "SIGTERM": send_on, "SIGHUP": send_on}
     handlers = {getattr(signal, name): handler for name, handler in names.items() if hasattr(signal, name)}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    replaced = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         running.append(subprocess.Popen(command, env=environment))
         while pending:  # signals that came before the client was started
@@ -120,7 +121,7 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
     except OSError as error:
         raise click.ClickException(f"{client[0]}: {error.strerror}") from None
     finally:
-        for number, handler in before.items():
+        for number, handler in replaced.items():
             signal.signal(number, handler)
     return code if code >= 0 else 128 - code
 
@@ -138,6 +139,7 @@ def _program_of(name: str) -> str:
 
 
 def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
+    """Return the summary of a run as JSON data; ``bypassed`` is the client's name if no request came to the proxy."""
     metrics, sessions = proxy.metrics, proxy.gateway.conversations.sessions()
     compacted = [session for session in sessions if session.state.compactions]
     return {
@@ -156,32 +158,34 @@ def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
 
 
 def _compacted(session: Session, *, of_last: bool) -> dict[str, Any]:
-    """Return a conversation's sizes and, for the last ones, the kept and removed parts of its last compaction."""
+    """Return the sizes of a conversation and, if it is one of the last (`of_last`), a list of what its last compaction
+    left in the agent's sight and removed from it."""
     state, receipt = session.state, ""
-    with suppress(CompactorError):  # an earlier run's plan does not hold its messages
+    with suppress(CompactorError):  # a plan of an earlier run has no messages
         receipt = in_sight(session.plan) if of_last and session.plan else ""
-    own = {"session": state.session_id, "messages": state.history_messages, "tokens": state.tokens}
-    return {**own, "history": state.history_key, "receipt": receipt}
+    sizes = {"session": state.session_id, "messages": state.history_messages, "tokens": state.tokens}
+    return {**sizes, "history": state.history_key, "receipt": receipt}
 
 
-def _planned(asked: Sequence[Planned]) -> Iterator[dict[str, Any]]:
-    """Yield for each planner its plans, tokens, dollars and failures."""
-    for name in dict.fromkeys(one.planner for one in asked if one.planner != "none"):
-        own = [one for one in asked if one.planner == name]
-        failures = [one.failure for one in own if one.failure]
-        usage = sum((one.usage for one in own), Usage())
+def _planned(calls: Sequence[Planned]) -> Iterator[dict[str, Any]]:
+    """Yield for each planner the number of its plans and failures, its tokens and dollars."""
+    for name in dict.fromkeys(one.planner for one in calls if one.planner != "none"):
+        calls_of_it = [one for one in calls if one.planner == name]
+        failures = [one.failure for one in calls_of_it if one.failure]
+        usage = sum((one.usage for one in calls_of_it), Usage())
         yield {
             "planner": name,
-            "plans": len(own) - len(failures),
+            "plans": len(calls_of_it) - len(failures),
             "input_tokens": usage.prompt_tokens,
             "output_tokens": usage.output_tokens,
-            "dollars": dollars(name, *(one.usage for one in own)),
+            "dollars": dollars(name, *(one.usage for one in calls_of_it)),
             "failures": len(failures),
             "last_failure": failures[-1] if failures else "",
         }
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a `report` for people."""
     sent, saved = report["prompt_tokens"], report["saved_tokens"]
     if report["bypassed"]:
         yield (
@@ -272,7 +276,8 @@ def resume_command(
 
 
 def _log_of(session: str, store: str | None) -> Path:
-    """Return the log with this path or id; for ``last`` the newest of this folder, results of ours left out."""
+    """Return the log with this path or id; for ``last`` the newest log of this folder, without those that this command
+    wrote and no client has continued since."""
     if Path(session).is_file():
         return Path(session)
     folder = os.getcwd() if session == "last" else ""
@@ -280,11 +285,11 @@ def _log_of(session: str, store: str | None) -> Path:
     if folder:
         written = _written(store)
         logs = [log for log in logs if log.stat().st_mtime - written.get(_id_of(log), -inf) > UNTOUCHED_SECONDS]
-    named = [log for log in logs if folder or _id_of(log) == session]
-    if not named:
+    matches = [log for log in logs if folder or _id_of(log) == session]
+    if not matches:
         where = f"worked in {folder}" if folder else "has this id"
         raise click.UsageError(f"{session}: no such file, and no session that the clients keep {where}: name its log.")
-    return max(named, key=lambda log: log.stat().st_mtime)
+    return max(matches, key=lambda log: log.stat().st_mtime)
 
 
 def _id_of(log: Path) -> str:
@@ -292,7 +297,7 @@ def _id_of(log: Path) -> str:
 
 
 def _written(store: str | None) -> dict[str, float]:
-    """Return when this command wrote a session, by its id, as far as the store knows."""
+    """Return the times at which this command wrote sessions, by their ids; empty without a store."""
     try:
         with existing_store(store) as opened:
             events = opened.events()
@@ -302,7 +307,8 @@ def _written(store: str | None) -> dict[str, float]:
 
 
 def _typed(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
-    """Return what a person types to continue; a file outside the client's folder is copied to `in_place` first."""
+    """Return the shell command that continues a session in its `folder`; if the client does not find the file at
+    `place`, the command first copies it to `in_place`."""
     steps = [client.resume_command(session_id)]
     if folder:
         steps.insert(0, f"cd {shlex.quote(folder)}")

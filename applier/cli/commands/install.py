@@ -177,7 +177,7 @@ def _shown(text: str) -> str:
 
 
 def _agreed(folder: Path, changes: list[str], shown: str, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
-    """Show the `changes` of `folder` and return True if they are to be made."""
+    """Print the `changes` of `folder`, as JSON or as the text `shown`; return True if the user agrees to make them."""
     write = bool(changes) and not dry_run
     if as_json:
         print_json({"folder": str(folder), "changes": changes, "written": write})
@@ -187,10 +187,11 @@ def _agreed(folder: Path, changes: list[str], shown: str, *, dry_run: bool, yes:
 
 
 def _present(client: str, folder: Path) -> dict[str, bytes]:
-    """Return every file of `folder` by its path, with the entry beside it; none if they are not there.
+    """Return the installed files of the plugin by their paths in `folder`, with the file next to it that loads it
+    (`ENTRY`); empty if nothing is installed.
 
     Raises:
-        SettingsError: something else is there.
+        SettingsError: a file or folder of these names is not ours.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise SettingsError(f"{folder}: not a folder of ours: move it away")
@@ -218,26 +219,27 @@ def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Itera
 
 
 def _remove(folder: Path, *, has_entry: bool) -> None:
-    """Remove `folder` in one step, the entry before it, and its parent if that is empty then."""
+    """Remove the file that loads `folder` (if `has_entry`), then `folder` in one step, then an empty parent."""
     _clear_parts(folder)
     if has_entry:
         (folder / ENTRY).unlink(missing_ok=True)
     if not folder.exists():
         return
-    with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
-        folder.rename(Path(beside, "old"))
+    with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as temporary:
+        folder.rename(Path(temporary, "old"))
     with suppress(OSError):
         folder.parent.rmdir()
 
 
 def _clear_parts(folder: Path) -> None:
-    """Remove what an interrupted run left next to `folder`."""
+    """Remove the temporary folders that interrupted runs left next to `folder`."""
     for left in folder.parent.glob(f"{PART}*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: tuple[str, str]) -> Iterator[Problem]:
-    """Yield every reason why the plugin in `folder` does not work, by the client's file and the `version` it prints."""
+    """Yield every reason why the plugin in `folder` does not work. `wanted`: its files as this version writes them;
+    `version`: the client's program and the version that it prints, see `_client_version`."""
     again = f"compactor install {client}"
     present, about = _present(client, folder), CLIENTS[client]
     place, printed = version
@@ -263,7 +265,7 @@ def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: t
 
 
 def _program_problems(argv: list[str], again: str) -> Iterator[Problem]:
-    """Yield the problem of the program that the plugin runs."""
+    """Yield the problem of the command line `argv` that the plugin runs, if there is one; `again` repairs it."""
     interpreter = Path(argv[0]) if argv else Path()
     if not interpreter.is_absolute() or not interpreter.is_file():
         yield Problem(f"the plugin's interpreter is gone: {interpreter}", again)
@@ -273,7 +275,7 @@ def _program_problems(argv: list[str], again: str) -> Iterator[Problem]:
 
 
 def _listed(client: str, folder: Path) -> Iterator[Problem]:
-    """Yield what Claude Code itself reports about its plugins and about the mod's form, which may change."""
+    """Yield the problems that Claude Code reports about our plugin: that it was not loaded, or is not valid."""
     listing = _answer([client, "plugin", "list", "--json"])
     checked = _answer([client, "plugin", "validate", str(folder), "--json"])
     if not isinstance(listing, list) or not isinstance(checked, dict):
@@ -293,24 +295,22 @@ def _answer(command: list[str]) -> object:
 
 
 def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Yield the settings of Claude Code: file, content, and True if they are the machine's.
-
-    They are the person's, the machine's, and the project's in the working folder, shared and local.
-    """
+    """Yield file and content of each of Claude Code's settings, and True if a person cannot change them: their own, the
+    working folder's (shared and local), and the machine's or organization's."""
     machine = {"darwin": "/Library/Application Support/ClaudeCode", "win32": "C:\\Program Files\\ClaudeCode"}
     managed = Path(machine.get(sys.platform, "/etc/claude-code"))
-    own, remote = (config_folder(os.environ) / name for name in ("settings.json", "remote-settings.json"))
+    persons, remote = (config_folder(os.environ) / name for name in ("settings.json", "remote-settings.json"))
     drop_ins = sorted((managed / "managed-settings.d").glob("*.json"))
     project = [Path.cwd() / ".claude" / name for name in ("settings.json", "settings.local.json")]
-    for path in dict.fromkeys((own, *project, remote, managed / "managed-settings.json", *drop_ins)):
+    for path in dict.fromkeys((persons, *project, remote, managed / "managed-settings.json", *drop_ins)):
         with suppress(OSError, ValueError, RecursionError):  # Claude Code reports a file that it cannot read
             settings = json.loads(path.read_text("utf-8-sig"))
             if isinstance(settings, dict):
-                yield str(path), settings, path not in (own, *project)
+                yield str(path), settings, path not in (persons, *project)
 
 
 def _client_version(client: str) -> tuple[str, str]:
-    """Return the client's file and what it prints for its version; twice empty without one."""
+    """Return the path of the client's program and the version that it prints; twice empty if it is not installed."""
     place = program_file(CLIENTS[client].command)
     done = _ran([place, "--version"]) if place else None
     return place, one_line(done.stdout.strip() or done.stderr) if done else ""  # Pi 0.74 prints it on standard error

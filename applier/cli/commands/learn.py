@@ -59,23 +59,24 @@ class Unread:
     name: str
     why: str
     bad: bool = False
-    """True if the conversation should be readable."""
+    """True if the conversation could not be read; False if it is left out on purpose."""
 
 
 def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
-    """Return the conversations in the files `logs`, and in the files of the folders among them."""
+    """Return the conversations of `projects` in the files and folders `logs`, see `_finished`; others are `Unread`."""
     paths, work = transcript_files(logs), partial(_logged, projects=projects)
-    apart = in_processes(work, paths, all_cores()) if len(paths) >= MANY else ((path, work(path)) for path in paths)
-    made = {path: one or Unread(path.name, "the process that read it died", bad=True) for path, one in apart}
-    return _finished([made[path] for path in paths], now)
+    pairs = in_processes(work, paths, all_cores()) if len(paths) >= MANY else ((path, work(path)) for path in paths)
+    found = {path: one or Unread(path.name, "the process that read it died", bad=True) for path, one in pairs}
+    return _finished([found[path] for path in paths], now)
 
 
 def stored_conversations(store: Store, projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
-    """Return the conversations of `store`."""
+    """Return the conversations of `projects` in `store`, see `_finished`; others are `Unread`."""
     return _finished([_stored(store, history.key, projects) for history in store.histories()], now)
 
 
 def _logged(path: Path, projects: Sequence[str]) -> FinishedConversation | Unread:
+    """Return the conversation in the log at `path`, if it worked in one of `projects`."""
     try:
         read = read_transcript(path)
         history, end = read_history(read.messages), _end(read)
@@ -91,6 +92,7 @@ def _load(path: Path) -> History:
 
 
 def _stored(store: Store, key: str, projects: Sequence[str]) -> FinishedConversation | Unread:
+    """Return the stored conversation `key`, if it worked in one of `projects`."""
     folder, end = store.origin(key)
     if folder and (elsewhere := _elsewhere(key, folder, projects)):
         return elsewhere
@@ -103,6 +105,7 @@ def _stored(store: Store, key: str, projects: Sequence[str]) -> FinishedConversa
 
 
 def _conversation(name: str, history: History, end: float, load: Callable[[], History]) -> FinishedConversation:
+    """Return a conversation that ended at the time `end` (0: unknown); `load` reads its history again when needed."""
     tokens = int(TOKENS_A_CHARACTER * sum(len(str(message["content"])) for message in history.messages))
     day = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d") if end else ""
     return FinishedConversation(name, tuple(history.digests), history.digest, tokens, end, day, load)
@@ -114,6 +117,7 @@ def _root(history: History) -> str:
 
 
 def _elsewhere(name: str, place: str, projects: Sequence[str]) -> Unread | None:
+    """Return None if a conversation in the folder `place` belongs to one of `projects`; else why it is not read."""
     if any(is_within(place, project) for project in projects):
         return None
     return Unread(name, f"worked in {place}" if place else "do not name a folder")
@@ -122,7 +126,8 @@ def _elsewhere(name: str, place: str, projects: Sequence[str]) -> Unread | None:
 def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> list[FinishedConversation | Unread]:
     """Drop conversations that another one continues, give each a different name, and mark unfinished ones as unread."""
     in_order = sorted((one for one in every if isinstance(one, FinishedConversation)), key=lambda one: one.digests)
-    longer = {id(one) for one, behind in pairwise(in_order) if behind.digests[: len(one.digests)] == one.digests}
+    # in this order, a continuation comes directly after the conversation that it continues
+    continued = {id(one) for one, after in pairwise(in_order) if after.digests[: len(one.digests)] == one.digests}
     names: set[str] = set()
     finished: list[FinishedConversation | Unread] = []
     for one in every:
@@ -130,7 +135,7 @@ def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> lis
             finished.append(one)
         elif now - one.time < OPEN_SECONDS:
             finished.append(Unread(one.name, "are not over: their last words are less than an hour old"))
-        elif id(one) not in longer:
+        elif id(one) not in continued:
             finished.append(replace(one, name=f"{one.name}-{one.digest[7:13]}") if one.name in names else one)
             names.add(one.name)
     return finished
@@ -217,22 +222,23 @@ def learn_command(
 
 @dataclass(frozen=True)
 class _Learned:
-    """Lessons and files of a project on a day."""
+    """Lessons of a project and the files for them, as of `today`."""
 
     memory: Memory
     files: LearnedFiles
     today: date
 
     def unwritten(self) -> list[ProposedLine]:
-        """Return the lessons that no file contains."""
+        """Return the lines to propose, without those that the project's instructions contain literally."""
         return self.files.unwritten(proposed_lines(self.memory.heard, self.today))
 
     def merged(self, texts: Mapping[str, str], lines: Sequence[ProposedLine]) -> dict[str, str]:
-        """Return the `texts` of the files with these `lines`."""
+        """Return the `texts` of the files, by name, with these `lines` merged in."""
         return self.files.merged(texts, lines, self.memory.approved, self.today)
 
     def write(self, texts: Mapping[str, str], changes: Mapping[str, str], approved: Mapping[str, str]) -> None:
-        """Replace `texts` by `changes`; `approved` are the digests of lines by their keys."""
+        """Write the `changes` of the files `texts`, and record the `approved` lines (digest by key). Lines that are no
+        longer in a file may be proposed again."""
         for name in (name for name in changes if changes[name] != texts[name]):
             make_folder((self.files.project / name).parent)
             write_unchanged(self.files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
@@ -241,6 +247,7 @@ class _Learned:
 
 
 def _print(report: Mapping[str, Any]) -> None:
+    """Print the report's lines, and its problems on standard error."""
     for line in _report_lines(report) if "unread" in report else ():
         echo(line)
     bad = [f"{one['name']}: {shorten(one['why'], SHOWN_CHARACTERS)}" for one in report.get("unread", ()) if one["bad"]]
@@ -249,6 +256,7 @@ def _print(report: Mapping[str, Any]) -> None:
 
 
 def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how many conversations were read, how many were left out and why, and a hint if there was none."""
     count = report["conversations"]
     read = f"read now: {report['read_now']}, by {report['reader']}"
     yield f"{count} finished conversation{'s' * (count != 1)} of this project; {read}"
@@ -271,16 +279,17 @@ def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
 def _read_all(
     every: Sequence[FinishedConversation | Unread], learned: _Learned, reader: Reader, cap: float, *, apart: bool
 ) -> tuple[dict[str, Any], list[ProposedLine]]:
-    """Read the new conversations, have a model review their lessons, and return a report and the lines."""
-    memory, own = learned.memory, [one for one in every if isinstance(one, FinishedConversation)]
-    due = [one for one in own if not memory.is_read(one, reader.name)]
+    """Read the new conversations, have the reader's model, if any, review their lessons, and return a report and the
+    lines to propose. `apart`: rules may read in several processes."""
+    memory, readable = learned.memory, [one for one in every if isinstance(one, FinishedConversation)]
+    due = [one for one in readable if not memory.is_read(one, reader.name)]
     if reader.model is not None:
         dollars = reader.estimated_cost(due, memory.review, len(memory.review.unseen(learned.unwritten())))
         options.check_cap(f"{len(due)} conversations, and a review of their lessons,", reader.name, dollars, cap)
         if dollars:
             what = f"{len(due)} conversations to read, and their lessons to review"
             echo(f"{what}, with {reader.name}: at most {money(dollars)}", err=True)
-    report: dict[str, Any] = {"conversations": len(own), "read_now": 0, "reader": reader.name, "dollars": 0.0}
+    report: dict[str, Any] = {"conversations": len(readable), "read_now": 0, "reader": reader.name, "dollars": 0.0}
     report |= {"problems": [], "unread": [vars(one) for one in every if isinstance(one, Unread)]}
     _read_due(due, _one_by_one(due, reader, apart=apart), memory, reader, cap, report)
     lines = learned.unwritten()
@@ -292,7 +301,8 @@ def _read_all(
 def _review_lines(
     lines: Sequence[ProposedLine], memory: Memory, reader: Reader, cap: float, report: dict[str, Any]
 ) -> None:
-    """Have new `lines` reviewed, as far as the cap allows."""
+    """Have the model review `lines` that it has not seen, question by question, as long as the dollars in `report` stay
+    within `cap`; add the cost, and a problem if lines are left, to `report`."""
     while unseen := len(memory.review.unseen(lines)):
         estimated_cost = reader.estimated_review_cost(memory.review, min(unseen, MOST_CANDIDATES))
         why = f"that may cost {money(estimated_cost)} more: raise --cap"
@@ -317,15 +327,16 @@ def _read_due(
     cap: float,
     report: dict[str, Any],
 ) -> None:
-    """Read the conversations in `due`, store the lessons of each at once, and update `report`."""
+    """Store the lessons of each of the `readings` at once, and update `report`; stop over the cap, or after several
+    failures in a row."""
     usage, failures, problems = Usage(), 0, report["problems"]
     with progress("reading conversations", len(due)) as step, closing(readings):
-        for one, made in readings:
-            if isinstance(made, PlannerUnavailable):
-                usage, failures = usage + _spent(made), failures + 1
-                problems.append(f"{one.name}: {made}")
+        for one, reading in readings:
+            if isinstance(reading, PlannerUnavailable):
+                usage, failures = usage + _spent(reading), failures + 1
+                problems.append(f"{one.name}: {reading}")
             else:
-                lessons, evidence, used = made
+                lessons, evidence, used = reading
                 memory.keep(one, reader.name, lessons, evidence)
                 usage, failures = usage + used, 0
                 report["read_now"] += 1
@@ -344,10 +355,10 @@ Readings = Generator[tuple[FinishedConversation, Reading | PlannerUnavailable]]
 
 
 def _one_by_one(due: Sequence[FinishedConversation], reader: Reader, *, apart: bool) -> Readings:
-    """Yield the reading of each conversation; many logs are read on all cores if `apart`."""
+    """Yield each conversation in `due` with its reading, or the error; rules read many on all cores if `apart`."""
     if apart and reader.model is None and len(due) >= MANY:
-        with closing(in_processes(reader.read, due, all_cores())) as many:
-            yield from ((one, made or PlannerUnavailable("the process that read it died")) for one, made in many)
+        with closing(in_processes(reader.read, due, all_cores())) as pairs:
+            yield from ((one, read or PlannerUnavailable("the process that read it died")) for one, read in pairs)
         return
     for one in due:
         try:
@@ -367,10 +378,10 @@ def commits_command(commit: str | None, project: Path, store: Store, as_json: bo
     COMMIT is a hash, or a conversation; without it, all commits of the conversations that `compactor learn` has read.
     """
     rows = [
-        (made, f"{name}:{turn}", str(read["day"]), subject)
+        (sha, f"{name}:{turn}", str(read["day"]), subject)
         for name, read in Memory(store, str(project)).conversations.items()
-        for made, subject, turn in read["commits"]
-        if not commit or commit == name or (len(commit) >= 7 and (made.startswith(commit) or commit.startswith(made)))
+        for sha, subject, turn in read["commits"]
+        if not commit or commit == name or (len(commit) >= 7 and (sha.startswith(commit) or commit.startswith(sha)))
     ]
     if as_json:
         names = ("commit", "from", "date", "subject")
