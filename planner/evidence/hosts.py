@@ -51,7 +51,7 @@ class Host:
     summaries: tuple[str, ...] = ()
     """Beginnings of the summary of an earlier compaction, written by a planner."""
     blocks: tuple[str, ...] = ()
-    """Beginnings of blocks that are the host's to their end."""
+    """Beginnings of blocks of which all text is the host's."""
     results: tuple[str, ...] = ()
     """Beginnings of blocks in the user's message that are a tool's output to their end: agents without API calls run
     programs whose output is sent as the user's message."""

@@ -211,8 +211,8 @@ def _is_sign(text: str) -> bool:
 def _is_certain(
     call: Call, result: _Result, outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]
 ) -> bool:
-    """Return True if more than words of its result shows that a call failed: counts of a run, the flag, or an exit code
-    with a reason."""
+    """Return True if a failure is certain: by counts of a run, the flag, or an exit code with a reason in the first
+    line of `report`. Words in a result alone, or an exit code without a reason, are not enough."""
     code = outcome.exit_code
     if counts and not (code == 0 and _shows_all(call)):
         return True

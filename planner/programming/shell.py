@@ -236,7 +236,8 @@ def _is_file(word: str) -> bool:
 
 
 def _within(folder: str, path: str) -> str:
-    """Return `path` relative to what `folder` is relative to; one on a drive unchanged."""
+    """Return `path`, which is relative to `folder`, with `folder` before it; an absolute path or one on a drive
+    stays."""
     if path[1:2] == ":":
         return path
     joined = join(folder, path.removeprefix("./"))

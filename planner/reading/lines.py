@@ -390,8 +390,9 @@ def _latest_end(line: str, start: int, end: int) -> int:
 
 
 def _cut(line: str, start: int, end: int) -> int:
-    """Return the index at which to cut a piece that may extend to `end`: after its last field, sentence or separator in
-    its second half, else after the next separator if it is near, else at `end`."""
+    """Return the index at which to cut a piece that may extend to `end`: after its last JSON field, else its last
+    sentence, unless it is in the first quarter; else after its last separator in the second half, or the next one if it
+    is near; else at `end`."""
     half = (end - start) // 2
     for pattern in (_FIELD_END, SENTENCE_END):
         if ends := [match.end() for match in pattern.finditer(line, start + half // 2, end)]:
