@@ -38,11 +38,11 @@ AHEAD_STATE = "ahead:"
 """Prefix of the state with the plan that was made beforehand for the next compaction of a session."""
 
 CLEARLY_SHORTER = 0.75
-"""Target after an API error "too long", as a share of the limit."""
+"""Target of a compaction after the API's error that the prompt is too long, as a share of the limit."""
 AHEAD_CALLS = 4
 """Number of calls of average growth before the planning step, at which a plan is made in advance."""
 LONG_HISTORY_TOKENS = 200_000
-"""Length from which planning is done in advance: the rules need about a second for each 100,000 tokens."""
+"""Size of a history from which plans are made in advance: the rules need about a second for each 100,000 tokens."""
 
 
 def note_requests(state: State) -> None:
@@ -128,7 +128,7 @@ def report_size(state: State) -> None:
 
 
 def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
-    """Let the worker plan on a snapshot while the agent waits for its answer, or the user reads it."""
+    """Start a plan in the worker, on a snapshot, while the model writes its answer or the user reads it."""
     planning, tracker, settings = state.planning, state.ledger.tracker, state.setup.settings
     is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
     if not (is_slow if settings.background is None else settings.background):
@@ -145,7 +145,8 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
 
 
 def _is_due(state: State, *, is_held: bool) -> bool:
-    """Return True if a planning step will run in a few calls; if `is_held`, only when the window is full."""
+    """Return True if a planning step is expected to run within `AHEAD_CALLS` calls; `is_held`: only a full window
+    counts."""
     measured = state.measure()
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
@@ -175,7 +176,7 @@ CHAIN: tuple[Link, ...] = (
 
 
 def prepare(state: State, messages: Sequence[object]) -> list[Any]:
-    """Return the list to send, which is valid after any failure if the caller's list is."""
+    """Return the list to send; after any failure it is as valid as the caller's list."""
     log, problems = state.setup.log, list[str]()
     if not messages:
         return []
@@ -210,7 +211,8 @@ def observe(state: State, response: object) -> None:
 
 
 def _linked(state: State, link: Link, problems: list[str]) -> State:
-    """Return the state after `link`; after a failure, `state` unchanged, with the error added to `problems`."""
+    """Return a changed copy of `state` after the step `link`; if that fails, `state` itself, and add the error to
+    `problems`."""
     draft = state.copy()
     try:
         link(draft)
@@ -233,7 +235,7 @@ def _send(state: State) -> list[Any]:
 def compact(
     state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
 ) -> Compaction:
-    """Compact on request; `at_limit`: the client asks because its own window is full."""
+    """Compact on request and return the result; `at_limit`: the client asks because its own window is full."""
     state.receive(messages)
     most = state.pressure.maximum_tokens
     state.pressure.maximum_tokens = min(most, state.tokens) if at_limit else most
@@ -279,7 +281,7 @@ def store_plan_ahead(state: State, messages: Sequence[object]) -> bool:
 
 
 def _take_plan_ahead(state: State) -> None:
-    """Have the next plan go on from the stored one, if that was made after the plan in force."""
+    """Let the next plan continue from the stored plan made in advance, if that is newer than the plan in force."""
     store, name, last = state.setup.store, f"{AHEAD_STATE}{state.setup.session_id}", state.ledger.frame.plan
     with suppress(StoreError):
         if made := store.use(lambda opened: opened.get_state(name)):
@@ -289,8 +291,8 @@ def _take_plan_ahead(state: State) -> None:
 
 
 def _is_fresh(state: State) -> bool:
-    """Return True if the compaction in force was requested and nothing was answered since: another one would cost a
-    plan and gain next to nothing."""
+    """Return True if the last compaction was requested and the model has answered nothing since: another one would cost
+    a plan and free next to nothing."""
     made, tracker = state.ledger.frame.plan, state.ledger.tracker
     changes = (event for event in reversed(state.setup.log.events) if event.kind in ("post_compact", "undone"))
     last = next((event.trigger for event in changes if event.trigger != "arrival"), "")
@@ -301,8 +303,8 @@ def _is_fresh(state: State) -> bool:
 
 
 def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy | LostResults) -> list[Any] | None:
-    """Return a list with results for all calls, or a clearly shorter one, once for each prepared list; None if there is
-    none."""
+    """Return another list after the provider refused the last one: with results for all calls, or clearly shorter; None
+    if neither helps, or it was tried for this list before."""
     if isinstance(refused, LostResults):
         return _answered(state, messages)
     pressure = state.pressure
@@ -330,7 +332,7 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
 
 
 def _answered(state: State, messages: Sequence[object]) -> list[Any] | None:
-    """Return the prepared list with a note for each lost result; None if that changes nothing."""
+    """Return the prepared list with a note for each call without a result; None if there is no such call."""
     sent = prepare(state, messages)
     with suppress(TranscriptError):
         answered = answer_calls([plain_message(message) for message in sent])

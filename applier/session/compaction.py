@@ -27,17 +27,17 @@ from planner.validity import Violation, check_messages
 __all__ = ["Compaction", "attempt", "rest", "run_row", "situation_of"]
 
 UNSURE = "rules_unsure"
-"""Finding of a rules plan with little knowledge about the tools of a history."""
+"""Code of the finding that the rules know little about the tools of a history."""
 CLEAR_OLD = ClearResults(keep_last=3, preview_characters=400)
 SAFE_SHARE = 0.5
-"""Share of a plan's savings that clearing old results must reach to be preferred."""
+"""Share of a plan's savings from which clearing old results is preferred to the plan."""
 OUTPUT_PRICE = 5.0
 """Price of an output token in input tokens, on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9
 """Window passed to plans, so large that the live tail stays whole. If that cannot fit, the session's own last tier cuts
 it."""
 LEAST_SAVINGS_SHARE = 0.4
-"""Savings, as a share of the limit, that are always enough in a small window."""
+"""Share of the limit that is always a sufficient saving in a small window, whatever the fixed minimum is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,8 @@ def attempt(
     focus: str = "",
     dry_run: bool = False,
 ) -> Compaction:
-    """Ask one tier, and apply its answer if that is worthwhile; a hook cannot veto a compaction that is `forced`."""
+    """Ask one tier for edits and apply them if they are worthwhile; a hook cannot veto a compaction that is
+    `forced`."""
     name, numbers, missing, started = _name_of(tier), dict[str, Any](), 0, state.setup.clock()
     kind: EventKind = "tier_failed"
     with state.setup.log.telemetry.span("tier", session=state.setup.session_id, tier=name, trigger=trigger):
@@ -143,8 +144,8 @@ def attempt(
 def _safer(
     state: State, situation: Situation, plan: CompactionPlan, planned: tuple[Frame, View, Compaction], name: str
 ) -> tuple[Frame, View, Compaction]:
-    """Return the change that only clears old results, instead of `planned`, if the rules report that they know little
-    about such a history; `planned` if that frees much more, or if nothing else fits."""
+    """Return edits that only clear old results if the rules know little about the tools of the history, and these free
+    at least `SAFE_SHARE` of what `planned` frees, and fit; else `planned`."""
     change = planned[2]
     if not any(finding.code == UNSURE for finding in plan.findings) or (edits := CLEAR_OLD(situation)) is None:
         return planned
@@ -239,7 +240,8 @@ def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
 
 
 def _with_carried(state: State, edits: Edits) -> Edits:
-    """Return `edits` with all further text to repeat added to the newest user message, where it is read last."""
+    """Return `edits` with the text to repeat (files, lists, rules) added to the newest user message, which the model
+    reads last."""
     last = len(state.ledger.tracker) - 1
     if edits.plan is None or state.ledger.tracker.plain[last]["role"] != "user":
         return edits

@@ -84,7 +84,7 @@ Hook = Callable[[Event], object]
 """Function that receives each event of its kind. A ``pre_compact`` hook that returns False vetoes the compaction,
 unless the window forces it. Exceptions of a hook are logged and ignored."""
 Hooks = Mapping[str, Hook | Sequence[Hook]]
-"""Hooks by event kind; ``"*"`` hears everything."""
+"""Hooks by event kind; those under ``"*"`` receive every event."""
 
 
 class EventLog:
@@ -103,7 +103,7 @@ class EventLog:
         self.telemetry = Telemetry()
         self._store = store
         self.troubles: dict[EventKind, str] = {}
-        """Lasting problems, by the kind of event that reported them."""
+        """Messages of problems that have not ended, by the kind of event that reported them."""
         self._unrecorded: list[dict[str, Any]] = []
         self.records = True
         """False while nothing is to be written to the store: a dry run."""
@@ -115,7 +115,7 @@ class EventLog:
         self.troubles[kind] = problem
 
     def __call__(self, kind: EventKind, message: str, **fields: Any) -> bool:
-        """Report it; False if a hook answered False."""
+        """Report an event; return False if a hook returned False."""
         event = Event(kind, self._session_id, self._clock(), message=message, **fields)
         self.events.append(event)
         self.telemetry.count(event)
@@ -129,7 +129,7 @@ class EventLog:
         return not any(answer is False for answer in answers)
 
     def _record(self, kind: EventKind) -> None:
-        """Store the reported events; the event "resumed" only together with another one."""
+        """Store the reported events; the event "resumed" is stored only with a later one."""
         while self._unrecorded and kind != "resumed":
             data = self._unrecorded.pop(0)
             try:

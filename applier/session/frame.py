@@ -34,7 +34,7 @@ class Edits:
     """Changes requested by a tier. They contain no message, so they cannot be sent."""
 
     reason: str
-    """In one line, for the log."""
+    """Reason for the change, in one line for the log."""
     plan: CompactionPlan | None = None
     placeholders: Mapping[Place, str] = field(default_factory=dict)
     """Texts that replace tool results or a user's text; a line on how to restore the original is added when it is
@@ -44,8 +44,8 @@ class Edits:
     head: tuple[object, ...] = ()
     """Messages that replace the compacted part; empty: unchanged."""
     unweighed_from: int | None = None
-    """First message of the history that a plan did not decide about: results shortened from here on stay shortened.
-    None: the plan decided about all but the live tail, so results that it keeps come back whole."""
+    """Index of the first message that the plan has not decided on: results that were shortened from there on stay so.
+    None: the plan decided on all but the live tail, so results that it keeps are sent whole again."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Frame:
 
     plan: CompactionPlan | None = None
     plan_id: str = ""
-    """Under which the store has the plan; empty before."""
+    """Id of the plan in the store; empty until it is stored."""
     head: tuple[object, ...] = ()
     """Messages that replace the first `start` messages of the history."""
     start: int = 0
@@ -62,7 +62,7 @@ class Frame:
     placeholders: Mapping[Place, str] = field(default_factory=dict)
     additions: Mapping[int, str] = field(default_factory=dict)
     unthinking: frozenset[int] = frozenset()
-    """Messages sent without their thinking, because something before them changed later."""
+    """Indices of messages sent without their thinking, as something before them was changed after they were written."""
 
     @lazy_property
     def edited(self) -> frozenset[int]:
@@ -141,7 +141,7 @@ def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweig
 
 
 def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
-    """Return the head, with `texts` added to its last message if that is a user message."""
+    """Return the head of `frame` with `texts` added to its last message; unchanged if that is not the user's."""
     last = plain_message(frame.head[-1]) if texts and frame.head else None
     if last is None or last["role"] != "user":
         return frame.head
@@ -207,8 +207,8 @@ def first_disagreement(one: Frame, other: Frame) -> int | None:
 
 
 def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) -> Frame:
-    """Return `frame` without thinking from before a change: from the first difference to the list that `sent` gave, in
-    messages from `since` on.
+    """Return `frame` without the thinking in messages from `since` on that follow the first difference to the list of
+    the frame `sent`.
 
     Some models bind thinking to everything before it, and refuse it after a change.
     """

@@ -64,9 +64,9 @@ class Arrival:
     changed: bool
     """True if known messages from `start` on were removed or changed: the history was cut there."""
     replaced: bool = False
-    """True if messages before `start` are other objects now: with other cache marks, or edited."""
+    """True if messages before `start` are other objects than before, with other cache marks or content."""
     edited_from: int | None = None
-    """Index of the first of these with other content than before; the turns are the same."""
+    """Index of the first of these with other content, if it has the same role and calls; None if there is none."""
 
 
 @dataclass
@@ -90,10 +90,10 @@ class HistoryTracker:
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)
     _heads: list[tuple[list[object], int, str]] = field(default_factory=list)
-    """Messages that were sent instead of the first ones of the history, the number of the latter, and the digest of the
-    first, newest first."""
+    """Compacted parts that were sent, the newest first: their messages, the number of the history's messages that they
+    replaced, and the digest of their first message."""
     _replaced: dict[int, list[object]] = field(default_factory=dict)
-    """Messages that were sent instead of single messages."""
+    """Messages that were sent in place of single messages of the history, by index."""
     uses: Mapping[str, ToolUse] = field(default_factory=dict)
     """Declarations of the agent's tools, by name."""
     known_analysis: Analysis | None = None
@@ -120,7 +120,7 @@ class HistoryTracker:
         return self.known_analysis
 
     def know(self, plan: CompactionPlan | None) -> None:
-        """Use the analysis that was made elsewhere for `plan`, whose history is the beginning of this one."""
+        """Take over the analysis that was made for `plan`, whose history is the beginning of this one."""
         read = plan.bound_analysis if plan is not None else None
         known = self.known_analysis
         if read is not None and (known is None or len(read.history.turns) > len(known.history.turns)):
@@ -142,7 +142,7 @@ class HistoryTracker:
         return turns[bisect_right(turns, message, key=lambda turn: turn.start) - 1].id
 
     def results_from(self, message: int) -> list[Result]:
-        """Return the results of that message and all later ones; takes time in proportion to these."""
+        """Return the tool results in message `start` and all later ones."""
         return self.results[bisect_left(self.results, message, key=lambda result: result.message) :]
 
     def _copy(self) -> HistoryTracker:
@@ -207,8 +207,8 @@ class HistoryTracker:
         return replace(self, _heads=heads, _replaced=replaced)
 
     def _head_of(self, passed: Sequence[object]) -> tuple[int, int]:
-        """Return the number of messages at the front of `passed` that replaced messages of the history, and the number
-        of the latter."""
+        """Return how many messages at the front of `passed` are a compacted part that was sent, and how many messages
+        of the history that part replaced; 0, 0 without one."""
         if not (passed and self.plain and self._heads):
             return 0, 0
         is_original = passed[0] == self.plain[0]
@@ -246,7 +246,7 @@ class HistoryTracker:
         return stop, marked
 
     def _is_edit(self, new: Sequence[Message], at: int) -> bool:
-        """Return True if `new` are the messages from `at` on, edited in place, and later messages."""
+        """Return True if the messages `new` are those from index `at` on, edited in place, and later ones."""
         known = self.plain[at:]
         if not known or len(new) < len(known) or message_digest(new[len(known) - 1]) != self.digests[-1]:
             return False

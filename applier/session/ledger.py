@@ -26,8 +26,8 @@ MOST_UNDOABLE = 10
 """Largest number of compactions that can be undone: each contains a decision for every turn of its history."""
 
 Undoable = tuple[tuple[Frame, int | None], ...]
-"""Frames to go back to, newest last, each with the first message that was answered after the next frame; None before a
-list of that frame was sent."""
+"""Earlier frames for `undo`, the newest last, each with the index of the first message that was answered after it was
+replaced; None until a list of its successor was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class LastList:
     at: float | None = None
     """None before the first list."""
     frame: Frame = field(default_factory=Frame)
-    """Frame of the list to which the newest answers belong."""
+    """Frame of the last list, to which the newest answers belong."""
     undoable: Undoable = ()
     newest: str = ""
     """Digest of the last message."""
@@ -67,7 +67,7 @@ class KnownState:
 
 @dataclass
 class Ledger:
-    """History, list in force, list sent last, and undo of one session."""
+    """History of one session, the frame in force, the list sent last, and earlier frames for `undo`."""
 
     tracker: HistoryTracker
     owner: str = ""
@@ -80,16 +80,17 @@ class Ledger:
     last: LastList = field(default_factory=LastList)
     undoable: Undoable = ()
     thought_since: int = 0
-    """First message that was answered after a compaction that was undone, until the next list is sent."""
+    """Index of the first message that was answered after a compaction which is undone now; kept until the next list is
+    sent."""
     cached_messages: int = 0
     """Number of messages of `view` that the provider has received and may have cached."""
     compactions: int = 0
     arrival: Arrival = field(default_factory=lambda: Arrival(0, changed=False))
     """Difference between the newest list and the one before."""
     unsent_from: int = 0
-    """First message that was not sent yet."""
+    """Index of the first message that was not sent yet."""
     strangers: frozenset[int] = frozenset()
-    """Answers to lists unknown to this process, whose thinking is not in the store."""
+    """Indices of answers to lists that this process does not know; their thinking may be bound to those lists."""
     strips_thinking: bool = False
     """True if the model refuses thinking after a changed list."""
     store_opening: int = 0
@@ -97,10 +98,10 @@ class Ledger:
     noted_at: float = float("-inf")
     """Time at which the store last recorded that the conversation continues."""
     saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
-    """State for a restart: frame, tokens read by planners, and whether the frame was sent."""
+    """State that was stored last for a restart: frame, tokens read by planners, and whether the frame was sent."""
     known_state: KnownState = field(default_factory=KnownState)
     answered: str = ""
-    """Digests of the last list that was sent again with notes for lost results."""
+    """Digest of the last list that was sent again with notes for lost results."""
 
     def copy(self) -> Ledger:
         """Return an independent copy."""
@@ -163,7 +164,8 @@ class Ledger:
         return bound(frame, self.last.frame, self.tracker, since) if self.strips_thinking else frame
 
     def go_on(self, committed: Committed, messages: int) -> None:
-        """Go on from `committed`, which was in force elsewhere when `messages` messages were sent."""
+        """Continue from `committed`, the frame that was in force in another process when `messages` messages were
+        sent."""
         self.take_into_force(committed)
         self.tracker = self.tracker.sent(self.view.messages, len(self.frame.head))
         self.last = LastList(messages, frame=self.frame, undoable=self.undoable)
@@ -190,8 +192,8 @@ class Ledger:
         self.take_into_force(committed, view)
 
     def fall_back(self) -> None:
-        """Leave out less after the store failed: only what the last list left out and the store has. The answers belong
-        to that list, so it is valid."""
+        """Return to the frame of the last list after the store failed, which leaves out only what the store has. The
+        newest answers belong to that list, so it is valid."""
         length = len(self.tracker)
         before, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
         if not before.holds(before.frame, length):

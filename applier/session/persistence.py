@@ -71,11 +71,11 @@ class SessionStore:
         self.opening = 0
         """Number of times that the store was created again because its file was gone: earlier content is not in it."""
         self.failed_at: float | None = None
-        """Time of its last failure to store something; None if it works."""
+        """Time at which the store last failed to save something; None if it works."""
 
     @property
     def may_write(self) -> bool:
-        """Return False for a while after a failure, when every plan would be made in vain."""
+        """Return False for `REST_SECONDS` after the store failed, as no plan could be applied."""
         return not within(REST_SECONDS, self.failed_at, self.clock())
 
     @property
@@ -233,7 +233,7 @@ class SavedSession(BaseModel):
     before: SavedFrame | None = None
     """Frame to which `undo` returns."""
     is_sent: bool = True
-    """False if the expected answer belongs to another list."""
+    """True if a list of this frame was sent; False if the next answer belongs to another list."""
     compactions: int = 0
     ratio: float = 1.0
     extra_tokens: float = 0.0

@@ -27,7 +27,7 @@ __all__ = ["TASK_CHARACTERS", "BreakerState", "Planned", "Planning", "Worker"]
 BreakerState = Literal["closed", "open", "half_open"]
 
 READY_SLACK = 1.2
-"""Excess of a prepared plan's target over the present target, as a factor, up to which the plan is used."""
+"""Factor by which the target of a plan made in advance may exceed the present target for the plan to be used."""
 TASK_CHARACTERS = 4_000
 """Length of the user's words that become the task of a session without one, in characters."""
 
@@ -83,14 +83,14 @@ class Planned:
     """Model, ``rules``, or the `name` of a planner object."""
     usage: Usage
     failure: str = ""
-    """Why no plan came of it."""
+    """Reason why the request led to no plan; empty if it did."""
     seconds: float = 0.0
     """Duration of the request."""
 
 
 @dataclass
 class Planning:
-    """Planner of a session: whom to ask for a plan, and when not."""
+    """Planning of a session: the planner, its fall-back by rules, plans made in advance, and pauses after failures."""
 
     planner: PlannerChoice
     client: Any
@@ -101,9 +101,10 @@ class Planning:
     agent_request: AgentRequest | None = None
     """Agent's last request, as of its last call: its own model may be asked after the cached prefix."""
     asked_at: float = 0.0
-    """When that was answered."""
+    """Time at which that request was answered."""
     client_follows: bool = False
-    """True if the agent's client becomes known with `agent_request`; a planner that shares it is not asked before."""
+    """True if the caller will pass the agent's client with `agent_request`; a planner that uses it is not asked
+    before."""
     previous: CompactionPlan | None = None
     """Last plan of the session, whether it came into force or not; the next one reuses its reading."""
     read_before: int = 0
@@ -190,7 +191,7 @@ class Planning:
         return plan
 
     def _go_on_from(self, ahead: CompactionPlan, analysis: Analysis, target_tokens: int) -> CompactionPlan:
-        """Return the plan of the rules behind what a model read and wrote for `ahead`, with its cost."""
+        """Return a plan by rules that continues the model's plan `ahead`, with the cost of that."""
         self.previous = ahead
         self.count_read(max(self.read_tokens, ahead.provenance.read_tokens))
         plan = self._planned("rules", analysis, target_tokens, "")
@@ -217,7 +218,7 @@ class Planning:
         return self._planned(self.planner if self.asks_a_model else "rules", analysis, target_tokens, focus)
 
     def _build_on(self, plan: CompactionPlan) -> None:
-        """Let the next plan reuse the reading of `plan`, unless only the plan before was read by a planner."""
+        """Let the next plan reuse `plan`, unless no planner has read turns for it but one has for the plan before."""
         if plan.provenance.read_turns or self.previous is None or not self.previous.provenance.read_turns:
             self.previous = plan
 

@@ -22,7 +22,7 @@ __all__ = ["LEVELS", "PRESETS", "Level", "Measurement", "Preset", "Step", "When"
 Level = Literal["normal", "warning", "critical", "exhausted"]
 
 LEVELS: tuple[tuple[Level, float], ...] = (("normal", 0.0), ("warning", 0.8), ("critical", 0.95), ("exhausted", 1.0))
-"""From which share of the limit each level begins (Claude Code as described, REFERENCE 5)."""
+"""Levels with the share of the limit at which each begins, as in Claude Code."""
 HYSTERESIS_SHARE = 0.05
 """Distance below the threshold at which a level ends, so that a count near it does not flutter."""
 
@@ -56,7 +56,7 @@ class Measurement:
     """Tokens above `goal_tokens` that all calls since the last compaction have read."""
     growth_tokens_per_call: float = 0.0
     idle_seconds: float = 0.0
-    """Since the last call."""
+    """Seconds since the last call."""
     requested: str = ""
     """Trigger of a requested compaction: ``manual``, ``tool``, ``prompt_too_long``."""
     prices: ModelPrices = field(default_factory=cache_prices)
@@ -75,9 +75,9 @@ class When:
     """Largest remaining number of tokens to the limit; in a small window at most an eighth of it."""
     idle_seconds: float = 0.0
     growth_pays: bool = False
-    """True: fires when reading the growth again has cost as much as another compaction would."""
+    """True if the row waits until reading what was added has cost as much as another compaction would."""
     dearer: bool = False
-    """True: fires when the prompt is so long that all of it costs more, and a compaction would change that."""
+    """True if the row waits for a prompt in a dearer price band that a compaction would leave."""
     requested: bool = False
 
     def fires(self, measured: Measurement) -> bool:
@@ -96,7 +96,7 @@ class When:
 
 
 RECOVERY_SHARE = 0.6
-"""Largest share of a refused list that a recovery leaves, however much a user wants kept."""
+"""Largest size after a recovery as a share of the refused list, whatever goal a user has set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Step:
 
     tier: Tier
     when: tuple[When, ...]
-    """Any of them."""
+    """Conditions of the row, of which one is enough."""
     min_savings_tokens: int = 0
     """Smallest saving in tokens; ignored when the window forces the step."""
 
@@ -241,7 +241,7 @@ SUMMARY_AND_LAST_FIVE = (
     RetreatHead(0.4),
     FitNewest(),
 )
-"""Only reactive retry of three-layer and s08."""
+"""Recovery of the presets three-layer and s08: a short plan by rules, and the last five messages."""
 
 
 def _system(

@@ -38,9 +38,9 @@ class Pressure:
     """Tokens that a call adds on average."""
     gauge: Gauge = field(default_factory=Gauge)
     maximum_tokens: int = sys.maxsize
-    """Longest prompt that the provider accepts, by its errors."""
+    """Longest prompt in tokens that the provider accepts, as far as its errors show."""
     limits: MediaLimits = field(default_factory=MediaLimits)
-    """Pictures and bytes that the provider accepts."""
+    """Largest numbers of pictures and bytes that the provider accepts."""
     level: Level = "normal"
     carried_tokens: int = 0
     """Tokens that all calls since the last compaction have read and another compaction would have removed."""
@@ -55,7 +55,7 @@ class Pressure:
     is_full: bool = False
     """True if system and tools of the newest request alone fill the window; nothing automatic happens then."""
     is_recovering: bool = False
-    """True after the reactive retry for the last prepared list."""
+    """True if a shorter list was already tried after the last prepared one was refused."""
 
     def copy(self) -> Pressure:
         """Return an independent copy."""

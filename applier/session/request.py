@@ -109,9 +109,9 @@ MAX_RESERVE_TOKENS = 20_000
 MAX_RESERVE_SHARE = 0.25
 """Largest part of a small window reserved for the answer, as a share."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.5
-"""Bounds of the ratio. The counter scales by the worst ratio measured, so a true ratio is between 0.5 and 1. A usage
-below the lowest belongs to another prompt, unless the next one is as low: then the counter is wrong, perhaps about a
-medium. Above the highest it is not the tokenizer but further content of the prompt."""
+"""Bounds of `Gauge.ratio`. The counter scales by the worst ratio measured, so a true ratio is between 0.5 and 1. A
+usage below the lowest belongs to another prompt, unless the next one is as low: then the counter is wrong, perhaps
+about a medium. Above the highest it is not the tokenizer but further content of the prompt."""
 LARGEST_EXTRA = 2.5
 """Largest factor between the provider's and the counter's tokens of known system and tools."""
 LARGEST_EXTRA_TOKENS = 2_000

@@ -214,8 +214,8 @@ class Session:
     ) -> Compaction:
         """Compact now, whatever the triggers are; with `dry_run` only show the result and write nothing.
 
-        `at_limit`: the present prompt counts as the window, so that a share of it is left. The result's ``reason``
-        explains why nothing was compacted.
+        `at_limit`: the client's own window is full, so the size of the present prompt counts as the window, and the
+        plan leaves a share of it. The result's ``reason`` explains why nothing was compacted.
 
         Raises:
             TranscriptError: `messages` is not a list of messages.

@@ -40,7 +40,7 @@ PLAN_SECONDS = 120.0
 
 
 class Turns:
-    """State of a session, for one call at a time."""
+    """Guard of a session's state, which gives it to one call at a time."""
 
     def __init__(self, state: State) -> None:
         """Begin with `state`."""
@@ -139,12 +139,13 @@ class _Change:
 
     number: int
     frame: SavedFrame | None
-    """Frame in force, and its number, in the state from which the call began."""
+    """Frame in force in the state from which the call began."""
     to: Shared
     is_made: bool = False
 
     def __call__(self, data: Any) -> Any:
-        """Return `to`, unless another process has put something else into force meanwhile; then return that.
+        """Return the state `to` as JSON data, unless another process has put another frame into force meanwhile; then
+        return its state.
 
         If two lists were sent at the same time, nobody knows to which the next answer belongs.
         """

@@ -120,7 +120,7 @@ class State:
         return State(self.setup, self.ledger.copy(), self.pressure.copy(), self.planning.copy())
 
     def become(self, other: State) -> None:
-        """Take over everything that changes from `other`."""
+        """Replace all values that can change by those of `other`."""
         self.ledger, self.pressure, self.planning = other.ledger, other.pressure, other.planning
 
     @property
@@ -248,7 +248,7 @@ class State:
         return with_breakpoint(view.messages, len(frame.head), self.pressure.call, behind, replaced)
 
     def hand_out(self) -> list[Any]:
-        """Return the list to send, noted as sent."""
+        """Return the list to send, and record it as sent."""
         ledger = self.ledger
         new = len(ledger.tracker) - ledger.last.messages
         added = sum(ledger.view.counted[-new:]) if ledger.last.messages and new > 0 else None
@@ -329,7 +329,7 @@ class SessionState:
     """Largest size of a prompt in tokens: the window without the output reserve."""
     compactions: int
     reclaimed_tokens: int
-    """Additional tokens that the prompt would have without any compaction; content compacted twice counts once."""
+    """Tokens by which the prompt would be longer without any compaction; content compacted twice counts once."""
     breaker: BreakerState
     history_key: str
     """Key of the history in the store as of the last commit; empty before."""

@@ -24,13 +24,14 @@ from planner.settings import RESTORE_TOOL, PlanSettings, bare_tool_name
 __all__ = ["PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier"]
 
 WORTH_SHARE, ASKED_SHARE = 0.75, 0.5
-"""Shares for a request of compaction in a roomy window. If the goal would leave more than the first share of the
-present list, the goal becomes the second share of what came since the last plan, and what that plan left."""
+"""Shares for a requested compaction. If the goal would leave more than the first share of the present list, it becomes
+the size that the last plan left plus the second share of what was added since."""
 FLOOR_SHARE = 0.4
 KEPT_SHARE = 0.25
 """Largest share of a small window that the newest messages may keep, whatever a preset's constant is."""
 FULL_SHARE, LEAST_SHARE = 0.9, 0.05
-"""Shares for a long live tail: if it fills the window up to the first share, the rest may have the second."""
+"""Shares of the room for a long live tail: tail and rest of the view may fill the first together; the rest always has
+the second."""
 PREVIEW_SHARE = 0.08
 """Largest length of a preview in characters for each token of the limit, so that a small window shows less."""
 LOOK_UPS = frozenset((RESTORE_TOOL, "search_context"))
@@ -110,7 +111,7 @@ class PlanTurns:
     keep_last_tokens: int = 0
     """Tokens of the newest messages that do not change, in addition to the target; a quarter of the limit at most."""
     keep_user_words: bool = False
-    """Only user messages are kept by `keep_last_tokens`."""
+    """True if only the user's messages are kept by `keep_last_tokens`."""
     max_freed_tokens: int = 0
     """Largest number of tokens freed in one round; 0: no limit."""
     rules_only: bool = False
