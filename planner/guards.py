@@ -265,6 +265,8 @@ def _fact_problems(_: TurnEvidence) -> dict[tuple[str, str, str], str]:
 
 
 def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
+    """Return why `turn` does not support `fact`: an invented name, or a quote that is not the user's; empty if it
+    does."""
     names = invented(f"{fact.content}\n{fact.quote}", turn.names)
     if names:
         return f"the fact names {names[0]!r}, which {fact.source} does not contain"

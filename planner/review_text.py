@@ -219,6 +219,7 @@ def _rows(turns: Sequence[Any], heads: Mapping[str, str], limit: int | None) -> 
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Return the cells of a row as one line, numbers to the right."""
     turn, strategy, *numbers, text = cells
     aligned = [turn.ljust(widths[0]), strategy.ljust(widths[1])]
     aligned += [number.rjust(width) for number, width in zip(numbers, widths[2:5], strict=True)]
@@ -299,6 +300,7 @@ def finding_line(finding: Any) -> str:
 
 
 def _provenance(provenance: Any) -> Iterator[str]:
+    """Yield lines on who made the plan, with which usage, and its notes."""
     own, usage = provenance, provenance.usage
     yield " ".join(part for part in (f"planner {own.planner}", own.model, own.prompts[:19]) if part)
     if usage.requests:

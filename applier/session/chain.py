@@ -59,7 +59,7 @@ def find_store(state: State) -> None:
     """Notice that the store's file was removed, and retry a failed store if the prompt does not fit."""
     state.give_up_lost()
     store = state.setup.store
-    if not store.may_write and state.is_too_long:  # at every call, rather than plan in vain
+    if not store.may_write and state.is_too_long:  # no plan can be applied before the store works: try it at every call
         with suppress(StoreError):
             store.save(state.ledger.tracker.history)
             store.failed_at = None

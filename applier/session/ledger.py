@@ -125,14 +125,14 @@ class Ledger:
         """
         tracker, arrival = self.tracker.taken(messages)
         self.tracker, self.arrival = tracker, arrival
-        is_new = not is_shared or arrival.changed  # what another process has sent is new here, but was sent
+        is_new = not is_shared or arrival.changed  # messages that another process has sent are new only to this one
         self.unsent_from = min(arrival.start if is_new else len(tracker), self.last.messages)
         committed, frame = self.committed, self.frame
-        if arrival.changed:  # what replaces the messages before the change stays
+        if arrival.changed:  # the frame's changes before the first changed message stay
             self.undoable, self.thought_since = (), 0
             frame = frame.before(arrival.start)
             committed = replace(committed, key="", messages=min(committed.messages, arrival.start))
-        elif arrival.edited_from is not None:  # behind it the history differs from what was stored
+        elif arrival.edited_from is not None:  # from there on the store has other content
             committed = replace(committed, messages=min(committed.messages, arrival.edited_from))
         frame = self.bound(frame, self.thought_since)
         if is_shared and self.strips_thinking:

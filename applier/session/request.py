@@ -169,7 +169,8 @@ class Gauge:
         return max(0, math.floor(message_tokens / self.ratio))
 
     def with_fixed(self, fixed_tokens: int) -> Gauge:
-        """Return this gauge with system and tools now known to count `fixed_tokens`, which explain extra tokens."""
+        """Return this gauge after system and tools became known, with `fixed_tokens`: as many fewer tokens are counted
+        as extra."""
         known_tokens = (fixed_tokens - self.fixed_tokens) * self.ratio
         extra = max(0.0, self.extra_tokens - known_tokens) if known_tokens > 0 else self.extra_tokens
         least = max(1, round(self.least_actual + known_tokens)) if self.least_actual else 0

@@ -176,8 +176,9 @@ class Sharing:
 
     @contextmanager
     def turn(self, state: State) -> Iterator[None]:
-        """Enclose one call: alone in the session if possible without a long wait, from the state of the last call.
-        Never raises by itself."""
+        """Enclose one call: wait up to `HOLD_SECONDS` for other processes, load the state of the last call, let the
+        call run, and store its state. A failure of the store is reported, and the call runs on this process's own
+        state."""
         with ExitStack() as stack:
             problem, is_alone, store = "", False, state.setup.store
             try:

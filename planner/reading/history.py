@@ -155,8 +155,8 @@ def _holds_fixed(message: Message) -> bool:
 
 
 def _is_notice(message: Message) -> bool:
-    """Return True for a host's system message of words; one that changes the tools is excluded, as it cannot be
-    repeated."""
+    """Return True for a system message that is text alone, and so needless if it is repeated later; not for one that
+    changes the tools."""
     return message["role"] == "system" and all(block["type"] == "text" for block in blocks(message))
 
 

@@ -273,6 +273,7 @@ class TokenCounter:
         )
 
     def _document(self, block: Block) -> int:
+        """Return the tokens of a document: of its text or blocks, else by its pages."""
         source = block.get("source")
         kind = field_of(source, "type")
         if kind == "content":
