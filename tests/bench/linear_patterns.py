@@ -33,7 +33,7 @@ LONG_REPEAT = 20
 """A repeat that takes fewer is no run."""
 SCREENING = (50, 100)
 """Characters of the first round, which all attacks run."""
-SCREENING_STEPS = 3_000_000
+SCREENING_STEPS = 500_000
 """Steps of the first round after which it ends; what takes so many is steep."""
 FINALISTS = 2
 """Attacks of the second round: the steepest and the longest of the first, so many of each."""
@@ -41,8 +41,8 @@ SIZES = ((400, 800), (2_000, 4_000))
 """Characters of the second round, and of the third for what grows too much there: a bound of 600 shows only then."""
 STEPS_PER_CHARACTER = 1_000
 """A match that takes more is stopped."""
-LEAST_SECONDS, MOST_SECONDS = 0.2, 5.0
-"""A timed run repeats until it takes so long, and is stopped after so long: clocks of processors tick slowly."""
+LEAST_SECONDS, MOST_SECONDS = (0.02, 0.2, 0.5), 5.0
+"""A timed run repeats until it takes so long, longer if the growth seems too large, and is stopped after so long."""
 
 
 @dataclass(frozen=True, order=True)
@@ -121,15 +121,20 @@ def _counted(site: PatternSite, steps: Steps, attack: Attack, sizes: Sequence[in
 
 
 def time_growth(site: PatternSite, attack: Attack, sizes: Sequence[int]) -> Growth:
-    """Return the processor time that `re` takes for an attack at doubling sizes."""
+    """Return the processor time that `re` takes for an attack at doubling sizes; what grows too much is timed anew, as
+    other work disturbs short runs."""
     pattern = re.compile(site.text, site.flags)
     match = _match_at_start(pattern) if site.is_anchored else _match_everywhere(pattern)
-    work: list[float] = []
-    for size in sizes:
-        work.append(_seconds(match, attack.text(size)))
-        if work[-1] == math.inf:
+    for least in LEAST_SECONDS:
+        work: list[float] = []
+        for size in sizes:
+            work.append(_seconds(match, attack.text(size), least))
+            if work[-1] == math.inf:
+                break
+        growth = Growth(site, attack, tuple(work))
+        if growth.is_linear:
             break
-    return Growth(site, attack, tuple(work))
+    return growth
 
 
 def _match_everywhere(pattern: re.Pattern[str]) -> Callable[[str], object]:
@@ -148,13 +153,13 @@ def _stop(*_: object) -> None:
     raise _Stopped
 
 
-def _seconds(match: Callable[[str], object], text: str) -> float:
-    """Return the processor time of one match; infinite if it was stopped."""
+def _seconds(match: Callable[[str], object], text: str, least: float) -> float:
+    """Return the processor time of one match, of as many as take `least`; infinite if it was stopped."""
     before = signal.signal(signal.SIGVTALRM, _stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
     try:
         start, runs = time.process_time(), 0
-        while not runs or time.process_time() - start < LEAST_SECONDS:
+        while not runs or time.process_time() - start < least:
             match(text)
             runs += 1
         return (time.process_time() - start) / runs

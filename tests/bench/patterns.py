@@ -35,7 +35,7 @@ def superlinear(
     for site in sites:
         growth = count_growth(site, screening_steps)
         if growth.is_linear and sizes:
-            growth = min((time_growth(site, growth.attack, sizes) for _ in range(2)), key=lambda one: one.ratio)
+            growth = time_growth(site, growth.attack, sizes)
         if not growth.is_linear:
             yield growth
 

@@ -12,7 +12,7 @@ from tests.bench.patterns import superlinear
 from tests.bench.steps import StepLimitError, Steps
 
 QUICK_STEPS = 300_000
-"""Steps of attacks on one pattern, a tenth of what ``python -m tests.bench patterns --linear`` takes."""
+"""Steps of attacks on one pattern, fewer than ``python -m tests.bench patterns --linear`` takes."""
 FORMS = (
     r"(a|b)*?c|\w+",
     r"(?<![\w/])(?:ab|a)+(?!b)",
