@@ -81,7 +81,7 @@ _SPOKEN = (
     rf"|(?i:{_PASS})[ ](?:(?=\S{{0,40}}[0-9])(?=\S{{0,40}}[A-Z])|(?=(?:\S{{0,20}}[a-z][A-Z]){{2}}))){_VALUE}"
 )
 """``The password is q1w2e3r4``, ``password Q1w2e3r4``, ``password qWertYuiop``; not ``the password is wrong``."""
-_OPTION = rf"(--?[\w.-]{{0,40}}{_NAME}(?:[ ]{{1,9}}|=)[\"']?){_VALUE}"
+_OPTION = rf"((?:(?<![\w.-])|{_ESCAPED})--?[\w.-]{{0,40}}{_NAME}(?:[ ]{{1,9}}|=)[\"']?){_VALUE}"
 """``--password q1w2e3r4``; not ``--token-file path/to``."""
 _GAP = r"(?:[^A-Za-z\\]|\\{1,15}(?:[nrt]|u[0-9a-f]{4})|(?<=[0-9])m){1,24}"
 """White space, and the marks of viewers, diffs, terminals and JSON around a line break."""
