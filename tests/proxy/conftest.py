@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
-from applier.adapters.proxy.server import load
 from tests.cli.conftest import compactor, folder
 
 __all__ = ["compactor", "folder"]
@@ -21,7 +20,6 @@ def servers_that_end_soon():
     async def sleep(seconds):
         await asyncio.sleep(seconds / 10)
 
-    load()  # once for all: no test is to wait for it
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("uvicorn.server.asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
         yield

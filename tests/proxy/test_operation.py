@@ -278,3 +278,19 @@ def test_ctrl_c_ends_it_at_once_whatever_it_waits_for(held, tmp_path):
             assert asked.wait(60)
             assert proxy.end(signal.SIGINT) != 0
         gate.set()
+
+
+@pytest.mark.real
+def test_a_proxy_that_listens_has_loaded_what_a_first_plan_needs(tmp_path):
+    """A first request beside a large one would wait for both."""
+    code = f"""
+import sys
+from applier.adapters.proxy import ProxyServer, ProxySettings
+ProxyServer(ProxySettings(store={str(tmp_path / "s.db")!r}))
+before = set(sys.modules)
+from applier.adapters.proxy.server import load
+load()
+print("kingfisher_sdk" in before, sorted(set(sys.modules) - before))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout == "True []\n"

@@ -11,7 +11,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import cast
 
 import anyio
@@ -105,6 +104,7 @@ class ProxyServer(AppServer):
         self.gateway = Gateway(conversations, self.metrics, self._store, people)
         grace_seconds = team.grace_seconds if team else _STOP_SECONDS
         super().__init__(self._app(), _listening(settings.host, settings.port), grace_seconds)
+        load()  # beside a first large request it would take seconds, which others wait
 
     @property
     def named_url(self) -> str:
@@ -165,7 +165,6 @@ class ProxyServer(AppServer):
             usual_seconds = sys.getswitchinterval()
             sys.setswitchinterval(min(usual_seconds, _SWITCH_SECONDS))
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(anyio.to_thread.run_sync, load, abandon_on_cancel=True))
                 tasks.start_soon(_keep_clean, SessionStore(self.settings.store), retention)
                 yield
                 await endpoints.client.aclose()
