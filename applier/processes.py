@@ -59,13 +59,13 @@ def program_file(name: str) -> str:
 
 
 AHEAD = 2
-"""Items submitted for each process: none waits for its next item, and few are repeated when a process dies."""
+"""Number of items submitted for each process: enough that none waits for its next one, few to repeat if one dies."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def all_cores() -> int:
-    """Return how many processes may run at once here."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
@@ -100,34 +100,35 @@ def in_processes(
 
 @contextmanager
 def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
-    """Open `workers` processes with the module `loads` loaded; an error in the block ends them."""
-    before = {*multiprocessing.active_children()}
-    own = dict(os.environ)
+    """Yield a pool of `workers` processes that have loaded the module `loads` and import nothing from the working
+    folder; an error in the block ends them."""
+    earlier_children = {*multiprocessing.active_children()}
+    environment = dict(os.environ)
     os.environ.pop("PYTHONPATH", None)
     os.environ["PYTHONSAFEPATH"] = "1"
     # not by forking this process, which may have threads
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload([loads])
-    pool = futures.ProcessPoolExecutor(workers, context, _begin, (own,))
+    pool = futures.ProcessPoolExecutor(workers, context, _begin, (environment,))
     try:
         yield pool
     except BaseException:
-        for process in {*multiprocessing.active_children()} - before:
+        for process in {*multiprocessing.active_children()} - earlier_children:
             process.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-        _set_environment(own)
+        _set_environment(environment)
 
 
-def _set_environment(own: Mapping[str, str]) -> None:
+def _set_environment(environment: Mapping[str, str]) -> None:
     os.environ.clear()
-    os.environ.update(own)
+    os.environ.update(environment)
 
 
 def _begin(environment: Mapping[str, str]) -> None:
-    """Prepare each process: Ctrl-C, and the end of its parent, end it silently."""
+    """Prepare a worker process: set its environment, and let Ctrl-C and the end of its parent end it silently."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _set_environment(environment)
     threading.Thread(target=_end_with_parent, daemon=True).start()

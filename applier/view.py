@@ -44,7 +44,7 @@ class Preview:
     invalidated_tokens: int
     """Cached tokens after the first change, which are billed again once."""
     payback_calls: float | None
-    """Number of calls until the smaller list has paid for that; None if nothing changes."""
+    """Number of calls until the smaller list has saved the cost of `invalidated_tokens`; None if nothing changes."""
     thinking: str
     """Treatment of thinking. ``strip``: thinking after the first change is removed; ``leave``: the API drops what it
     does not need."""
@@ -78,13 +78,13 @@ def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, sto
 
 
 def _keep(store: Store, plan: CompactionPlan, history: History, view: list[Any], behind: Sequence[object]) -> None:
-    """Store the originals, the plan, and which originals `view` shows."""
+    """Store the originals and the plan, and record from which originals `view` was made."""
     key, plan_id = store.save_history(history), store.save_plan(plan)
     whole = read_history([*history.originals, *behind]) if behind else history
     pairs = zip(reversed(view), reversed(whole.originals), strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
-    start = len(whole.messages) - same
-    if start > len(history.messages):  # what came since is one message now with the end of the planned part
+    unchanged = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+    start = len(whole.messages) - unchanged
+    if start > len(history.messages):  # a later message was joined to the end of the planned part
         key = store.save_history(whole)
     remember_view(store, view, whole, start, key=key, plan_id=plan_id)
 
@@ -114,7 +114,7 @@ def look_in(store: StorePlace) -> None:
 def _behind(messages: Sequence[object], store: StorePlace = None) -> tuple[list[Any], CompactionPlan | None] | None:
     """Return the originals of `messages` and their plan, from `store`, or from the default one and those used so far;
     None if none of them has the view."""
-    with suppress(TranscriptError):  # what is no list of messages is refused by whoever reads it
+    with suppress(TranscriptError):  # whoever reads it refuses a value that is no list of messages
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
         for place in (store,) if store is not None else (*_USED_STORES, *{*_USED_PATHS, None}):
@@ -168,9 +168,10 @@ def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[An
 def _guarded(
     plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None
 ) -> tuple[CompactionPlan, Analysis, Layout, Sequence[object]]:
-    """Return the plan after the guards, the analysis, the layout, and the messages after the plan's history.
+    """Return the plan after the guards, the analysis of its history, the layout, and the messages after this history.
 
-    A plan that passed the guards and was not changed since is not analyzed again.
+    If `messages` begin with a view, their originals in `store` replace them. A plan that passed the guards and was not
+    changed since is not checked again.
     """
     if not isinstance(plan, CompactionPlan):
         cure = "pass the plan first: apply(plan, messages); a saved one is read by CompactionPlan.from_json"

@@ -64,7 +64,7 @@ class NotRecorded(PlannerUnavailable):
 
 @dataclass(frozen=True)
 class FolderPlanner:
-    """Planner by recorded answers in `folder`: ``SAMPLE.answer.txt``, or ``SAMPLE.answer-1.txt`` and on for pieces.
+    """Planner that reads recorded answers in `folder`: ``SAMPLE.answer.txt``, or one ``SAMPLE.answer-N.txt`` a piece.
 
     If answers are missing, it writes the prompts to the same folder: ``SAMPLE.prompt.txt``, or ``SAMPLE.prompt-1.txt``
     and on, the last one after all other pieces have answers.
@@ -81,7 +81,11 @@ class FolderPlanner:
         return [file.read_text("utf-8") for file in files]
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Return the proposal in the recorded answers."""
+        """Return the proposal in the recorded answers.
+
+        Raises:
+            NotRecorded: answers are missing; the prompts for the next ones were written.
+        """
         answers = self.answers
         recorded = self._file("answer").is_file()
         prompts = () if recorded else rendered_prompts(request, answers=answers)
@@ -90,7 +94,7 @@ class FolderPlanner:
         self.folder.mkdir(parents=True, exist_ok=True)
         last = len(prompts)
         files = []
-        for number in range(len(answers) + 1, last) or [last]:
+        for number in range(len(answers) + 1, last) or [last]:  # the last prompt needs the answers to all others
             files.append(self._file("prompt", number if last > 1 else 0))
             files[-1].write_text(prompts[number - 1], "utf-8")
         listed = ", ".join(file.name for file in files)
@@ -129,6 +133,7 @@ def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> 
 
 
 def _yours(module: str, function: str) -> Method:
+    """Return the user's `function` in `module` as a method; every error in it becomes a `SettingsError`."""
     if places := os.environ.get("PYTHONPATH"):  # the command imports nothing else from there
         sys.path += places.split(os.pathsep)
     name = f"method {module}:{function}"
@@ -149,7 +154,7 @@ def _yours(module: str, function: str) -> Method:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Turn any error of the user's module into one line."""
+    """Turn any error in the block, which runs the user's module, into a `SettingsError` of one line."""
     try:
         yield
     except CompactorError:
@@ -162,17 +167,19 @@ def _named(name: str) -> Iterator[None]:
 def compact_by(
     messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
 ) -> list[Message]:
-    """Return the view of `planner` for this target, as a share of the size, since planners count tokens differently."""
+    """Return the view of a plan for this target. The target is passed on as a share of the messages' size, since
+    planners count tokens differently."""
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
     return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 
 
 def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
-    """Return the largest list within the target that the preset sends; without one, its smallest."""
-    own_counting = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
+    """Return the largest list within the target that a session with this preset sends at any of the `WINDOWS`; if none
+    is within it, the smallest."""
+    scale = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
     sent: list[list[Message]] = []
     for width in WINDOWS:
-        window = max(LEAST_WINDOW_TOKENS, int(width * target_tokens * own_counting))
+        window = max(LEAST_WINDOW_TOKENS, int(width * target_tokens * scale))
         settings = SessionSettings(preset=preset, window_tokens=window, max_output_tokens=1, planner="rules")
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -184,7 +191,7 @@ def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int
 
 
 def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Return the newest turns that fit, pairs whole."""
+    """Return the newest whole turns that fit in `target_tokens`."""
     history = read_history(messages)
     turns = [list(history.messages_of(turn)) for turn in history.turns]
     sizes = accumulate(map(message_tokens, reversed(turns)))

@@ -140,20 +140,21 @@ def replay(
 def _replayed(
     session: Session, messages: Sequence[object], counter: TokenCounter, fixed_tokens: int, model: str, replace: bool
 ) -> Iterator[ReplayedCall]:
-    """Yield a call before each assistant message; `fixed_tokens` is the size of system and tools."""
-    own: list[Any] = []
-    before: Sequence[Any] = ()
-    history_tokens, logged, known = fixed_tokens, 0, dict[int, int]()
+    """Yield the simulated call before each assistant message. `fixed_tokens`: size of system and tools; `replace`: the
+    agent goes on with the list that was sent, not with its own."""
+    agents_list: list[Any] = []
+    before: Sequence[Any] = ()  # the list sent last
+    history_tokens, logged, counted = fixed_tokens, 0, dict[int, int]()
 
     def tokens(message: object) -> int:
         """Count each object once: unchanged messages stay the same objects."""
-        if id(message) not in known:
-            known[id(message)] = counter.message(plain_message(message))
-        return known[id(message)]
+        if id(message) not in counted:
+            counted[id(message)] = counter.message(plain_message(message))
+        return counted[id(message)]
 
     for at, message in enumerate(messages):
         if at and plain_message(message)["role"] == "assistant":
-            sent = session.prepare(own)
+            sent = session.prepare(agents_list)
             first = first_difference(before, sent)
             same = len(before) if first is None else first
             events, state = session.log(), session.state
@@ -169,13 +170,14 @@ def _replayed(
                 events=tuple(events[logged:]),
                 sent=sent,
             )
-            own = list(sent) if replace else own
+            agents_list = list(sent) if replace else agents_list
             before, logged = sent, len(events)
-        own.append(message)
+        agents_list.append(message)
         history_tokens += tokens(message)
 
 
 def _broken(history: Sequence[object], sent: Sequence[object], model: str) -> Iterator[str]:
+    """Yield the violations of the list `sent` that its `history` does not have."""
     if len(sent) == len(history) and all(map(is_, sent, history)):
         return
     known = {violation.code for violation in check_messages(history, model=model)}
@@ -185,7 +187,7 @@ def _broken(history: Sequence[object], sent: Sequence[object], model: str) -> It
 
 
 def _unrestorable(messages: Sequence[object], store: Store) -> Iterator[str]:
-    """Yield a problem for each stored history that is not exactly a beginning of the transcript."""
+    """Yield the store's damages, and a problem for each stored history that `messages` do not exactly begin with."""
     yield from (finding.problem for finding in store.verify())
     plain = [plain_message(message) for message in messages]
     for stored in store.histories():

@@ -88,7 +88,7 @@ def _block_text(block: Block) -> str:
 
 
 def agent_values(message: Message) -> Iterator[tuple[str, bool]]:
-    """Yield the agent's texts in `message`, and each string of its calls' inputs with True."""
+    """Yield pairs of a text of the agent and whether it is a string in the input of a call (else: prose)."""
     for block in blocks(message):
         if block["type"] == "text":
             yield str(block.get("text") or ""), False

@@ -172,7 +172,8 @@ def merged(
 
 
 def _parts(text: str, *, shared: bool) -> tuple[str, str, str]:
-    """Return the text before our lines, our lines, and the text after them."""
+    """Return the text before our lines, our lines, and the text after them. In a `shared` file our lines are between
+    marks; if these are missing, they are added to the texts at the file's end."""
     if not shared:
         return "", text, ""
     last = text.rfind(END)

@@ -37,7 +37,7 @@ _THOUGHT = "Request {number}: let me think about what is asked, what is known, a
 
 @dataclass(frozen=True)
 class Exchange:
-    """Request for an answer, and its result."""
+    """Request, and the answer or refusal that the server sent for it."""
 
     request: Request
     violations: tuple[Refusal, ...]
@@ -77,7 +77,7 @@ class MessagesServer:
         self.paths: list[tuple[str, str]] = []
         """Method and path of everything that arrived."""
         self.closing = threading.Event()
-        """Event that ends stalled answers."""
+        """Event, set when the server stops, that ends answers which hang on purpose."""
         self._script = [script] if callable(script) or isinstance(script, Answer | Failure | str) else list(script)
         self._clock, self._replies = clock, 0
         self._cache = PromptCache()
@@ -221,6 +221,7 @@ class MessagesServer:
         return sealed(request, content), answer.stop_reason or ("tool_use" if calls else "end_turn")
 
     def _with_ids(self, content: Sequence[Block]) -> list[Block]:
+        """Return `content` with an id for each call that has none."""
         number = len(self.exchanges) + 1
         return [
             {**block, "id": block.get("id") or f"toolu_{number:05}_{index}"} if block["type"] == "tool_use" else block
@@ -230,6 +231,7 @@ class MessagesServer:
     def _message(
         self, request: Request, content: list[Block], stop_reason: str, usage: PromptUsage, answer: Answer
     ) -> Block:
+        """Return the message of an answer in the API's form; the script's ``usage`` replaces the counted input."""
         billed = replace(PromptUsage(), output_tokens=usage.output_tokens) if answer.usage else usage
         return {
             "id": f"msg_{len(self.exchanges):06}",

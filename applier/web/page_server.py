@@ -68,11 +68,12 @@ class PageServer(AppServer):
         self._token, self._key = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self._is_opened = False
         name = "review" if isinstance(content, ReviewPage) else "session"
-        own = [
-            Route(path, end, methods=["POST"]) for path, end in ((OPENING, self._open), ("/api/finish", self._finish))
-        ]
+        opening, finish = (
+            Route(OPENING, self._open, methods=["POST"]),
+            Route("/api/finish", self._finish, methods=["POST"]),
+        )
         guard = Middleware(BaseHTTPMiddleware, dispatch=self._guard)
-        app = Starlette(routes=[*_file_routes(name), *own, *_content_routes(content)], middleware=[guard])
+        app = Starlette(routes=[*_file_routes(name), opening, finish, *_content_routes(content)], middleware=[guard])
         super().__init__(app, listening, STOP_SECONDS)
 
     @property
@@ -81,6 +82,7 @@ class PageServer(AppServer):
         return f"http://{HOST}:{self.port}/#{self._token}"
 
     async def _open(self, request: Request) -> Response:
+        """Exchange the token in `request` for the key, once."""
         try:
             token = str(json.loads(await request.body())["token"])
         except (ValueError, RecursionError, TypeError, LookupError):
@@ -95,19 +97,20 @@ class PageServer(AppServer):
         return _answer({})
 
     async def _guard(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Refuse a bad request, pass on any other, and add the policy to every answer."""
+        """Refuse a request with a problem, pass on any other, and add headers with the page's policy to the answer."""
         problem = self._problem(request)
         answer = _refusal(*problem) if problem else await call_next(request)
         answer.headers.update(_HEADERS)
         return answer
 
     def _problem(self, request: Request) -> tuple[int, str] | None:
+        """Return status and text if `request` is not from this page and its browser, or its body is not acceptable."""
         headers, path = request.headers, request.url.path
         host, is_post = headers.get("host", ""), request.method == "POST"
         if host not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
             return 403, f"host {host[:80]!r} is not this page's"
-        is_own = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
-        if not is_own or headers.get("origin", f"http://{host}") != f"http://{host}":
+        is_same_site = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+        if not is_same_site or headers.get("origin", f"http://{host}") != f"http://{host}":
             return 403, "requests of other sites' pages are refused"
         if not path.startswith(PROTECTED):
             return None
@@ -126,6 +129,7 @@ def _matches(text: str, secret: str) -> bool:
 
 
 def _file_routes(page: str) -> Iterator[Route]:
+    """Yield the routes of the files that ship with the package; ``/`` is the file of `page`."""
     folder = importlib.resources.files("applier.web").joinpath("static")
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
 
@@ -140,6 +144,7 @@ def _file_routes(page: str) -> Iterator[Route]:
 
 
 def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
+    """Yield the routes of a review's data and actions, or of a session's report."""
     if isinstance(content, ReviewPage):
         yield Route("/api/review", _shows(content.page))
         yield Route("/api/turns/{turn_id}", _shows(content.lines))
@@ -152,7 +157,8 @@ def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
 
 
 def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
-    """Return an endpoint that runs `work` in a thread with the names in the path; a result of None becomes 404."""
+    """Return an endpoint that answers with the result of `work`, called in a thread with the path's parameters; None
+    becomes 404."""
 
     async def endpoint(request: Request) -> Response:
         value = await anyio.to_thread.run_sync(partial(work, **request.path_params))
@@ -162,6 +168,9 @@ def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
 
 
 def _with_body(form: type[BaseModel], work: Callable[[Any], Mapping[str, Any]]) -> Endpoint:
+    """Return an endpoint that reads the body as `form` and answers with the result of `work`, called in a thread;
+    errors become 400 (the body) and 409 (the work)."""
+
     async def endpoint(request: Request) -> Response:
         try:
             body = form.model_validate_json(await request.body())

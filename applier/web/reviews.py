@@ -172,15 +172,17 @@ class ReviewPage:
         return reviewed(self._plan, self._messages, list(self._edits(revision)), brief=revision.brief)
 
     def _edits(self, revision: Revision) -> Iterator[Edit]:
-        for turn_id, own in revision.turns.items():
+        """Yield an edit for each revised turn; lines that the turn does not have are left out."""
+        for turn_id, revised in revision.turns.items():
             turn = self._analysis.evidence.turns.get(turn_id)
             if turn is None:
                 raise SettingsError(f"{turn_id[:20]!r} is not a turn of this plan")
-            excerpts = None if own.lines is None else ranges_of(n for n in own.lines if 0 < n <= len(turn.lines))
-            yield Edit(turn.turn.number, turn.turn.number, own.strategy, excerpts)
+            numbers = None if revised.lines is None else (n for n in revised.lines if 0 < n <= len(turn.lines))
+            excerpts = None if numbers is None else ranges_of(numbers)
+            yield Edit(turn.turn.number, turn.turn.number, revised.strategy, excerpts)
 
     def _words(self) -> Iterator[dict[str, Any]]:
-        """Yield the user's words turn by turn: the binding ones, or else the first line."""
+        """Yield the user's words in each turn: the lines they typed, which bind the agent, or else the first line."""
         for turn_id, turn in self._analysis.evidence.turns.items():
             binding = [line.number for line in turn.typed_lines]
             lines = [turn.lines[number - 1] for number in binding] or list(turn.user_lines[:1])
@@ -189,7 +191,8 @@ class ReviewPage:
                 yield {"turn": turn_id, "lines": shown, "more": len(turn.user_lines) - len(shown)}
 
     def _checked(self, review: PlanReview, revision: Revision) -> dict[str, Any]:
-        plan, before = review.plan, set(self._plan.findings)
+        """Return the answer to `revision`, see `check`, without secrets; new findings come first."""
+        plan, earlier = review.plan, set(self._plan.findings)
         brief = self._plan.brief if revision.brief is None else revision.brief
         turn = self._analysis.evidence.turns.get(revision.open)
         checked: dict[str, Any] = {
@@ -200,13 +203,13 @@ class ReviewPage:
                 "money": {name: money(amount) for name, amount in review.cost["dollars"].items()},
             },
             "turns": [
-                {"strategy": own.strategy, "after": own.tokens_after, "failed": own.failed_approach, "why": own.reason}
-                for own in plan.turns
+                {"strategy": one.strategy, "after": one.tokens_after, "failed": one.failed_approach, "why": one.reason}
+                for one in plan.turns
             ],
             "failed": review.notes.failures,
-            "findings": [  # new ones first
-                {**finding.model_dump(mode="json"), "new": finding not in before}
-                for finding in sorted(plan.findings, key=before.__contains__)
+            "findings": [
+                {**finding.model_dump(mode="json"), "new": finding not in earlier}
+                for finding in sorted(plan.findings, key=earlier.__contains__)
             ],
             "statements": [_statement(one) for one in check_statements(brief, self._analysis.evidence)],
             "open": _leaves(review, revision.open, turn) if turn else None,
@@ -222,6 +225,7 @@ def _leaves(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, A
 
 
 def _statement(checked: CheckedStatement) -> dict[str, Any]:
+    """Return a statement of the brief with the guards' judgement, as JSON data."""
     written, sound = checked.written, checked.sound
     return {
         "heading": written.heading,

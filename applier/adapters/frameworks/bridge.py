@@ -122,6 +122,7 @@ class Family:
             return next((one.session for one in self._members if call_id in one.calls), self._members[0].session)
 
     def _new(self) -> Member:
+        """Add and return a conversation with a child of the first session; close the oldest children over the limit."""
         first, *children = self._members
         member = Member(first.session.child(""))
         for old in children[: len(children) + 1 - MAX_CHILDREN]:
@@ -171,7 +172,8 @@ def through(
     built: Callable[[Message], T],
     split: Callable[[T], Iterable[T]] = lambda message: (message,),
 ) -> list[T] | None:
-    """Return `foreign` messages after `act` on their `plain` form; unchanged messages stay the same objects.
+    """Convert the messages of a framework, `foreign`, by `plain`, pass them to `act`, and return its result in the
+    framework's form: unchanged messages as the same objects, others made by `built`.
 
     `split` cuts a message into pieces that are compacted apart. None if `act` returns None, or if anything fails: a
     message that only its provider understands must still reach it.
@@ -188,11 +190,11 @@ def through(
 
 
 def _joined(view: Sequence[T], foreign: Sequence[T], pieces: Sequence[Sequence[T]]) -> list[T]:
-    """Return `view` with messages joined again from their pieces, if all pieces follow each other."""
-    whole = {id(group[0]): (group, message) for group, message in zip(pieces, foreign, strict=True)}
+    """Return `view` with each of the `foreign` messages in place of its `pieces`, if they are all there in order."""
+    by_first = {id(group[0]): (group, message) for group, message in zip(pieces, foreign, strict=True)}
     joined, at = list[T](), 0
     while at < len(view):
-        group, message = whole.get(id(view[at]), ((view[at],), view[at]))
+        group, message = by_first.get(id(view[at]), ((view[at],), view[at]))
         is_whole = list(map(id, view[at : at + len(group)])) == list(map(id, group))
         joined.append(message if is_whole else view[at])
         at += len(group) if is_whole else 1
@@ -202,7 +204,8 @@ def _joined(view: Sequence[T], foreign: Sequence[T], pieces: Sequence[Sequence[T
 def _matched(
     view: Sequence[Message], forms: Sequence[Message], foreign: Sequence[T], built: Callable[[Message], T]
 ) -> list[T]:
-    """Return the messages of `view`: the original objects where nothing changed, equal ones in their order."""
+    """Return the messages of `view` in the framework's form: the `foreign` one with an equal plain form (the same index
+    in `forms`) if there is one, else a new one. Equal messages keep their order; the newest are used first."""
     originals = defaultdict[str, list[T]](list)
     for form, original in zip(forms, foreign, strict=True):
         originals[message_digest(form)].append(original)

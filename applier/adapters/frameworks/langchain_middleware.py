@@ -53,17 +53,19 @@ __all__ = ["LangChainCompaction", "ThreadSessions", "context_tools", "pre_model_
 
 @dataclass(frozen=True)
 class _Agent:
-    """Agent of a thread, and the messages received so far."""
+    """Agent of a thread, and how far its messages were received."""
 
     session: str
     """Name of its session."""
     role: str
     """Its namespace without the ids of tasks."""
     messages: int
+    """Number of messages in its newest call."""
     last: Any
+    """Last of these messages."""
 
     def goes_on_in(self, messages: Sequence[Any]) -> bool:
-        """Return True if `messages` begin with all the messages seen."""
+        """Return True if `messages` begin with those of the newest call, as far as their last one shows."""
         return 0 < self.messages <= len(messages) and messages[self.messages - 1] == self.last
 
 
@@ -101,10 +103,11 @@ class ThreadSessions:
         self._sessions.close()
 
     def _agent(self, thread: str, namespace: str, messages: Sequence[Any]) -> _Agent:
+        """Return the agent of this call, and remember it as the one used last."""
         role = "|".join(part.split(":")[0] for part in namespace.split("|"))
         with self._lock:
-            known = self._agents.pop((thread, namespace), None) or self._returned(thread, role, messages)
-            session = known.session if known else f"{thread}/{namespace}".rstrip("/")
+            earlier = self._agents.pop((thread, namespace), None) or self._returned(thread, role, messages)
+            session = earlier.session if earlier else f"{thread}/{namespace}".rstrip("/")
             agent = _Agent(session, role, len(messages), messages[-1] if messages else None)
             self._agents[thread, namespace] = agent
             while len(self._agents) > self._limit:
@@ -232,6 +235,7 @@ def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[st
 
 
 def _prepared(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    """Report the settings of `request` to the session, and return it with the prepared messages."""
     system, settings, model = request.system_message, dict(request.model_settings or {}), request.model
     thinking = settings.get("thinking") or getattr(model, "thinking", None)
     body = {
@@ -265,6 +269,7 @@ def _tool(tool: Any) -> Mapping[str, Any]:
 
 
 def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[Any]:
+    """Report the provider's token count to the session, and return `response`."""
     for message in response.result:
         if isinstance(message, AIMessage) and message.usage_metadata:
             session.observe({"input_tokens": message.usage_metadata["input_tokens"]})
@@ -279,7 +284,7 @@ def _through(
     System messages in front stay unchanged; later ones are part of the conversation.
     """
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
-    # the results of parallel calls stand together, as in one message
+    # neighbouring results answer parallel calls: one message
     groups = grouped(messages[lead:], lambda message: isinstance(message, ToolMessage))
     view = through(act, groups, _plain, _built)
     return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
@@ -290,6 +295,8 @@ _NO_SUCH_FORM = (ValueError, TypeError, KeyError, TranscriptError)
 
 
 def _plain(group: list[AnyMessage]) -> Message:
+    """Return a message, or a group of results, as one Anthropic message: by LangChain's own conversion if that gives
+    blocks of known types, else block by block."""
     if isinstance(group[0], SystemMessage):
         return {"role": "system", "content": group[0].text}
     try:
@@ -314,8 +321,8 @@ _KNOWN_FORMS = ("reasoning", "server_tool", "_call", "_use", "_result", "_output
 
 def _is_known(block: Block) -> bool:
     inner = block.get("content") if block["type"] == "tool_result" else None
-    is_own = block["type"] in _KNOWN or any(form in block["type"] for form in _KNOWN_FORMS)
-    return is_own and (not isinstance(inner, list) or all(map(_is_known, inner)))
+    has_known_type = block["type"] in _KNOWN or any(form in block["type"] for form in _KNOWN_FORMS)
+    return has_known_type and (not isinstance(inner, list) or all(map(_is_known, inner)))
 
 
 def _by_block(group: list[AnyMessage]) -> Message:
@@ -349,6 +356,7 @@ def _blocks(content: str | list[Any]) -> list[Block]:
 
 
 def _block(item: Any) -> Sequence[Block]:
+    """Return an item of a message's content as blocks; an unknown type as one opaque block."""
     try:
         made = blocks(strip_openai(from_openai(convert_to_openai_messages([HumanMessage([item])])))[0])
     except _NO_SUCH_FORM:
@@ -365,11 +373,11 @@ def _built(message: Message) -> list[AnyMessage]:
         return cast(list[AnyMessage], convert_to_messages(to_openai([message])))
     built = list[Any]()
     for is_whole, run in groupby(message["content"], _carries_message):
-        held = list(run)
+        content = list(run)
         if is_whole:
-            built += messages_from_dict([carried_by(block)[_MESSAGE] for block in held])
+            built += messages_from_dict([carried_by(block)[_MESSAGE] for block in content])
         else:
-            built += map(_restored, convert_to_messages(to_openai([{**message, "content": held}])))
+            built += map(_restored, convert_to_messages(to_openai([{**message, "content": content}])))
     return built
 
 

@@ -123,13 +123,13 @@ def _through(
 
 
 def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
-    """Split a request into parts that must stay and parts that can be compacted."""
+    """Yield a request as at most two: its parts that can be compacted, then those that must stay; a response whole."""
     if not isinstance(message, ModelRequest):
         yield message
         return
-    staying = [any(block["type"] == OPAQUE for block, _ in _pairs_of(ModelRequest([part]))) for part in message.parts]
-    for wanted in (False, True):
-        parts = [part for part, stays in zip(message.parts, staying, strict=True) if stays is wanted]
+    must_stay = [any(block["type"] == OPAQUE for block, _ in _pairs_of(ModelRequest([part]))) for part in message.parts]
+    for staying in (False, True):
+        parts = [part for part, stays in zip(message.parts, must_stay, strict=True) if stays is staying]
         if any(map(_speaks, parts)):
             yield message if len(parts) == len(message.parts) else replace(message, parts=parts)
 
@@ -156,7 +156,8 @@ def _describe(session: Session, request: ModelRequestContext) -> None:
 
 
 def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return `view` with the system prompts and instructions of messages that are not in it."""
+    """Return `view` with the system prompts of messages that are not in it, and, if its last message was rebuilt, with
+    the newest request's instructions."""
     kept = {id(part) for message in view for part in message.parts}
     lost = [p for m in messages for p in m.parts if isinstance(p, SystemPromptPart) and id(p) not in kept]
     if lost and isinstance(view[0], ModelRequest):
@@ -204,7 +205,8 @@ _SEALED = "sealed by the provider"
 def _unpaired(message: ModelMessage) -> set[str]:
     """Return the ids of the provider's calls without a result in `message`, and of results without a call."""
     calls = {part.tool_call_id for part in message.parts if isinstance(part, NativeToolCallPart)}
-    return calls ^ {part.tool_call_id for part in message.parts if isinstance(part, NativeToolReturnPart)}
+    results = {part.tool_call_id for part in message.parts if isinstance(part, NativeToolReturnPart)}
+    return calls ^ results  # in one of the two only
 
 
 _Media = BinaryContent | ImageUrl | DocumentUrl | AudioUrl | VideoUrl | UploadedFile
@@ -232,6 +234,7 @@ def _opaque(part: Any) -> Block:
 
 
 def _call_or_result(part: Any) -> Block:
+    """Return a call or result, of the client's tools or the provider's, as a block."""
     is_native = isinstance(part, NativeToolCallPart | NativeToolReturnPart)
     if is_native and _is_core_kind(part):
         return _opaque(part)
@@ -281,12 +284,14 @@ def _medium(medium: Any) -> Block | None:
 
 
 def _rebuilt(message: Message, parts: Mapping[str, Any]) -> ModelMessage:
-    """Return a message of the view, made from its earlier `parts` and new ones."""
+    """Return a message of the view as pydantic-ai's: of the original `parts` (by their blocks as JSON) where a block is
+    unchanged, else of new ones."""
     made = [parts.get(to_json(block)) or _part(block, message["role"], parts) for block in blocks(message)]
     return ModelResponse(parts=made) if message["role"] == "assistant" else ModelRequest(parts=made)
 
 
 def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
+    """Return a new part for `block`; a result gets its tool's name from the call among the original `parts`."""
     if block["type"] == "tool_use":
         return ToolCallPart(block["name"], block["input"], block["id"])
     if block["type"] == "tool_result":
@@ -298,7 +303,7 @@ def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
 
 
 def _content(content: Any) -> Any:
-    """Return the content of a result: its text, and the media in it."""
+    """Return a result's content for pydantic-ai: its text, or a list of its text and its media."""
     media = [block for block in content if block.get("source")] if isinstance(content, list) else []
     text = readable_text(content)
     return [*([text] if text else []), *map(_file, media)] if media else text

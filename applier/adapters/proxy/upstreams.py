@@ -175,7 +175,8 @@ class RefusedError(Exception):
     """Ends a request with an error of the proxy itself."""
 
     def __init__(self, status: int, kind: str, message: str, retry_after_seconds: int = 0, code: str = "") -> None:
-        """Take the Messages API's words for the error, `kind` and `code`; 0 seconds leave ``retry-after`` out."""
+        """Store the status, the error's type in the Messages API (`kind`), its text and code; with 0 seconds the answer
+        has no ``retry-after``."""
         super().__init__(message)
         self._status, self._kind, self._message = status, kind, f"compactor proxy: {message}"
         self._seconds, self._code = retry_after_seconds, code
