@@ -149,12 +149,14 @@ def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
     """Delete the histories `removed`, all records made from them, and records that nothing refers to any more."""
     backend, nodes = kin.backend, kin.nodes
     others = [history for history in kin.histories.values() if history not in removed]
-    kept = upwards(nodes, [history.tip for history in others])
-    left = {history.prefix for history in others} | {nodes[digest].prefix for digest in kept}
-    gone = ({history.prefix for history in removed} | {nodes[digest].prefix for digest in nodes.keys() - kept}) - left
-    messages = {nodes[digest].message for digest in nodes.keys() - kept} - {nodes[digest].message for digest in kept}
+    kept_nodes = upwards(nodes, [history.tip for history in others])
+    unused_nodes = nodes.keys() - kept_nodes
+    # digests of histories and their prefixes, to which plans, facts, states and events belong
+    kept = {history.prefix for history in others} | {nodes[digest].prefix for digest in kept_nodes}
+    gone = ({history.prefix for history in removed} | {nodes[digest].prefix for digest in unused_nodes}) - kept
+    messages = {nodes[digest].message for digest in unused_nodes} - {nodes[digest].message for digest in kept_nodes}
     backend.remove([f"history/{history.name}" for history in removed])
-    backend.remove([nodes[digest].key for digest in nodes.keys() - kept])
+    backend.remove([nodes[digest].key for digest in unused_nodes])
     backend.remove([f"message/{digest}" for digest in messages])
     for kind in ("plan", "fact"):
         backend.remove([key for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in gone])

@@ -147,7 +147,7 @@ class ReviewPage:
         shown, tokens = self._reviewed(revision).preview, self._analysis.counter.message
         index = {id(message): at for at, message in enumerate(self._messages)}
         each = ((index.get(id(message)), plain_message(message)) for message in (shown.messages if shown else ()))
-        return {"messages": [{"index": at, "tokens": tokens(own), "message": own} for at, own in each]}
+        return {"messages": [{"index": at, "tokens": tokens(message), "message": message} for at, message in each]}
 
     def replan(self, wanted: Replan) -> dict[str, Any]:
         """Make a new plan; the revision stays."""

@@ -142,7 +142,7 @@ class ReadAnswer:
     """An answer as far as it was read."""
 
     parts: Sequence[Mapping[str, Any]] = ()
-    """Parts of the answer for a session."""
+    """Parts of the answer that a session observes, in order: usage, and the reason to stop."""
     removed_reasoning: int = 0
     """Number of reasoning items or thinking blocks after a changed prefix that the provider hid from the model."""
 

@@ -180,5 +180,5 @@ def beside(holder: Data) -> Data:
 def read_only(
     name: str, title: str, conversations: Callable[[Any], Conversations], say: Callable[[Data], Spoken]
 ) -> MessageList:
-    """Return a form that is never written."""
+    """Return a form of message lists that can be read but not written; `say` converts one entry."""
     return MessageList(name, title, partial(paired, say), conversations=conversations)

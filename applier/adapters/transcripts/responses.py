@@ -269,15 +269,16 @@ def _item(bare: Block, rest: Data) -> Data | None:
 
 
 def _message(role: str, parts: Sequence[tuple[Data, Block]]) -> Data:
-    """Return a message of these parts; without some of its parts it becomes a new one without an id."""
+    """Return the message item for `parts`, each the data that restores a part and its block: the original parts where
+    the blocks are unchanged, and the original id only if no part is missing."""
     rest, first = parts[0]
     head = rest.get("item") or {"type": "message", "role": role}
     if "item" in rest and "at" not in rest:
         return {**head, "content": first["text"]}
     content = []
-    for own, bare in parts:
-        is_exact = "part" in own and part_block(own["part"]) == bare
-        content.append(own["part"] if is_exact else _part(bare, role))
+    for original, block in parts:
+        is_unchanged = "part" in original and part_block(original["part"]) == block
+        content.append(original["part"] if is_unchanged else _part(block, role))
     return {**(head if rest.get("of") == len(parts) else _without(head, "id")), "content": content}
 
 
