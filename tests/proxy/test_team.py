@@ -225,6 +225,7 @@ OTHERS = [
     *(("GET", f"/v1/{name}") for name in ("files", "organizations/me", "messages/batches", "responses/resp_1")),
     *(("POST", f"/v1/{name}") for name in ("files", "messages/batches", "messages/../files", "messages/%2e%2e/files")),
     *(("POST", f"/v1/{name}") for name in ("messages/", "/messages", "messages%2Fbatches", "models", "embeddings")),
+    *(("GET", "/v1/models/.."), ("GET", "/v1/models/."), ("HEAD", "/v1/models/..")),
     *(("DELETE", "/v1/models/ft:ours"), ("GET", "/v1/chat/completions"), ("GET", "/api/oauth/profile")),
 ]
 

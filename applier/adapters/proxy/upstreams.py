@@ -40,8 +40,9 @@ _CODEX_LIMIT = "usage_limit_reached"
 _OPENAI_PATHS = ("/v1/chat/", "/v1/responses", LOGIN_PATH)
 _POSTED = re.compile(r"/v1/(?:messages(?:/count_tokens)?|chat/completions|responses(?:/compact)?)")
 """Paths that agents post to; not ``/v1/messages/batches``."""
-_FETCHED = re.compile(r"/v1/models(?:/[A-Za-z0-9._:@-]+)?|/(?:api/hello)?")
-"""Paths of GET requests by agents: models, and Claude Code's check of the API; not ``/v1/models/a/b``."""
+_FETCHED = re.compile(r"/v1/models(?:/(?!\.{1,2}$)[A-Za-z0-9._:@-]+)?|/(?:api/hello)?")
+"""Paths of GET requests by agents: models, and Claude Code's check of the API; not ``/v1/models/a/b`` nor
+``/v1/models/..``."""
 _PLAIN_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~:@-]+)+")
 """``/v1/files/f_1``; not ``/v1/../x``, ``/v1//x`` nor ``/v1/%2e%2e/x``, which a provider may read as another path."""
 PATH_PATTERN = r"^(?:/[A-Za-z0-9._~:@-]+)+(?:/\*)?$"
