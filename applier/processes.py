@@ -82,8 +82,8 @@ def in_processes(
         alone = bool(suspects)
         queue, most = (suspects, 1) if alone else (due, AHEAD * workers)
         running: dict[futures.Future[Result], Item] = {}
-        with _pool(1 if alone else workers, module) as pool:
-            try:
+        try:
+            with _pool(1 if alone else workers, module) as pool:
                 while queue or running:
                     while queue and len(running) < most:
                         future = pool.submit(work, queue[0])
@@ -91,17 +91,20 @@ def in_processes(
                     for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
                         result = future.result()
                         yield running.pop(future), result
-            except futures.BrokenExecutor:
-                if alone:
-                    yield from ((item, None) for item in running.values())
-                else:
-                    suspects.extend(running.values())
+        except futures.BrokenExecutor:
+            if alone:
+                yield from ((item, None) for item in running.values())
+            else:
+                suspects.extend(running.values())
 
 
 @contextmanager
 def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
     """Yield a pool of `workers` processes that have loaded the module `loads` and import nothing from the working
-    folder; an error in the block ends them."""
+    folder; an error in the block ends them.
+
+    That includes the death of a process: the pool itself overlooks one that was just starting, and waits for it.
+    """
     earlier_children = {*multiprocessing.active_children()}
     environment = dict(os.environ)
     os.environ.pop("PYTHONPATH", None)
