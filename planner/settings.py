@@ -122,7 +122,7 @@ class PlanSettings(CheckedSettings):
     """Smallest saving in tokens; a plan that saves less keeps everything."""
     planner_input_ratio: float = Field(default=0.24, gt=0, le=1)
     """Share of the history's tokens that the planner model may read, prompt and cards together."""
-    planner_input_floor_tokens: int = Field(default=30_000, ge=500)
+    planner_input_floor_tokens: int = Field(default=23_000, ge=500)
     """Tokens of a small history that the planner may always read: on two sessions plans from 19,000 and 22,000 tokens
     answered .09 less than from 29,000 and 36,000, and twice those no more."""
     session_input_ratio: float | None = Field(default=0.3, gt=0)

@@ -193,7 +193,8 @@ def _goes_on(message: Message, unanswered: set[str]) -> bool:
 
 
 def _is_thought(message: Message) -> bool:
-    return all(block["type"] in THINKING for block in blocks(message))
+    types = [block["type"] for block in blocks(message)]
+    return bool(types) and all(one in THINKING for one in types)
 
 
 def _kind(first: Message) -> TurnKind:

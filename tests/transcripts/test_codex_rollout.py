@@ -248,4 +248,4 @@ def test_a_line_of_another_form_is_named():
     (warning,) = read_transcript(lines(said("user", "hi"), {**shell("a"), "call_id": 5})).warnings
     assert warning.startswith("text, line 2: call_id")
     warnings = read_transcript(lines(said("user", "hi")) + '{"type": "message"}\n{}\n').warnings
-    assert warnings[0] == "text, line 2: expected a line with a 'payload', found \"{'type': 'message'}\"; left out"
+    assert warnings[0] == "text, line 2: expected a line with a 'payload', found {'type': 'message'}; left out"
