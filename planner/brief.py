@@ -181,16 +181,36 @@ def _checks(_: Evidence) -> dict[PageStatement, CheckedStatement]:
 
 
 def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> CheckedStatement:
-    """Return `written` corrected until nothing is left to correct, as a correction can change the names in it."""
+    """Return `written` corrected until nothing is left to correct, as a correction can change the names in it.
+
+    A quotation is extended or marked once. If the new text has quotations to correct again, it loses its marks.
+    """
     findings: list[Finding] = []
-    sound: PageStatement | None = replace(written, text=evidence.shown(written.text))
+    sound = _settled(replace(written, text=evidence.shown(written.text)), evidence, users_words, findings)
+    for repair in ("the rest of the sentence is quoted or marked", "the quotation marks are taken off"):
+        if sound is None or (honest := _with_whole_sentences(sound, users_words, evidence)) == sound:
+            break
+        findings.append(Finding(code="brief_quote", problem=f"a part of a sentence: {_short(sound)}", repair=repair))
+        changed = _without_quotations(sound) if "taken off" in repair else honest
+        sound = _settled(_read_again(changed), evidence, users_words, findings)
+    return CheckedStatement(written, sound, tuple(findings))
+
+
+def _settled(
+    sound: PageStatement | None, evidence: Evidence, users_words: str, findings: list[Finding]
+) -> PageStatement | None:
+    """Return `sound` with its names, citations and quotation marks corrected; add what was wrong to `findings`."""
     while sound is not None:
         sound, finding = _mended(sound, evidence, users_words)
         if finding is None:
             break
         findings.append(finding)
-        sound = next(iter(read_brief(f"{sound.heading}\n{sound.line}")), None) if sound is not None else None
-    return CheckedStatement(written, sound, tuple(findings))
+        sound = _read_again(sound) if sound is not None else None
+    return sound
+
+
+def _read_again(statement: PageStatement) -> PageStatement | None:
+    return next(iter(read_brief(f"{statement.heading}\n{statement.line}")), None)
 
 
 def _mended(
@@ -201,19 +221,16 @@ def _mended(
     sound, problem = _grounded(statement, evidence)
     if sound is None:
         clauses = [clause for clause in statement.text.split("; ") if not invented(clause, evidence.names)]
-        repair = "the clause that names it is struck" if clauses else "the statement is struck"
         corrected = replace(statement, text="; ".join(clauses)) if clauses else None
+        if corrected == statement:  # only the clauses together name it
+            corrected = None
+        repair = "the statement is struck" if corrected is None else "the clause that names it is struck"
         return corrected, Finding(code="invented_in_brief", problem=problem, repair=repair)
     if problem:
         return sound, Finding(code="brief_citation", problem=problem, repair="the citation is mended")
     sound, problem = _quoted(sound, users_words, evidence)
     if problem:
         return sound, Finding(code="brief_quote", problem=problem, repair="the quotation marks are taken off")
-    sound, problem = _with_whole_sentences(sound, users_words, evidence)
-    if problem:
-        return sound, Finding(
-            code="brief_quote", problem=problem, repair="the rest of the sentence is quoted or marked"
-        )
     return sound, None
 
 
@@ -222,10 +239,11 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
     changed; None and a problem if a name is in no turn."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing = _missing(statement.text, cited, evidence)
+    in_no_turn = frozenset(invented(statement.text, evidence.names)) if missing else frozenset()
     added: list[str] = []
     for name in missing:
         holder = next((turn_id for turn_id, turn in reversed(evidence.turns.items()) if turn.names.holds(name)), "")
-        if not holder and invented(name, evidence.names):
+        if not holder and name in in_no_turn:
             return None, f"{name!r} occurs in no turn: {_short(statement)}"
         added += [holder] if holder else []
     turns = tuple(dict.fromkeys((*cited, *added)))
@@ -290,18 +308,25 @@ def _count_words(text: str) -> int:
     return len(text.split() if text.isascii() else words_of(text))
 
 
-def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
-    """Return `statement` with a quoted part of a sentence of the user extended or marked: the rest may invert it."""
-    for match in _QUOTE.finditer(statement.text):
+def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: Evidence) -> PageStatement:
+    """Return `statement` with each quoted part of a sentence of the user extended or marked: the rest may invert it."""
+
+    def honest(match: re.Match[str]) -> str:
         words = match[0][1:-1]
         part = words.strip(" .…")
-        if _count_words(words) >= QUOTE_WORDS and _folded(part) in users_words:
-            forms = [match[0][0] + form + match[0][-1] for form in _honest_forms(part, evidence)]
-            honest = next(filter(_QUOTE.fullmatch, forms), match[0])
-            if honest != match[0]:
-                text = statement.text[: match.start()] + honest + statement.text[match.end() :]
-                return replace(statement, text=text), f"a part of the user's sentence: {words[:80]!r}"
-    return statement, ""
+        if _count_words(words) < QUOTE_WORDS or _folded(part) not in users_words:
+            return match[0]
+        forms = (match[0][0] + form + match[0][-1] for form in _honest_forms(part, evidence))
+        return next(filter(_QUOTE.fullmatch, forms), match[0])
+
+    return replace(statement, text=_QUOTE.sub(honest, statement.text))
+
+
+def _without_quotations(statement: PageStatement) -> PageStatement:
+    text = statement.text
+    while match := _QUOTE.search(text):  # one at a time: without one pair of marks, the others may form other pairs
+        text = f"{text[: match.start()]}{match[0][1:-1]}{text[match.end() :]}"
+    return replace(statement, text=" ".join(text.split()))
 
 
 def _honest_forms(part: str, evidence: Evidence) -> Iterator[str]:

@@ -326,3 +326,12 @@ def test_of_two_parallel_failures_a_statement_about_one_leaves_the_line_of_the_o
         covered = covered_failures(f"FAILED\n- {words} (t2)", analyze(messages).evidence)
         lines = analyze(messages).evidence.turns["t2"].lines
         assert [lines[number - 1].text for number in covered["t2"]] == [failures[at]]
+
+
+@pytest.mark.parametrize("moment", ["2024-05-06 12:01:11,204", "12:01:11,204", "11,204 or 1.204,50"])
+def test_a_moment_cited_from_another_turn_is_found_in_its_own(moment):
+    messages = [{"role": "user", "content": "Go on."}, {"role": "assistant", "content": f"{moment} ERROR in worker-3"}]
+    messages += [{"role": "user", "content": "And now?"}]
+    page, (finding,) = check_brief(f"STATE\n- {moment} ERROR in worker-3 (t1)", analyze(messages).evidence)
+    assert page == f"STATE\n- {moment} ERROR in worker-3 (t1, t2)"
+    assert finding.code == "brief_citation"
