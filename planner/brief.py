@@ -8,7 +8,7 @@ clause, never with the page.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
@@ -187,12 +187,15 @@ def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> Ch
     """
     findings: list[Finding] = []
     sound = _settled(replace(written, text=evidence.shown(written.text)), evidence, users_words, findings)
-    for repair in ("the rest of the sentence is quoted or marked", "the quotation marks are taken off"):
-        if sound is None or (honest := _with_whole_sentences(sound, users_words, evidence)) == sound:
+    whole = partial(_with_whole_sentences, users_words=users_words, evidence=evidence)
+    for correct, repair in (
+        (whole, "the rest of the sentence is quoted or marked"),
+        (_without_quotations, "the quotation marks are taken off"),
+    ):
+        if sound is None or whole(sound) == sound:
             break
         findings.append(Finding(code="brief_quote", problem=f"a part of a sentence: {_short(sound)}", repair=repair))
-        changed = _without_quotations(sound) if "taken off" in repair else honest
-        sound = _settled(_read_again(changed), evidence, users_words, findings)
+        sound = _settled(_read_again(correct(sound)), evidence, users_words, findings)
     return CheckedStatement(written, sound, tuple(findings))
 
 
@@ -286,8 +289,13 @@ def _plain(text: str) -> str:
 def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
     """Return `statement` without quotation marks around words neither of the user nor code, and a problem or ""."""
     cited = [evidence.turns[turn_id] for turn_id in statement.turns]
+    return _unquoted(statement, lambda quotation: _may_quote(quotation, users_words, cited))
+
+
+def _unquoted(statement: PageStatement, may_stay: Callable[[re.Match[str]], bool]) -> tuple[PageStatement, str]:
+    """Return `statement` without the quotation marks that may not stay, and a problem or ""."""
     text, problem = statement.text, ""
-    while false := next((one for one in _QUOTE.finditer(text) if not _may_quote(one, users_words, cited)), None):
+    while false := next((one for one in _QUOTE.finditer(text) if not may_stay(one)), None):
         # one at a time: without one pair of marks, the others may form other pairs
         text = " ".join((text[: false.start()] + false[0][1:-1] + text[false.end() :]).split())
         problem = problem or f"not the user's own words: {false[0][1:81]!r}"
@@ -323,10 +331,7 @@ def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: 
 
 
 def _without_quotations(statement: PageStatement) -> PageStatement:
-    text = statement.text
-    while match := _QUOTE.search(text):  # one at a time: without one pair of marks, the others may form other pairs
-        text = f"{text[: match.start()]}{match[0][1:-1]}{text[match.end() :]}"
-    return replace(statement, text=" ".join(text.split()))
+    return _unquoted(statement, lambda _: False)[0]
 
 
 def _honest_forms(part: str, evidence: Evidence) -> Iterator[str]:
