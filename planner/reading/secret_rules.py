@@ -38,7 +38,9 @@ _HEX_FORMS = (
 )
 """Forms without a prefix, which kingfisher knows in fewer places; from each vendor's own documentation."""
 HEX_FORM = lazy_pattern(rf"{_START}(?:{'|'.join(_HEX_FORMS)})")
-_HASH = lazy_pattern(r"(?<!\w)\$(?:[1-9]|[1-9a-z]{2,10})\$(?:[\w=,./-]{1,40}\$){0,3}[./A-Za-z0-9]{20,}")
+_HASH = lazy_pattern(
+    rf"(?:(?<!\w)|{_ESCAPED})\$(?:[1-9]|[1-9a-z]{{2,10}})\$(?:[\w=,./-]{{1,40}}\$){{0,3}}[./A-Za-z0-9]{{20,}}"
+)
 """A password's hash: ``$2b$12$…``."""
 _PLACEHOLDER = r"(?![$<{%\[*]|(?i:xxx|your[_-]|example|changeme|redacted|process\.|os\.|env[.:(\[]|(?:bearer|basic)\b))"
 """Beginning of a value that is no secret: a variable, a blank to fill in, or code that looks it up."""
@@ -72,7 +74,7 @@ _SHORT_NAME = (
 """Short name of a secret: ``SMTP_PASS=q1w2e3r4``, ``auth=("bob", "q1w2e3r4")``; not ``PASS: TestX``,
 ``cache_key=rows``."""
 _ELEMENT = (
-    rf"(<(?:[\w.-]{{0,40}}[.:-])?{_NAME}>\s?|{_NAME}\"\s{{1,9}}value=\")"
+    rf"(<(?:[\w.-]{{0,40}}[.:-])?{_NAME}>\s?|{_NAME}{_QUOTE}\s{{1,9}}value={_QUOTE})"
     rf"{_PLACEHOLDER}[^\s<\"]{{4,}}(?=\s?[<\"])"
 )
 """``<password>q1w2e3r4</password>``, ``<add key="Password" value="q1w2e3r4"/>``."""
@@ -112,7 +114,8 @@ _SIGNED = lazy_pattern(
 )
 """``…&sig=…`` of a signed address."""
 _SCHEME = lazy_pattern(
-    rf"((?i:authorization){_QUOTE}?\s?[:=]\s?{_QUOTE}?(?i:aws4-hmac-sha256|digest|hawk|oauth|signature)\s)[^\n'\\]{{8,}}"
+    rf"((?i:authorization){_QUOTE}?\s?[:=]\s?{_QUOTE}?(?i:aws4-hmac-sha256|digest|hawk|oauth|signature)\s)"
+    rf"(?:[\w-]{{1,40}}=(?:{_QUOTE}[^\n\"'\\]{{0,400}}{_QUOTE}|[^\s\"'\\,]{{1,400}}),?\s{{0,3}}){{1,20}}+"
 )
 """``Authorization: Digest username="…", response="…"`` to its end."""
 _LOGIN = lazy_pattern(

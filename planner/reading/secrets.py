@@ -45,8 +45,11 @@ _NODE_ID = "kwDO"
 """Beginning of the random part of GitHub's node ids, which are no secrets: ``PR_kwDO…``."""
 _REST = re.compile(rb"[A-Za-z0-9_]*")
 """End of a secret that is longer than a rule expects."""
-_WITHOUT_TAGS = bytes.maketrans(b"<>", b"  ")
-"""Table that replaces the edges of tags by blanks, as many rules want a blank or quote before and after a secret."""
+_WORD_ENDS = bytes.maketrans(b"<>" + bytes(range(128, 256)), b" " * 130)
+"""Table that replaces the edges of tags and all but ASCII by blanks, as many rules want a blank or quote before and
+after a secret: ``12→AIza…``."""
+_ESCAPE = re.compile(rb"(?:\x1b|\\{1,15}u001b)\[[0-9;]{0,9}m|\\{1,15}(?:u[0-9a-fA-F]{4}|[nrt\"'])")
+"""Escape of a terminal or of JSON, which ends a word as well: ``\\u2192AIza…``, ``\\"AIza…\\"``."""
 _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)")
 _MARKS = lazy_pattern(r"(?:\[secret\]){2,}")
 _LONGEST_KEY = 2**15
@@ -267,7 +270,8 @@ class _Redaction:
     def _without_known(self, text: str) -> str:
         """Return `text` without the secrets that kingfisher's rules find."""
         data = text.encode("utf-8", "surrogatepass")
-        places = [collected.location for collected in _scanner().scan(data.translate(_WITHOUT_TAGS))]
+        words = _ESCAPE.sub(lambda escape: b" " * len(escape[0]), data.translate(_WORD_ENDS))
+        places = [collected.location for collected in _scanner().scan(words)]
         parts: list[bytes] = []
         at = 0
         for first, last in sorted({(place["start_offset"], place["end_offset"]) for place in places}):

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
 from planner.reading.secrets import redact
 from tests.conftest import SHARED
+from tests.credentials import FORMS, made
+from tests.hunt.cut_secrets_hunt import WRAPPED, readable
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5dE7f"
 
@@ -158,3 +161,16 @@ def test_real_transcripts_are_left_nearly_untouched():
         redacted += sum(redact(text).count("[secret]") for text in texts)
     assert redacted * 1_000 <= lines
     assert redacted <= 1  # of the 163,223 lines of all of them one: a key of an example
+
+
+@pytest.mark.parametrize("way", WRAPPED)
+def test_every_known_form_is_unreadable_in_what_agents_wrap_it(way):
+    """Escapes, colours and quotes end a word just as blanks do."""
+    left = []
+    for form in FORMS:
+        secret, parts = made(form, 2)
+        wrapped = WRAPPED[way](secret, Random(form))
+        inner = json.dumps({"input": {"content": wrapped}})
+        shown = [redact(text) for text in (wrapped, inner, json.dumps({"arguments": inner}))]
+        left += [form for text in shown if readable(parts, text)]
+    assert not left
