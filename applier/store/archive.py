@@ -19,30 +19,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from applier.store import records
 from applier.store.backend import VERSION_TABLE, Backend
 from applier.store.fact_index import notes_of_facts
 from applier.store.forgetting import SESSION_STATE, Kin, names_in, state_name
-from applier.store.opening import OLD_FORMAT, WholeNames, check_format, open_store
-from applier.store.records import (
-    NOTHING,
-    Node,
-    StoredHistory,
-    add_in_order,
-    audit,
-    count_values,
-    digest_of,
-    encode,
-    fields,
-    keep_history,
-    next_order,
-    nodes_of,
-    pack,
-    parts,
-    read,
-    read_histories,
-    unpack,
-    unpacked_bytes,
-)
+from applier.store.opening import check_format, open_store
+from applier.store.records import Node, StoredHistory, pack
 from applier.store.reference import find_history
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store, event_place
@@ -89,7 +71,7 @@ def _keys_of(backend: Backend, history_key: str) -> list[str]:
     prefixes = {node.prefix for node in nodes} | {kin.histories[name].prefix for name in family.histories}
     digests = prefixes | {kin.histories[name].tip for name in family.histories} - {""}
     plans_and_facts = [
-        key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in prefixes
+        key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if records.fields(key, 3)[1] in prefixes
     ]
     states = [key for key in family.states if state_name(key).startswith(CARRIED)]
     chain = {key for node in nodes for key in (node.key, f"message/{node.message}")}
@@ -114,10 +96,10 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
             copy.backend.transaction(write=True),
         ):
             keys = [key for key in keys_of(source) if key != _SEAL]
-            for some in parts(keys):
-                records = source.get(some)
-                _add_to(seal, records)
-                copy.backend.add(records)
+            for some in records.parts(keys):
+                chosen = source.get(some)
+                _add_to(seal, chosen)
+                copy.backend.add(chosen)
             copy.backend.add({_SEAL: seal.digest()})
         os.replace(part, path)
     except OSError as error:
@@ -135,16 +117,13 @@ def _refuse_taken(store: Store, path: Path, overwrite: bool) -> None:
             raise StoreError(f"{path}: exists already; replace it by --overwrite, or give another file")
 
 
-def _add_to(seal: hashlib._Hash, records: Mapping[str, bytes]) -> None:
-    for key, body in sorted(records.items()):
+def _add_to(seal: hashlib._Hash, some: Mapping[str, bytes]) -> None:
+    for key, body in sorted(some.items()):
         seal.update(f"{len(key)} {len(body)} {key} ".encode() + body)
 
 
 class Archive(SqliteBackend):
     """Archive to import: only read, and no SQL in it is run."""
-
-    is_old = False
-    """True for the format before this one."""
 
     def connect(self) -> sqlite3.Connection:
         """Connect; see `SqlBackend.connect`."""
@@ -172,9 +151,9 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
         raise StoreError(f"{path}: no such file")
     archive = Archive(file, 0.0)
     try:
-        archive.is_old = check_format(archive) == OLD_FORMAT
+        check_format(archive)
         _check_sizes(archive)
-        for problem in audit(archive):
+        for problem in records.audit(archive):
             raise StoreDamaged(f"{path}: damaged: {problem.problem}; nothing was imported")
         yield archive
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # its digests are right
@@ -199,8 +178,7 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
     with archive.transaction(), store.backend.transaction(write=True):
         if not is_own_backup:
             _check_seal(archive)
-        whole_names = WholeNames(archive) if archive.is_old else None
-        return _Import(store, archive, is_own_backup, whole_names).done()
+        return _Import(store, archive, is_own_backup).done()
 
 
 def _check_sizes(archive: Archive) -> None:
@@ -213,19 +191,18 @@ def _check_sizes(archive: Archive) -> None:
         for key in archive.keys(""):
             kind, body = key.partition("/")[0], archive.get([key])[key]
             if kind in ("message", "history", "plan", "fact", "event", "state", "order"):
-                size = unpacked_bytes(body)
-                room -= (
-                    0 if kind == "message" else size - _MOST_RATIO * len(body)
-                )  # a stored byte allows so much content
+                size = records.unpacked_bytes(body)
+                if kind != "message":
+                    room -= size - _MOST_RATIO * len(body)  # a stored byte allows so much content
                 too_large = size > _MOST_BYTES.get(kind, _LARGEST_BYTES) or room < 0
-                if too_large or count_values(unpack(body, key), _MOST_VALUES) > _MOST_VALUES:
+                if too_large or records.count_values(records.unpack(body, key), _MOST_VALUES) > _MOST_VALUES:
                     raise StoreError(f"{archive.place}: {key[:40]} is larger than what a store writes; not imported")
 
 
 def _check_seal(archive: Archive) -> None:
     """Raise an error if the digest of all records is not the one written with them."""
     keys, seal = [key for key in archive.keys("") if key != _SEAL], hashlib.sha256()
-    for some in parts(keys):
+    for some in records.parts(keys):
         _add_to(seal, archive.get(some))
     if archive.get([_SEAL]) != {_SEAL: seal.digest()}:
         raise StoreDamaged(f"{archive.place}: is not as `compactor store export` wrote it; nothing was imported")
@@ -238,8 +215,6 @@ class _Import:
     store: Store
     archive: Backend
     is_own_backup: bool
-    whole_names: WholeNames | None = None
-    """Keys and ids in full length for the short ones of an old archive."""
     messages: dict[str, str] = field(default_factory=dict)
     """Digest of each message's content in the store, by its digest in the archive; they differ if the store redacts."""
     plain: dict[str, str] = field(default_factory=dict)
@@ -256,13 +231,14 @@ class _Import:
         """Import everything, and return the keys of all histories of the archive."""
         self._take_messages()
         self._take_nodes()
-        backend, imported = self.store.backend, [self._history(one) for one in read_histories(self.archive)]
-        self.others = {one.name for one in read_histories(backend)} - {one.name for one in imported}
+        backend, imported = self.store.backend, [self._history(one) for one in records.read_histories(self.archive)]
+        self.others = {one.name for one in records.read_histories(backend)} - {one.name for one in imported}
         for key, content in self._each("plan"):
             self._plan(key, content)
         facts = ((self._fact_place(key, content), content) for key, content in self._each("fact"))
-        backend.add(notes_of_facts(add_in_order(backend, facts)))
-        add_in_order(backend, (self._event(content) for _, content in self._each("event")))
+        backend.add(notes_of_facts(records.add_in_order(backend, facts)))
+        events = ((event_place(json.loads(content)), content) for _, content in self._each("event"))
+        records.add_in_order(backend, events)
         for key, content in self._each("state"):
             self._state(key, content)
         return [one.key for one in imported]
@@ -270,24 +246,24 @@ class _Import:
     def _each(self, kind: str) -> Iterator[tuple[str, bytes]]:
         """Yield key and content of the archive's records of a `kind`, by their order numbers if they have such."""
         for key in sorted(self.archive.keys(f"{kind}/"), key=lambda key: key.rpartition("/")[2]):
-            yield key, read(self.archive, [key])[key]
+            yield key, records.read(self.archive, [key])[key]
 
     def _take_messages(self) -> None:
         """Import the messages in the store's form."""
         for key in self.archive.keys("message/"):
-            content = read(self.archive, [key])[key]
+            content = records.read(self.archive, [key])[key]
             stored = self.store.stored_form(json.loads(content), key)
             digest = key.partition("/")[2]
-            self.messages[digest] = digest_of(stored)
+            self.messages[digest] = records.digest_of(stored)
             self.plain[digest] = "" if MARK.encode() in content else message_digest(json.loads(content))
             self.store.backend.add({f"message/{self.messages[digest]}": pack(stored)})
 
     def _take_nodes(self) -> None:
         """Import the nodes, each after its parent, and recompute what their keys claim: group, position, and the digest
         of the history up to them, unless removed secrets have made that unknown."""
-        self.nodes[""], self.groups[NOTHING.prefix] = NOTHING, [NOTHING.group]
+        self.nodes[""], self.groups[records.NOTHING.prefix] = records.NOTHING, [records.NOTHING.group]
         running: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
-        nodes = nodes_of(self.archive.keys("node/"))
+        nodes = records.nodes_of(self.archive.keys("node/"))
         for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
             before, plain, parent = running[node.parent], self.plain[node.message], self.nodes[node.parent]
             running[digest] = up_to_here = before.copy() if before and plain else None
@@ -309,38 +285,24 @@ class _Import:
         claimed = stored.prefix, stored.groups, stored.messages, stored.turns, type(stored.size_bytes)
         if claimed != (last.prefix, self.groups[last.prefix], last.position, last.turn, int):
             raise ValueError(stored.key)
-        return keep_history(self.store.backend, stored)
+        return records.keep_history(self.store.backend, stored)
 
     def _plan(self, key: str, content: bytes) -> None:
         """Store a valid plan of an imported history, unless the store has it; of a backup also other plans."""
-        digest, prefix, _ = fields(key, 3)
+        digest, prefix, _ = records.fields(key, 3)
         CompactionPlan.from_json(content, key)
         if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
-            self.store.backend.add({f"plan/{digest}/{prefix}/{next_order(self.store.backend)}": pack(content)})
+            self.store.backend.add({f"plan/{digest}/{prefix}/{records.next_order(self.store.backend)}": pack(content)})
 
     def _fact_place(self, key: str, content: bytes) -> str:
         """Return the beginning of the store's key for a valid fact of an imported history."""
         ExtractedFact.model_validate_json(content)
-        prefix = fields(key, 3)[1]
+        prefix = records.fields(key, 3)[1]
         return f"fact/{self.groups[prefix][-1]}/{prefix}/"
-
-    def _event(self, content: bytes) -> tuple[str, bytes]:
-        """Return the beginning of the store's key for an event, and its content with keys and ids in full length."""
-        event = json.loads(content)
-        if self.whole_names is not None:
-            event = self.whole_names.event(event)
-            content = encode(event, "event")
-        return event_place(event), content
 
     def _state(self, key: str, content: bytes) -> None:
         """Store a state; from a conversation's file only one of the `CARRIED` kinds that mentions no `others`."""
         name, value = state_name(key), json.loads(content)
-        if self.whole_names is not None:
-            whole = self.whole_names.state(name, value)
-            if whole is None:
-                return
-            name, value = whole
-            content = encode(value, key)
         if name.startswith("origin:"):  # a bad one would spoil every list of conversations
             event_place(value)  # raises an error if its time is not valid
             if (value["history"], type(value["folder"])) != (name.removeprefix("origin:"), str):
