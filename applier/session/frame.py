@@ -72,7 +72,7 @@ class Frame:
     @property
     def is_empty(self) -> bool:
         """True if the frame changes nothing."""
-        return not (self.plan or self.placeholders or self.additions or self.unthinking)
+        return not (self.plan or self.head or self.placeholders or self.additions or self.unthinking)
 
     def before(self, message: int) -> Frame:
         """Return this frame without its changes to `message` of the history and later ones; a head is removed whole."""

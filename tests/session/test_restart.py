@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 
@@ -315,3 +317,15 @@ def test_a_restart_knows_the_model_and_the_thinking_of_the_last_request(tmp_path
         assert "Let me see" not in str(
             session.compact([*history, {"role": "user", "content": "Go on."}]).messages[-5:]
         ), "another model is told"
+
+
+def test_a_view_whose_plan_is_gone_stays_compacted_when_the_list_goes_another_way(tmp_path):
+    path, history = tmp_path / "store.db", make_session(40)
+    with Session("fix it", store=path, planner="rules", window_tokens=60_000) as session:
+        view = session.compact(history).messages
+    with closing(sqlite3.connect(path)) as database, database:
+        assert database.execute("DELETE FROM records WHERE key LIKE 'plan/%'").rowcount
+    call, answer = {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Go on."}
+    with Session("fix it", store=path, planner="rules", window_tokens=60_000) as again:
+        again.prepare([*view, call, answer, call, answer])
+        assert "<compacted" in str(again.prepare([*history, {**call, "content": "Another way."}, answer]))
