@@ -20,7 +20,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.names import without_root
-from planner.evidence.turns import call_head
+from planner.evidence.turns import WrittenEntry, call_head
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, dense, join_lines, without_escapes
@@ -168,7 +168,7 @@ def media_marks(turn: TurnEvidence, history: History) -> tuple[str, ...]:
 
 def _failed_calls(turn: TurnEvidence) -> frozenset[int]:
     """Return the numbers of the turn's calls that failed."""
-    return frozenset(call.number for call, outcome in turn.ended_calls if outcome.has_failed)
+    return frozenset(call.number for _, call, outcome in turn.ended_calls if outcome.has_failed)
 
 
 def _is_doubtful(turn: TurnEvidence) -> bool:
@@ -188,9 +188,10 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
     evidence_parts = turn.turn.digest, evidence.root, turn.answered_at, turn.decisive_lines, turn.outcomes
     basis = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach, evidence_parts
     cached = evidence.entries.get(decision.turn_id)
-    if cached is None or cached[0] != basis:
-        cached = evidence.entries[decision.turn_id] = basis, _written(evidence, decision, media)
-    return cached[1]
+    if cached is None or cached.basis != basis:
+        cached = WrittenEntry(basis, _written(evidence, decision, media))
+        evidence.entries[decision.turn_id] = cached
+    return cached.text
 
 
 def _written(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -> str:

@@ -120,7 +120,7 @@ def failures(evidence: Evidence) -> Iterator[Lesson]:
 
 def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
     """Return True if a check (or else a program or tool) that failed in `failed` succeeds in `later`."""
-    ended = [call for call, outcome in later.ended_calls if outcome.status in ("passed", "done")]
+    ended = [call for _, call, outcome in later.ended_calls if outcome.status in ("passed", "done")]
     return later.turn.number > failed.turn.number and any(map(_is_same, product(failed.failed_calls, ended)))
 
 

@@ -1,6 +1,7 @@
 """Calls of a turn with their results: tool, object, and whether the call only reads or acts.
 
-A tool's effect follows from its declaration, from the verb in its name, or from the field of work that knows it.
+The object of a call is what it reads or changes, such as a file. Whether a tool acts follows from its declaration, from
+the verb in its name, or from the field of work that knows it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from planner.reading.messages import Block, parsed_result, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 from planner.settings import ToolUse
 
-__all__ = ["Call", "CallKind", "CallReading", "argument", "calls_of", "read_call", "superseded_turns"]
+__all__ = ["Call", "CallKind", "CallReading", "argument", "calls_of", "read_call"]
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -27,14 +28,14 @@ _ADDRESSES = ("file_path", "path", "filename", "file", "notebook_path", "filePat
 _QUERIES = ("pattern", "query", "regex", "url", "prompt", "description", "question", "name", "id")
 """Names of arguments that describe what a search, question or subagent looks for, the best first."""
 ARGUMENT_CHARACTERS = 120
-"""Length of each argument shown for a call without address, command or query."""
+"""Largest length of each argument that is shown for a call without address, command or query."""
 RECEIPT_LINES = 5
-"""Number of line breaks from which a result in plain text is a table, and no receipt of an action."""
+"""Number of line breaks from which a result in plain text counts as an answer, not as the receipt of an action."""
 RECEIPT_WIDTH = 400
-"""Largest width of a result that may be the receipt of an action; a result longer than this and than the call is an
-answer."""
+"""Width above which a result counts as an answer, not as the receipt of an action, if it is also longer than the
+call."""
 PART_CHARACTERS = 60
-"""Largest length of the arguments that select a part of an object, as shown."""
+"""Largest length of `Call.part`."""
 _ASK = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
@@ -43,42 +44,42 @@ _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (lazy_pattern(r"grep|search|find|query|rg", re.I), "search"),
     (lazy_pattern(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I), "read"),
 )
-"""Kinds of tools by the verbs in their names; the first match counts."""
+"""Patterns of the verbs in tools' names, with the kind that each shows; the first match counts."""
 _DECLARED: Mapping[str, CallKind] = {"reads": "read", "acts": "other"}
 """Kind of a tool by its declared effect."""
 _SUBAGENT = lazy_pattern(r"^(?:Task(?:_?Output)?$|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
-"""Tools whose result is another agent's report: ``Task``, ``TaskOutput``; not ``TaskUpdate``, ``create_task``."""
-_OF_A_COMMAND = "<task_type>local_bash</task_type>"
-"""Claude Code's mark of a ``TaskOutput`` that is no report."""
+"""Names of tools that return another agent's report: ``Task``, ``TaskOutput``; not ``TaskUpdate``, ``create_task``."""
+_COMMAND_OUTPUT = "<task_type>local_bash</task_type>"
+"""Text in a result of Claude Code's ``TaskOutput`` that is the output of a command, not an agent's report."""
 _NOTING = lazy_pattern(r"todo|plan|task|think", re.I)
-"""Tools by which an agent notes something for itself."""
+"""Names of tools with which an agent writes notes for itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallReading:
-    """Meaning of a tool's name and arguments. A field returns the reading it receives, or a changed copy."""
+    """Meaning of a call, as far as its tool's name and its arguments show it."""
 
     kind: CallKind = "other"
     path: str = ""
-    """Address of the call's object: a file, a page; empty without one."""
+    """Address of the call's object, such as a file or a page; empty without one."""
     command: str = ""
-    """Text of the command that it runs."""
+    """Text of the command that the call runs; empty without one."""
     objects: str = ""
-    """Several objects of the call, in words."""
+    """Addresses of several objects of the call, joined by commas."""
     lead: str = ""
-    """Beginning of the command that only sets where it runs, such as ``cd app &&``; omitted in one-line heads."""
+    """Beginning of the command that only sets where it runs, such as ``cd app &&``."""
     tried: str = ""
-    """Words that distinguish this attempt from the next one on the same object."""
+    """Words that distinguish this attempt from others on the same object, such as the first new line of an edit."""
     removes: tuple[str, ...] = ()
-    """Arguments with text that the call removes."""
+    """Names of the arguments with text that the call removes."""
     adds: tuple[str, ...] = ()
-    """Arguments with text that the call adds."""
+    """Names of the arguments with text that the call adds."""
     is_whole: bool = False
     """True if the call replaces the whole content of its object."""
     is_local: bool = False
     """True if the call changes only the agent's own work, nothing in the outside world."""
     starts_anew: bool = False
-    """True if the same calls may return something else afterwards, because the whole state changes."""
+    """True if later calls may return something else than the same calls before, as after a change of branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +91,24 @@ class Call:
     block: int
     """Index of the call among the turn's blocks."""
     result_block: int | None
+    """Index of the result among the turn's blocks."""
     result: Block | None
     number: int = 0
-    """Index of the call in its turn, from 0."""
+    """Index of the call among the turn's calls, from 0."""
     use: ToolUse | None = None
     """Declaration of its tool; None without one."""
     reading: CallReading = CallReading()
     identity: bytes = field(init=False)
-    """Digest that is equal for calls of one tool with the same input, in every process; 64 bits."""
+    """Digest of the tool's name and the input, 64 bits, equal in every process."""
 
     def __post_init__(self) -> None:
         """Compute the digest."""
-        asked = f"{self.name} {to_json(self.input)}".encode("utf-8", "surrogatepass")
-        object.__setattr__(self, "identity", blake2b(asked, digest_size=8).digest())
+        name_and_input = f"{self.name} {to_json(self.input)}".encode("utf-8", "surrogatepass")
+        object.__setattr__(self, "identity", blake2b(name_and_input, digest_size=8).digest())
 
     @property
     def kind(self) -> CallKind:
-        """Kind of action, as far as the declaration, the name and the arguments show."""
+        """Kind of action: by the tool's declaration if there is one, else by its name and arguments."""
         return self.reading.kind if self.use is None else _DECLARED[self.use.effect]
 
     @property
@@ -121,19 +123,21 @@ class Call:
 
     @property
     def is_report(self) -> bool:
-        """True if the result is another agent's prose, in which words of success and failure are not about the call."""
-        return bool(_SUBAGENT.match(self.name)) and _OF_A_COMMAND not in self.text[:1_000]
+        """True if the result is another agent's report: its words of success and failure are not about the call."""
+        return bool(_SUBAGENT.match(self.name)) and _COMMAND_OUTPUT not in self.text[:1_000]
 
     @property
     def part(self) -> str:
-        """Numeric arguments of a read, which select a part of its object: ``offset 10 limit 20``; else empty."""
-        reads = self.path and self.kind == "read"
-        parts = [f"{key} {value}" for key, value in self.input.items() if reads and _is_range(value)]
-        return " ".join(" ".join(parts)[:PART_CHARACTERS].split())
+        """Part of its object that a read selects, shown as its numeric arguments: ``offset 10 limit 20``; may be
+        empty."""
+        if not self.path or self.kind != "read":
+            return ""
+        parts = " ".join(f"{key} {value}" for key, value in self.input.items() if _is_range(value))
+        return " ".join(parts[:PART_CHARACTERS].split())
 
     @property
     def may_act(self) -> bool:
-        """True unless something shows that the call only reads, or changes only the agent's own work."""
+        """True unless the call's kind or name shows that it only reads, or changes only the agent's own work."""
         changes = self.kind == "other" or (self.kind == "write" and not self.path)
         return changes and not (self.is_report or self.reading.is_local or _NOTING.search(self.name))
 
@@ -141,7 +145,8 @@ class Call:
     def acts(self) -> bool:
         """True if the call changes the outside world: ``refund_order 17``.
 
-        If the tool's name shows nothing, a result that is a list, a table or longer than a receipt counts as an answer.
+        The tool's declaration decides. Without one, a call that may act does so if the name of its tool has a verb of
+        change, or if its result is short enough to be a receipt.
         """
         if self.use is not None:
             return self.use.effect == "acts"
@@ -149,7 +154,7 @@ class Call:
 
     @property
     def _is_answer(self) -> bool:
-        """True if the result is too much for a receipt: a list, many lines, or text longer than the input."""
+        """True if the result is too much for a receipt: a list, many lines, or a long text."""
         text = self.text
         parsed = parsed_result(text)
         parts = list(parsed.values()) if isinstance(parsed, dict) else [parsed]
@@ -159,10 +164,11 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """Object of the call in one line: its address, command or query, or all arguments."""
+        """Description of the call in one line: its address, command or query, or else its arguments."""
         asks = self.kind in ("search", "ask") or self.is_report
-        text = self.path or self.reading.objects or self.command
-        return " ".join((text or (argument(self.input, _QUERIES) if asks else "") or self._arguments).split())
+        query = argument(self.input, _QUERIES) if asks else ""
+        text = self.path or self.reading.objects or self.command or query or self._arguments
+        return " ".join(text.split())
 
     @property
     def head_subject(self) -> str:
@@ -171,8 +177,10 @@ class Call:
 
     @property
     def _arguments(self) -> str:
-        """Texts, numbers and flags among the arguments, with their names if there are several; only those that the
-        tool's declaration calls its object, if it does."""
+        """Arguments in one line, with their names if there are several. Lists and objects are left out.
+
+        If the tool's declaration names the arguments of its object, only these are shown.
+        """
         keys = self.use.object_arguments if self.use is not None else ()
         shown = {key: self.input[key] for key in keys if key in self.input} or self.input
         plain = {key: str(value) for key, value in shown.items() if isinstance(value, str | int | float)}
@@ -186,14 +194,14 @@ class Call:
 
     @property
     def attempt(self) -> str:
-        """Value of `subject` with the words that distinguish this attempt from others."""
+        """Value of `subject`, with the query of a search or the words that distinguish this attempt from others."""
         if self.sought and self.path:
             return f"{self.sought} {self.subject}"
         return f"{self.subject} {self.reading.tried}".strip()
 
     @property
     def text(self) -> str:
-        """Text of the result."""
+        """Text of the result; empty without one."""
         return result_text(self.result) if self.result is not None else ""
 
     @property
@@ -208,7 +216,8 @@ class Call:
 
 
 def argument(arguments: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Return the first text that is not empty among the arguments `keys`, a list joined by blanks; else ""."""
+    """Return the value of the first of `keys` that is a text or a list of texts and not empty; "" without one. The
+    texts of a list are joined by blanks."""
     for key in keys:
         value = arguments.get(key)
         if isinstance(value, str) and value.strip():
@@ -219,7 +228,7 @@ def argument(arguments: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def _is_range(value: object) -> bool:
-    """Return True for a number or several: ``10``, ``[1, 40]``, ``"5-9"``."""
+    """Return True for a number, a list of numbers or a text of numbers: ``10``, ``[1, 40]``, ``"5-9"``."""
     if isinstance(value, list):
         return bool(value) and all(map(_is_range, value))
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -227,7 +236,7 @@ def _is_range(value: object) -> bool:
 
 
 def read_call(name: str, arguments: Mapping[str, Any]) -> CallReading:
-    """Return what the name and the arguments of a call show, in any field of work."""
+    """Return the kind and the address of a call by its tool's name and its arguments, in any field of work."""
     kind: CallKind = next((kind for pattern, kind in _KINDS if pattern.search(name)), "other")
     return CallReading(kind, argument(arguments, _ADDRESSES))
 
@@ -238,7 +247,10 @@ def calls_of(
     uses: Mapping[str, ToolUse] = MappingProxyType({}),
     read: Callable[[str, Mapping[str, Any]], CallReading] = read_call,
 ) -> tuple[Call, ...]:
-    """Return the client calls of `turn` in order, each with its result and its tool's declaration."""
+    """Return the calls of the client's tools in `turn`, in order, each with its result.
+
+    `uses`: declarations of tools, by name; `read`: function that returns the reading of a name and arguments.
+    """
     blocks = [block for _, block in history.blocks_of(turn)]
     results = {str(b.get("tool_use_id")): (i, b) for i, b in enumerate(blocks) if b["type"] == "tool_result"}
     call_blocks = [(index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use"]
@@ -249,43 +261,3 @@ def calls_of(
         name, arguments = str(block.get("name", "")), input_value if isinstance(input_value, dict) else {}
         calls.append(Call(name, arguments, index, result_index, result, number, uses.get(name), read(name, arguments)))
     return tuple(calls)
-
-
-def superseded_turns(calls: Mapping[str, Sequence[tuple[Call, bool]]]) -> dict[str, str]:
-    """Return for each turn id whose calls are all repeated later the id of the turn that repeats its last call.
-
-    `calls`: the calls of each turn in order, each with its success. A call is repeated by the same call with the same
-    result; a read of an object by a later read of all of it, or by a call that writes it whole. A call with another
-    result, such as "go east" in another room, is no repetition.
-    """
-    turn_of_content: dict[bytes, str] = {}
-    turn_of_whole: dict[str, str] = {}
-    superseded: dict[str, str] = {}
-    for turn_id in reversed(list(calls)):
-        turn_calls = [call for call, _ in calls[turn_id]]
-        later_ids = [
-            turn_of_content.get(_content(call)) or (_reads_whole(call) and turn_of_whole.get(call.path)) or ""
-            for call in turn_calls
-        ]
-        if later_ids and all(later_ids):
-            superseded[turn_id] = later_ids[-1]
-        for call, succeeded in calls[turn_id]:
-            if succeeded:
-                turn_of_content.setdefault(_content(call), turn_id)
-            if succeeded and (_reads_whole(call) or call.reading.is_whole):
-                turn_of_whole.setdefault(call.path, turn_id)
-        if any(call.reading.starts_anew for call in turn_calls):
-            turn_of_content, turn_of_whole = {}, {}
-    return superseded
-
-
-def _content(call: Call) -> bytes:
-    """Return a digest of a call's input and, unless it only reads, of its result."""
-    if call.kind in ("read", "search"):
-        return call.identity
-    text = call.text.encode("utf-8", "surrogatepass")
-    return call.identity + blake2b(text, digest_size=16).digest()
-
-
-def _reads_whole(call: Call) -> bool:
-    return bool(call.path) and call.kind == "read" and not call.part

@@ -1,7 +1,7 @@
 """Evidence of every turn of a history, gathered once and shared by planners, selection and guards.
 
-The evidence of a turn alone is a pure function of its messages and is kept when the history grows. Its relations to
-other turns (superseded, repeated, answered) are a second pass, linear in turns.
+A first pass reads each turn alone; its result is kept when the history grows. A second pass adds the relations to other
+turns, such as which turn repeats or answers it. Its time is linear in the number of turns.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from itertools import groupby
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from planner.evidence.calls import Call, calls_of, read_call, superseded_turns
+from planner.evidence.calls import Call, calls_of, read_call
 from planner.evidence.field import Field
 from planner.evidence.hosts import attributed, boilerplate_of
 from planner.evidence.outcomes import Outcome, is_refusal, listed_failures, read_outcome
@@ -44,10 +45,11 @@ def gather_evidence(
     uses: Mapping[str, ToolUse] = MappingProxyType({}),
     field: Field | None = None,
 ) -> Evidence:
-    """Return the evidence of `history`, deterministic and without a model.
+    """Return the evidence of `history`. It is deterministic and asks no model.
 
-    `known`: earlier evidence made with the same counter, whose turns are not read again; `uses`: declarations of tools
-    by name; `field`: the fields of work that know tools.
+    `known`: evidence of an earlier history, made with the same counter; its turns are not read again.
+    `uses`: declarations of tools, by name.
+    `field`: the field of work that knows the tools; without it, tools are read by general signs alone.
     """
     known, field = known or Evidence({}), field or Field()
     read = {
@@ -61,7 +63,7 @@ def gather_evidence(
 
 
 def _with(turn: TurnEvidence, /, **fields: Any) -> TurnEvidence:
-    """Return `turn` with these field values; the same object if it has them already."""
+    """Return `turn` with these values of its fields; the same object if nothing changes."""
     return turn if all(getattr(turn, name) == value for name, value in fields.items()) else replace(turn, **fields)
 
 
@@ -69,17 +71,16 @@ def _read_turn(
     history: History, turn: Turn, counter: TokenCounter, uses: Mapping[str, ToolUse], field: Field
 ) -> TurnEvidence:
     """Return the evidence of one turn, read from its messages alone."""
-    tokens = counter.messages(history.messages_of(turn))  # first: while it counts, it holds all texts once more
+    # tokens are counted before the lines are made, as counting needs the memory of all texts once more
+    tokens = counter.messages(history.messages_of(turn))
     calls = calls_of(
         history, turn, uses, lambda name, arguments: field.read_call(name, arguments, read_call(name, arguments))
     )
     lines = attributed(turn_lines(history, turn), calls)
     read = lines.to_read()
-    all_statements = [
-        one._replace(text=without_escapes(one.text)) if "\x1b" in one.text else one for one in statements(read)
-    ]
-    results = {block: list(group) for block, group in groupby(all_statements, key=attrgetter("block"))}
-    outcomes = [_outcome(call, results, field) for call in (*calls, *_unasked(lines, calls))]
+    all_statements = list(map(_without_escapes, statements(read)))
+    statements_by_block = {block: list(group) for block, group in groupby(all_statements, key=attrgetter("block"))}
+    outcomes = [_outcome(call, statements_by_block, field) for call in (*calls, *_unasked(lines, calls))]
     listed = list(listed_failures(all_statements))
     return TurnEvidence(
         turn=turn,
@@ -94,18 +95,25 @@ def _read_turn(
     )
 
 
-def _outcome(call: Call, results: Mapping[int, Sequence[Statement]], field: Field) -> Outcome:
-    """Return how `call` ended, by general signs and then by `field`; `results`: statements by block."""
-    result = results.get(call.result_block, ()) if call.result_block is not None else ()
+def _without_escapes(statement: Statement) -> Statement:
+    """Return `statement` without the codes of a terminal."""
+    return statement._replace(text=without_escapes(statement.text)) if "\x1b" in statement.text else statement
+
+
+def _outcome(call: Call, statements_by_block: Mapping[int, Sequence[Statement]], field: Field) -> Outcome:
+    """Return how `call` ended, by general signs and then by `field`."""
+    result = statements_by_block.get(call.result_block, ()) if call.result_block is not None else ()
     return field.read_result(call, result, read_outcome(call, result))
 
 
 def _numbers(*groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return all numbers in `groups`, ascending, each once."""
     return tuple(sorted({number for group in groups for numbers in group for number in numbers}))
 
 
 def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
-    """Yield an unnamed call for each result without a call: an agent that writes its calls as text has only results."""
+    """Yield an unnamed call for each result that belongs to none of `calls`. Agents that write their calls as text have
+    such results."""
     answered = {call.result_block for call in calls}
     for text in lines.texts:
         if text.part == "result" and text.block not in answered:
@@ -113,7 +121,7 @@ def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
 
 
 def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> array[int]:
-    """Return the raw tokens of each of the turn's `count` lines with its line break; 0 for lines not in `read`."""
+    """Return the raw tokens of each of the turn's `count` lines, with its line break; 0 for lines not in `read`."""
     tokens = array("I", bytes(4 * count))
     for line in read:
         tokens[line.number - 1] = counter.raw(line.text + "\n")
@@ -123,44 +131,82 @@ def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> arr
 def _related(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
     """Return the turns by id, each with the fields that depend on other turns."""
     turns = list(read.values())
-    calls_by_turn = {
-        turn.turn.id: [(call, outcome.status in ("passed", "done", "running")) for call, outcome in turn.ended_calls]
-        for turn in turns
-    }
-    superseded = superseded_turns(calls_by_turn)
-    answers, quieter = dict(_answers(turns)), dict(_without_noise(turns))
+    superseded, answers, noise = _superseded(turns), _answers(turns), _noise(turns)
     related = {}
     for previous, turn in zip([None, *turns], turns, strict=False):
         turn_id = turn.turn.id
-        decisive, outcomes = quieter.get(turn_id, (turn.decisive_lines, turn.outcomes))
         related[turn_id] = _with(
-            turn,
+            _without_noise(turn, noise) if noise else turn,
             superseded_by=superseded.get(turn_id, ""),
             answered_at=answers.get(turn_id, ""),
-            decisive_lines=decisive,
-            outcomes=outcomes,
             choice=_choice(previous, turn),
         )
     return related
 
 
-def _without_noise(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, tuple[tuple[int, ...], tuple[Outcome, ...]]]]:
-    """Yield id, new decisive lines and new outcomes of turns with a decisive line that a passed run prints, too: it is
-    no reason of a failure, and the next reason replaces it if there is one."""
+def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
+    """Return the later turn that supersedes a turn, by the ids of both. All calls of a superseded turn are repeated
+    later; the later turn is the one that repeats the last of them.
+
+    A call is repeated by the same call with the same result. A read of an object is also repeated by a later read of
+    all of it, and by a call that writes it whole. A call with another result, such as "go east" in another room, is no
+    repetition.
+    """
+    turn_of_content: dict[bytes, str] = {}  # id of the next turn that makes the same call
+    turn_of_whole: dict[str, str] = {}  # id of the next turn that reads or writes the whole object
+    superseded: dict[str, str] = {}
+    for turn in reversed(turns):
+        later_ids = [
+            turn_of_content.get(_content(call)) or (_reads_whole(call) and turn_of_whole.get(call.path)) or ""
+            for call in turn.calls
+        ]
+        if later_ids and all(later_ids):
+            superseded[turn.turn.id] = later_ids[-1]
+        for _, call, outcome in turn.ended_calls:
+            if outcome.status in ("failed", "unanswered"):
+                continue
+            turn_of_content.setdefault(_content(call), turn.turn.id)
+            if _reads_whole(call) or call.reading.is_whole:
+                turn_of_whole.setdefault(call.path, turn.turn.id)
+        if any(call.reading.starts_anew for call in turn.calls):
+            turn_of_content, turn_of_whole = {}, {}
+    return superseded
+
+
+def _content(call: Call) -> bytes:
+    """Return a digest of a call's input and, unless it only reads, of its result."""
+    if call.kind in ("read", "search"):
+        return call.identity
+    text = call.text.encode("utf-8", "surrogatepass")
+    return call.identity + blake2b(text, digest_size=16).digest()
+
+
+def _reads_whole(call: Call) -> bool:
+    return bool(call.path) and call.kind == "read" and not call.part
+
+
+def _noise(turns: Sequence[TurnEvidence]) -> set[str]:
+    """Return the texts of decisive lines that a run that passed prints, too, so that they explain no failure."""
     decisive = {turn.lines.text(number).strip() for turn in turns for number in turn.decisive_lines}
-    ended_calls = (one for turn in turns if decisive for one in turn.ended_calls)
-    passed_texts = (call.text for call, outcome in ended_calls if call.kind == "run" and outcome.has_passed)
-    noise_texts = {line.strip() for text in passed_texts for line in text.splitlines()} & decisive
-    for turn in turns if noise_texts else ():
-        noise_lines = {number for number in turn.failure_lines if turn.lines.text(number).strip() in noise_texts}
-        outcomes = tuple(_without(outcome, noise_lines) for outcome in turn.outcomes)
-        if outcomes != turn.outcomes:
-            kept = {number for number in turn.decisive_lines if number not in noise_lines}
-            yield turn.turn.id, (tuple(sorted(kept.union(*(one.decisive for one in outcomes)))), outcomes)
+    ended_calls = (ended for turn in turns if decisive for ended in turn.ended_calls)
+    passed_texts = (call.text for _, call, outcome in ended_calls if call.kind == "run" and outcome.has_passed)
+    return {line.strip() for text in passed_texts for line in text.splitlines()} & decisive
 
 
-def _without(outcome: Outcome, noise: set[int]) -> Outcome:
-    """Return the outcome without the lines numbered `noise` as reasons; unchanged if there are no others."""
+def _without_noise(turn: TurnEvidence, noise_texts: set[str]) -> TurnEvidence:
+    """Return `turn` with the next reason of a failure in place of each decisive line in `noise_texts`, if there is
+    one."""
+    noise_lines = {number for number in turn.failure_lines if turn.lines.text(number).strip() in noise_texts}
+    outcomes = tuple(_without_reasons(outcome, noise_lines) for outcome in turn.outcomes)
+    if outcomes == turn.outcomes:
+        return turn
+    decisive = [number for number in turn.decisive_lines if number not in noise_lines]
+    return replace(turn, outcomes=outcomes, decisive_lines=_numbers([decisive], [one.decisive for one in outcomes]))
+
+
+def _without_reasons(outcome: Outcome, noise: set[int]) -> Outcome:
+    """Return the outcome without the lines numbered `noise`; unchanged if it has no other reason, or none of them is
+    decisive."""
     reasons = tuple(number for number in outcome.reasons if number not in noise)
     if not reasons or noise.isdisjoint(outcome.decisive):
         return outcome
@@ -169,25 +215,40 @@ def _without(outcome: Outcome, noise: set[int]) -> Outcome:
     return replace(outcome, reasons=reasons, decisive=decisive, lines=lines)
 
 
-def _answers(turns: Sequence[TurnEvidence]) -> Iterator[tuple[str, str]]:
-    """Yield the ids of turns in which the user asked for work, each with the id of the turn that ended it: an answer
-    without calls or a question, after turns with calls, and before the user's next message or the end. It is none if
-    the next message reports that the user stopped the agent."""
-    asked, worked = "", False
+def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
+    """Return the id of the turn with the agent's answer, by the id of the turn in which the user asked for work.
+
+    The answer is the agent's last message before the user writes again, or at the end. It has no calls, follows turns
+    with calls, and does not end with a question. There is none if the user stopped the agent.
+    """
+    asking_id, has_worked = "", False
+    answers = {}
     for turn, following in zip(turns, [*turns[1:], None], strict=False):
         if turn.turn.kind == "user":
-            asked, worked = turn.turn.id, False
-        worked = worked or bool(turn.calls)
-        ends = following is None or (
-            following.turn.kind == "user" and not any(is_refusal(line.text) for line in following.lines)
-        )
-        if asked and worked and ends and not turn.calls and not turn.text.rstrip("\n *_`\"')").endswith("?"):
-            yield asked, turn.turn.id
+            asking_id, has_worked = turn.turn.id, False
+        has_worked = has_worked or bool(turn.calls)
+        if asking_id and has_worked and not turn.calls and _ends_work(following) and not _asks(turn):
+            answers[asking_id] = turn.turn.id
+    return answers
 
 
-def _choice(before: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:
-    """Return the option or question in the turn `before` that `turn` answers by a short reply; None for other turns."""
-    if before is None or turn.turn.kind != "user":
+def _ends_work(following: TurnEvidence | None) -> bool:
+    """Return True if the agent's work ends before the turn `following`: if that is missing, or is a message of the user
+    that does not report that they stopped the agent."""
+    if following is None:
+        return True
+    return following.turn.kind == "user" and not any(is_refusal(line.text) for line in following.lines)
+
+
+def _asks(turn: TurnEvidence) -> bool:
+    """Return True if the turn ends with a question mark, whatever marks follow it."""
+    return turn.text.rstrip("\n *_`\"')").endswith("?")
+
+
+def _choice(previous: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:
+    """Return the option or question in the turn `previous` that the user answers by a short reply in `turn`; None
+    without one."""
+    if previous is None or turn.turn.kind != "user":
         return None
-    spoken = tuple(statements(before.lines.of_part("assistant")))
-    return answered_offer(join_lines(turn.user_lines), spoken, before.turn.id) if spoken else None
+    spoken = tuple(statements(previous.lines.of_part("assistant")))
+    return answered_offer(join_lines(turn.user_lines), spoken, previous.turn.id) if spoken else None

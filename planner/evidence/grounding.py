@@ -1,9 +1,8 @@
-r"""Grounding: whether all names and figures in a text occur in its source, in any script. Others count as invented, and
-are removed from plans.
+r"""Grounding: whether the names and figures in a text occur in its source, in any script.
 
-Figures are compared by value: ``1.36`` in ``日活1.36亿``, ``1,290`` and ``1 290``. Dates are compared by their numbers:
-``14.03.2026`` and ``2026-03-14``. Names (paths, ids, identifiers, flags, URLs) must occur whole: ``/bin/sh`` is not in
-``/usr/bin/sh``. Ordinary words are not checked.
+Names and figures without a source count as invented, and are removed from plans. Figures (numbers, amounts, dates) are
+compared by value: ``1,290`` and ``1 290`` are equal, and so are ``14.03.2026`` and ``2026-03-14``. Names (paths, ids,
+identifiers, flags, URLs) must occur whole: ``/bin/sh`` is not in ``/usr/bin/sh``. Ordinary words are not checked.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise, permutations
+from typing import NamedTuple
 
 from planner.evidence.words import (
     BLANKS,
@@ -36,7 +36,8 @@ __all__ = ["NameIndex", "invented"]
 TOKEN_CHARACTERS = 1_024
 """Length at which a run of name characters (base64, minified code) is cut into pieces."""
 QUICK_TEXTS, QUICK_CHARACTERS = 16, 20_000
-"""Number and length of the texts that are searched directly before an index is built: most names are in them."""
+"""Number of first texts, and of first characters of each, that are searched before an index is built. Most names are
+found there."""
 COUNTABLE = 10
 """Largest whole number that is accepted without a source: a reader may count items that the source does not number."""
 SHORTEST_PART, LONGEST_PART = 8, 100
@@ -45,19 +46,22 @@ SHORTEST_PART, LONGEST_PART = 8, 100
 SHORTEST_PIECE = 4
 """Smallest length of a piece of a shortened name (``getUserI…``) that must occur in the source."""
 SHORTEST_HUMPS = 5
-"""Length from which a word with capitals inside is an identifier: ``toJson``; not ``GmbH``, ``kWh``."""
+"""Smallest length of a word with capitals inside that counts as an identifier: ``toJson``; not ``GmbH``, ``kWh``."""
 SHORTEST_HASH = 7
 """Length of the shortest commit hash that git prints."""
 
-# Forms of claims.
+# Forms of names and figures.
 
 _MARKS = r"./\\:@+%$#~*=&?-"
 _SOURCE_TOKEN = lazy_pattern(rf"[{WORD}{_MARKS}]{{1,{TOKEN_CHARACTERS}}}")
 _COMPONENT = lazy_pattern(rf"[{WORD}]+")
-_CLAIM = lazy_pattern(
+"""One word of a token: ``src`` of ``src/a.py``."""
+"""A run of name characters in the source: ``src/a.py:3``."""
+_TOKEN = lazy_pattern(
     rf"(?:[{WORD}{_MARKS}]|(?<=\d)[,'’](?=\d)|(?<=\d)[{BLANKS}](?=\d{{3}}(?![{WORD}]))){{1,{TOKEN_CHARACTERS}}}"
 )
-"""A run of name characters, with the marks that group digits: ``src/a.py:3``, ``--no-verify``, ``1,290``, ``1 290``."""
+"""A run of name characters in the checked text, with the marks that group digits: ``src/a.py:3``, ``1,290``,
+``1 290``."""
 _FIGURE = lazy_pattern(
     rf"(?:[A-Z]{{1,2}}\$|[~$%#+=.-]{{0,2}})({DIGITS})(?:%|[{LETTERS}]{{1,4}})?(?:-[{LETTERS}]{{2,30}}){{0,3}}"
 )
@@ -68,21 +72,22 @@ _TWO_NUMBERS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})")
 """A time or a date without its year: ``14.30``, ``27.11``, ``3.4``."""
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
 _TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t?\d+)?(?![{_MARKS}]{{0,8}}[{WORD}])")
-"""Id of a turn, ``t9``, ``t9-t14``, which belongs to the plan; not within a name, ``t9.test.ts``."""
+"""Id of a turn or a range of them, which the plan itself defines: ``t9``, ``t9-t14``; not ``t9.test.ts``."""
 _TRAILING = ".,:;!?-*=&\\"
+"""Marks at the end of a token that do not belong to its name."""
 _NO_PATH_BEFORE = lazy_pattern(r"(?:[^\s\"'`(\[{<>]|\w[\"'`])$")
 """Text before a slash that joins two words: ``€/night``, ``"a"/b``; not ``"/b``, ``(/b``."""
 _HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _PLURAL = lazy_pattern(r"[A-Z]{2,}s")
-"""``URLs``: a word in capitals with its ending."""
+"""A word in capitals with an ending: ``URLs``."""
 _FLAG = lazy_pattern(r"--?[a-z][\w-]*|-[A-Z]")
 _HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
 _SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")
-"""``COVID-19``, ``W2378156``: written in capitals or not."""
+"""Letters and a number, compared without regard to capitals: ``COVID-19``, ``W2378156``."""
 _NOUN = lazy_pattern(rf"[A-ZÀ-Þ][{LETTERS}]{{3,}}")
 """A word that a hyphen joins to others: ``Liste`` of ``Top-10-Liste``."""
-_END = lazy_pattern(r"[A-Za-z]?\d{1,9}")
-"""An end of a range: ``U4`` of ``U1-U4``."""
+_RANGE_END = lazy_pattern(r"[A-Za-z]?\d{1,9}")
+"""First or last member of a range: ``U1`` and ``U4`` of ``U1-U4``."""
 _BLANK = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
 """A gap in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
 _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)")
@@ -95,14 +100,14 @@ _ABBREVIATION = lazy_pattern(rf"(?:[{LETTERS}]{{1,2}}\.)*[{LETTERS}]{{1,2}}")
 """``e.g``, ``z.B``: letters with dots."""
 _HASH = lazy_pattern(rf"[0-9a-f]{{{SHORTEST_HASH},40}}")
 """Commit hash, short or long; the long one contains the short one at its beginning."""
-_BOUND = lazy_pattern(
+_LABELLED = lazy_pattern(
     r"(?:(?P<exit>e(?<!\we)xit\w{0,5}|c(?<!\wc)ode|s(?<!\ws)tatus|r(?<!\wr)(?:eturned|eturncode|c))"
     r"|(?P<port>p(?<!\wp)orts?|:(?<=\w:))|(?P<issue>(?:i(?<!\wi)ssues?|p(?<!\wp)(?:ull|rs?))\b|[#!])"
     r"|(?P<pid>p(?<!\wp)id))"
     r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(\d{1,2})(?!\w)"
 )
-"""Small number that is a name because of the word before it: ``exit code 9``, ``"exitcode": 9``, ``pr #7``. In lower
-case, and each word is held against what is before it behind its first letter: a search looks for letters."""
+"""Small number after a word that makes it a name, in lower case: ``exit code 9``, ``"exitcode": 9``, ``pr #7``. Words
+are tested for what precedes them only after their first letter, as a search for a letter is the fastest."""
 _ASSIGNED = lazy_pattern(r"([A-Za-z_]\w*)=([\w.+-]+)")
 """``DEBUG=1``; not ``--level=1``, ``a==b``."""
 _INSTALLED = lazy_pattern(
@@ -115,9 +120,19 @@ LOOK_UPS = ("restore_context", "search_context")
 """Tools that a brief may mention even if the history does not."""
 
 
+class _LabelledNumber(NamedTuple):
+    """Small number that is a name because of the word before it."""
+
+    kind: str
+    """Kind of the word, a group of `_LABELLED`: ``port``."""
+    number: int
+    words: str
+    """Word and number as written: ``Port 3``."""
+
+
 def _numbers_in(name: str) -> str:
-    """Return the numbers in `name` with their marks if it is a date, time, range or version: ``14:30`` of ``14:30h``;
-    else an empty text."""
+    """Return the numbers of a date, time, range or version with the marks between them: ``14:30`` for ``14:30h``; ""
+    for other names."""
     numbers = _NUMBERS.fullmatch(name)
     return numbers[1] if numbers and not (numbers[1].replace(".", "").isdigit() and values_of(numbers[1])) else ""
 
@@ -126,13 +141,13 @@ class NameIndex:
     """Names and figures of a source, read at first use."""
 
     def __init__(self, texts: Sequence[str], *, parts: bool = False) -> None:
-        """Index `texts`; with `parts` also the parts of their identifiers."""
+        """Index `texts`. With `parts`, parts of their identifiers also count as names."""
         self._texts = texts
         self.parts = parts
 
     @lazy_property
     def _tokens(self) -> dict[str, list[str]]:
-        """Distinct tokens (runs of name characters) by each of their words, in lower case: ``src/a.py`` by ``src``."""
+        """Distinct tokens by each of their words in lower case: ``src/a.py`` by ``src``, ``a`` and ``py``."""
         tokens: dict[str, None] = {}
         for text in self._texts:
             for form in plain_forms(text):
@@ -145,7 +160,7 @@ class NameIndex:
 
     @lazy_property
     def _hashes(self) -> frozenset[str]:
-        """Beginnings of all hashes, in all lengths that identify one."""
+        """Beginnings of all hashes, in all lengths that git may print."""
         hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
         return frozenset(name[:length] for name in hashes for length in range(SHORTEST_HASH, len(name)))
 
@@ -160,16 +175,20 @@ class NameIndex:
 
     @lazy_property
     def _pairs(self) -> frozenset[str]:
-        """Pairs of neighbouring numbers."""
+        """Pairs of neighbouring numbers, in the forms of `pairs_in`."""
         return frozenset(pair for text in self._texts for form in plain_forms(text) for pair in pairs_in(form))
 
     @lazy_property
-    def _bound(self) -> frozenset[tuple[str, int]]:
-        """Small numbers that a word before them makes names, each with the kind of word: ``("port", 3)``."""
-        return frozenset((kind, number) for text in self._texts for kind, number, _ in _bound_numbers(text))
+    def _labelled(self) -> dict[str, set[int]]:
+        """Labelled numbers by the kind of the word before them: 3 by ``port``."""
+        numbers: dict[str, set[int]] = {}
+        for text in self._texts:
+            for one in _labelled_numbers(text):
+                numbers.setdefault(one.kind, set()).add(one.number)
+        return numbers
 
     def holds(self, name: str) -> bool:
-        """Return True if the source contains `name` whole, a figure with the same value, or the same date."""
+        """Return True if the source contains `name` whole, or if it is a figure, one with the same value."""
         name = plain_text(name).removeprefix("./")
         if numbers := _numbers_in(name):
             return self._holds_whole(name) or self.holds_numbers(numbers)
@@ -189,23 +208,26 @@ class NameIndex:
         return any(_occurs(name, token) for token in tokens)
 
     def holds_figure(self, digits: str) -> bool:
-        """Return True if a number of the source has the same value, or if all numbers listed in `digits` occur."""
-        parts, pair = listed_in(digits), _TWO_NUMBERS.fullmatch(digits)
-        return (
-            not self._figures.isdisjoint(values_of(digits))
-            or (bool(parts) and self._figures.issuperset(parts))
-            or (pair is not None and self._holds_time_or_day(*map(short_number, pair.groups())))
-        )
+        """Return True if the source contains the number `digits`, in any form.
+
+        `digits` may be one number with the same value as one of the source, a list of which the source contains all
+        numbers, or a time or date of two numbers.
+        """
+        listed, pair = listed_in(digits), _TWO_NUMBERS.fullmatch(digits)
+        if not self._figures.isdisjoint(values_of(digits)) or (listed and self._figures.issuperset(listed)):
+            return True
+        return pair is not None and self._holds_time_or_day(*map(short_number, pair.groups()))
 
     def _holds_time_or_day(self, one: str, other: str) -> bool:
-        """Return True if the source has a time of this hour and minute, or a date with this day and month."""
+        """Return True if the source has a time with the hour `one` and the minute `other`, or a date with the day `one`
+        and the month `other`."""
+        if f"{one}:{other}" in self._pairs:
+            return True
         is_day = int(one) <= 31 and 1 <= int(other) <= 12
-        return f"{one}:{other}" in self._pairs or (
-            is_day and (self._in_a_row(one, other) or self._in_a_row(other, one))
-        )
+        return is_day and (self._in_a_row(one, other) or self._in_a_row(other, one))
 
     def holds_numbers(self, joined: str) -> bool:
-        """Return True if the source has the numbers of a date, time or version next to each other."""
+        """Return True if the source has the numbers of the date, time, range or version `joined` next to each other."""
         numbers = numbers_in(joined)
         year = next(filter(is_year, numbers), None)
         if year is not None and len(numbers) == 3:
@@ -217,7 +239,10 @@ class NameIndex:
         return all(f"{one}~{next_one}" in self._pairs for one, next_one in pairwise(numbers))
 
     def _holds_date(self, year: str, first: str, second: str) -> bool:
-        """Return True if the source has the date, in any order, its month in digits or letters."""
+        """Return True if the source has the date of this year, in any order, with its month in digits or letters.
+
+        `first` and `second`: day and month, or month and day.
+        """
         orders = [(year, *order) for order in permutations((first, second))]
         orders += [order[::-1] for order in orders] + [(first, second, year), (second, first, year)]
         if any(self._in_a_row(*order) for order in orders):
@@ -225,33 +250,37 @@ class NameIndex:
         days = [day for day, month in permutations((first, second)) if int(month) <= 12]
         return any(pair in self._pairs for day in days for pair in (f"{day}@{year}", f"{year}@{day}"))
 
-    def unbound(self, text: str) -> list[str]:
-        """Return the numbers that are names in `text`, with their word (``port 3``), if the source has them neither
-        after such a word nor, if it has no such word, anywhere."""
-        bound = [one for one in _bound_numbers(text) if one[2][0].isalpha()]
+    def missing_labelled(self, text: str) -> list[str]:
+        """Return the labelled numbers in `text` that the source lacks, with their words: ``port 3``.
+
+        If the source has other numbers after a word of this kind, it must have this number after one, too. If it has
+        none, it may have the number anywhere.
+        """
         return [
-            words
-            for kind, number, words in bound
-            if (kind, number) not in self._bound
-            and (any(kind == known for known, _ in self._bound) or str(number) not in self._figures)
+            one.words for one in _labelled_numbers(text) if one.words[0].isalpha() and not self._holds_labelled(one)
         ]
 
+    def _holds_labelled(self, one: _LabelledNumber) -> bool:
+        of_kind = self._labelled.get(one.kind)
+        return one.number in of_kind if of_kind else str(one.number) in self._figures
+
     def assigns(self, name: str, value: str) -> bool:
-        """Return True if the source has `value` after `name`, whatever marks join them."""
+        """Return True if the source has `value` after `name`, with an equals sign, a colon or blanks between them."""
         pair = re.compile(rf"(?<!\w){re.escape(name)}[\"'\\]{{0,2}}[\s:=]{{1,3}}[\"'\\]{{0,2}}{re.escape(value)}(?!\w)")
         return any(pair.search(text) for text in self._texts)
 
     def is_folder(self, name: str) -> bool:
-        """Return True if `name` precedes a slash in the source."""
+        """Return True if a slash follows `name` in the source."""
         return any(f"{name}/" in token for token in self._tokens.get(name.casefold(), ()))
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
-        """Return True if one name of the source contains all `pieces` in their order."""
+        """Return True if one token of the source contains all `pieces` in their order."""
         texts = (text for text in self._texts if all(piece in text for piece in pieces))
         return any(_in_order(pieces, match[0]) for text in texts for match in _SOURCE_TOKEN.finditer(text))
 
     def holds_part(self, name: str) -> bool:
-        """Return True if an identifier of the source has `name` between underscores or humps."""
+        """Return True if `name` is a part of an identifier of the source, which begins and ends at an underscore or a
+        capital."""
         name = name.strip("_")
         if not SHORTEST_PART <= len(name) <= LONGEST_PART or not name.isidentifier():
             return False
@@ -260,7 +289,7 @@ class NameIndex:
         return any(name in text and part.search(text) for text in self._texts)
 
     def contains(self, text: str) -> bool:
-        """Return True if the source contains `text` anywhere."""
+        """Return True if the source contains `text` anywhere, even within a word."""
         return any(text in form for own in self._texts for form in plain_forms(own))
 
 
@@ -275,12 +304,13 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
     return True
 
 
-def _bound_numbers(text: str) -> Iterator[tuple[str, int, str]]:
-    """Yield kind, number and words of each small number that is a name: ``"port", 3, "port 3"``."""
+def _labelled_numbers(text: str) -> Iterator[_LabelledNumber]:
+    """Yield the labelled numbers in `text`, in order."""
     low = text.lower()
-    for match in _BOUND.finditer(low if len(low) == len(text) else text):  # a letter such as İ has two in lower case
+    searched = low if len(low) == len(text) else text  # in lower case, İ becomes two characters and shifts the others
+    for match in _LABELLED.finditer(searched):
         kind = next(kind for kind, word in match.groupdict().items() if word)
-        yield kind, int(match[match.lastindex or 0]), text[slice(*match.span())]
+        yield _LabelledNumber(kind, int(match[match.lastindex or 0]), text[slice(*match.span())])
 
 
 def _occurs(name: str, text: str) -> bool:
@@ -290,11 +320,12 @@ def _occurs(name: str, text: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _whole(name: str) -> re.Pattern[str]:
-    """Return a pattern for `name` between boundaries: not ``a.py`` in ``aa.py``, ``/a`` in ``b/a``."""
-    before = (
-        rf"(?<![{WORD}{_JOINING[name[0]]}])" if name[0] in _JOINING else rf"(?<![{WORD}])" if _is_word(name[0]) else ""
-    )
-    after = rf"(?![{WORD}])" if _is_word(name[-1]) else ""
+    """Return a pattern for `name` between boundaries: it finds neither ``a.py`` in ``aa.py`` nor ``/a`` in ``b/a``."""
+    before = after = ""
+    if name[0] in _JOINING or _is_word(name[0]):
+        before = rf"(?<![{WORD}{_JOINING.get(name[0], '')}])"
+    if _is_word(name[-1]):
+        after = rf"(?![{WORD}])"
     if name[0].isdigit() and name[-1].isdigit():
         before, after = rf"{before}(?<!\d[.,])", rf"{after}(?!,\d)"
     if _HYPHENATED.fullmatch(name) or name[0] == "-":
@@ -303,7 +334,8 @@ def _whole(name: str) -> re.Pattern[str]:
 
 
 _JOINING = dict.fromkeys("/\\~", r"/\\~.-") | {".": "~.-", "-": "~.-"}
-"""Characters after which a name that begins with a mark is incomplete: ``/a`` is not whole in ``b/a``."""
+"""Characters that must not precede a name, in addition to letters and digits, by the first character of the name. So
+``/a`` is not whole in ``./a``."""
 
 
 def _is_word(character: str) -> bool:
@@ -314,9 +346,9 @@ _NOTHING = NameIndex(())
 
 
 def invented(text: str, source: NameIndex | None) -> list[str]:
-    r"""Return the names and figures in `text` that `source` lacks, in order, each once; if `source` is None, all.
+    r"""Return the names and figures in `text` that `source` lacks, each once; all of them if `source` is None.
 
-    Ids of turns are skipped. ``\\d`` may also be ``\d`` in the source, as JSON doubles backslashes.
+    Ids of turns are skipped. ``\\d`` in the text may be ``\d`` in the source, as JSON doubles backslashes.
     """
     source = source or _NOTHING
     text = plain_text(_TURN_ID.sub(" ", text))
@@ -327,13 +359,17 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
 
 
 def _missing_in(text: str, source: NameIndex) -> list[str]:
-    """Return the names and figures in `text` that `source` lacks. Names beside ``…`` count as shortened."""
+    """Return the names and figures in `text` that `source` lacks."""
     missing: dict[str, None] = {}
-    for match in _CLAIM.finditer(text):
-        token = match.group() + "*" * (text[match.end() : match.end() + 1] in ("…", "{", "<"))
-        token = "*" * (text[match.start() - 1 : match.start()] in ("…", "}", ">")) + token
-        missing.update(dict.fromkeys(_missing(token, text[max(0, match.start() - 2) : match.start()], source)))
-    missing.update(dict.fromkeys(source.unbound(text)))
+    for match in _TOKEN.finditer(text):
+        token, before = match.group(), text[max(0, match.start() - 2) : match.start()]
+        # the mark of a gap shows that the token is only a piece of a name: ``getUserI…``, ``{id}/replies``
+        if text[match.end() : match.end() + 1] in ("…", "{", "<"):
+            token = f"{token}*"
+        if before[-1:] in ("…", "}", ">"):
+            token = f"*{token}"
+        missing.update(dict.fromkeys(_missing(token, before, source)))
+    missing.update(dict.fromkeys(source.missing_labelled(text)))
     packages = (match[1].rstrip(_TRAILING) for match in _INSTALLED.finditer(text))
     missing.update(dict.fromkeys(name for name in packages if not source.holds(name)))
     missing.update(dict.fromkeys(name for name in _FOREIGN_FILE.findall(text) if not source.contains(name)))
@@ -341,10 +377,12 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
 
 
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
-    """Yield the names in `token` that the source lacks. `before`: the two characters before it; `counts`: True if small
-    numbers may count things, and need no source."""
+    """Yield the names and figures in `token` that the source lacks.
+
+    `before`: the two characters before the token. `counts`: True if a whole number up to `COUNTABLE` needs no source.
+    """
     token = token.lstrip("./") if token.startswith("...") else token
-    token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``Hall -E- Attic``: marks, and no switch
+    token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``-E-`` in ``Hall -E- Attic`` is no flag
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
     if name[:1] == "/" and name[1:].isalnum() and _NO_PATH_BEFORE.search(before):
         name = name[1:]
@@ -355,40 +393,48 @@ def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True)
         is_count = counts and figure[1].isdecimal() and int(figure[1][:6]) <= COUNTABLE
         if not is_count and not source.holds(name):
             yield name
-    elif _is_questioned(name, before) and not source.holds(name) and not _is_open_name(token, source):
+    elif _needs_source(name, before) and not source.holds(name) and not _is_open_name(token, source):
         yield from _missing_name(name, source)
 
 
 def _is_range(joined: str, source: NameIndex) -> bool:
-    """Return True for a range or ratio whose two ends the source has: ``946-968``, ``7/11``; not a date, ``14/03``."""
+    """Return True for a range or ratio of numbers that the source has: ``946-968``, ``7/11``; not for a date:
+    ``14/03``."""
     ends = re.split("[-/]", joined)
     is_date = any(end[:1] == "0" and len(end) > 1 for end in ends) or (len(ends) == 3 and any(map(is_year, ends)))
     return not is_date and all(end.isdecimal() and (int(end) <= COUNTABLE or source.holds_figure(end)) for end in ends)
 
 
 def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
-    """Yield the parts of `name` that the source lacks, if it lacks the whole: words of ``a/b``, names of ``KEY=value``
-    or ``Top-10-Liste``; of an address all or nothing."""
-    if (assigned := _ASSIGNED.fullmatch(name)) is not None:
-        parts = [] if source.assigns(assigned[1], assigned[2]) else [name]
+    """Yield `name`, which the source lacks as a whole, or if it joins several names, those that the source lacks.
+
+    Nothing is yielded if the source has all of them.
+    """
+    if assigned := _ASSIGNED.fullmatch(name):
+        if not source.assigns(assigned[1], assigned[2]):
+            yield name
     elif source.parts and (source.holds_part(name) or _is_qualified(name, source)):
-        parts = []
-    elif ("/" in name and _is_choice(name, source)) or "://" in name:
-        parts = [name] if "://" in name else []
+        return
+    elif "://" in name:
+        yield name
+    elif "/" in name and _is_choice(name, source):
+        return
     elif timestamp := _TIMESTAMP.fullmatch(name):
-        parts = [*_missing(timestamp[1], "", source), *_missing(timestamp[2], "", source)]
+        yield from _missing(timestamp[1], "", source)
+        yield from _missing(timestamp[2], "", source)
     else:
         joined = name.split("-") if _is_compound(name) else [part for part in _SPLIT.split(name) if part]
-        parts = [name]
         if len(joined) > 1:
-            parts = [one for part in joined for one in _missing(part, "", source, counts=False)]
-    yield from parts
+            yield from (one for part in joined for one in _missing(part, "", source, counts=False))
+        else:
+            yield name
 
 
 def _is_compound(name: str) -> bool:
     """Return True for words, figures or the ends of a range joined by hyphens: ``Top-10-Liste``, ``U1-U4``."""
     parts = name.split("-")
-    return any(map(_NOUN.fullmatch, parts)) or all(_END.fullmatch(part) or _FIGURE.fullmatch(part) for part in parts)
+    is_range = all(_RANGE_END.fullmatch(part) or _FIGURE.fullmatch(part) for part in parts)
+    return is_range or any(map(_NOUN.fullmatch, parts))
 
 
 def _is_qualified(name: str, source: NameIndex) -> bool:
@@ -400,14 +446,17 @@ def _is_qualified(name: str, source: NameIndex) -> bool:
 
 
 def _is_open_name(token: str, source: NameIndex) -> bool:
-    """Return True for a shortened name whose pieces are in one name of the source: ``getUserI…``, ``run/ID``."""
+    """Return True for a name with gaps, if one name of the source contains its pieces: ``getUserI*``, ``run/ID``."""
     token = token.rstrip(".,:;!?-")
     pieces = [piece for piece in _BLANK.split(token) if len(piece) >= SHORTEST_PIECE]
     return _BLANK.search(token) is not None and bool(pieces) and source.holds_pieces(pieces)
 
 
-def _is_questioned(name: str, before: str) -> bool:
-    """Return True for a name that must be in the source; False for a word of a language. `before`: text before it."""
+def _needs_source(name: str, before: str) -> bool:
+    """Return True for a name that must be in the source; False for a word of a language.
+
+    `before`: the two characters before the name.
+    """
     if _COMPONENT.search(name) is None or name in LOOK_UPS or _PLURAL.fullmatch(name):
         return False
     if any(character in "0123456789/\\" for character in name) or name[0] in "~$":
@@ -423,9 +472,9 @@ def _is_questioned(name: str, before: str) -> bool:
 
 
 def _is_choice(name: str, source: NameIndex) -> bool:
-    """Return True for words, names and numbers of the source that a slash joins: ``list/delete``, ``+26/-7``.
+    """Return True for alternatives joined by slashes, if the source has all of them: ``list/delete``, ``+26/-7``.
 
-    ``a.py/b``, ``/etc`` and paths that begin with a folder of the source are not such choices.
+    Paths are no alternatives: ``a.py/b``, ``/etc``, and what begins with a folder of the source.
     """
     parts = name.split("/")
     if not all(parts) or any(part[0] in "~$." for part in parts) or source.is_folder(parts[0]):

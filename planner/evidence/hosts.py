@@ -1,8 +1,8 @@
 """Exact texts of known hosts, one table for each: tags, notes, refusals, answers, and fixed sentences.
 
-Decides the sender of each line if its place does not show it, by exact texts at the places where a host writes them,
-and which lines are boilerplate. Nothing else is believed, and lengths are limited, so that foreign text never counts as
-the user's. Project rules, reminders with content and an earlier summary are no boilerplate.
+A host is the client or agent program around the model. Its texts decide the sender of a line if the line's place does
+not show it, and which lines are boilerplate: fixed text without information about the work. Only exact texts count, at
+the places where a host writes them, and up to a limited length, so that foreign text never counts as the user's.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, groupby, islice, pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
 from planner.evidence.calls import Call
-from planner.reading.lines import Line, Lines, Source, join_lines, without_escapes
+from planner.reading.lines import BlockText, Line, Lines, Source, join_lines, without_escapes
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
@@ -29,12 +30,12 @@ __all__ = [
 ]
 
 ANSWER_CHARACTERS = 4_000
-"""Largest number of characters of a result that count as the user's words: more than anyone types into a dialog, too
-few for a forged text to fill a view."""
+"""Largest number of characters of a result that count as the user's words. Nobody types more into a dialog, and a
+forged text of this length cannot fill a view."""
 REFUSAL_CHARACTERS = 400
-"""Number of first characters of a result in which the mark before a refusal's words is searched."""
+"""Number of first characters of a result that are searched for the mark before the user's words."""
 TEMPLATE_ARGUMENT_SHARE = 0.5
-"""Share of a line of a template from which arguments of the user in it make it the user's line."""
+"""Smallest share of a template's line that the user's arguments must fill for the line to count as the user's."""
 REMINDER_LINES = 12
 """Largest number of lines in a reminder after a result."""
 LONGEST_SENTENCE = 400
@@ -43,39 +44,39 @@ LONGEST_SENTENCE = 400
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Texts that one host (client or agent program) writes. Each matches a beginning, or a whole sentence."""
+    """Texts that one host writes, as patterns; `refusals` and `answers` are literal texts."""
 
     name: str
     tags: tuple[str, ...] = ()
-    """Tags in the user's message: ``<system-reminder>`` at the start of a line."""
+    """Names of tags around text that the host adds to the user's message: ``system-reminder``."""
     summaries: tuple[str, ...] = ()
     """Beginnings of the summary of an earlier compaction, written by a planner."""
     blocks: tuple[str, ...] = ()
-    """Beginnings of blocks of which all text is the host's."""
+    """Beginnings of blocks in the user's message that the host wrote wholly."""
     results: tuple[str, ...] = ()
-    """Beginnings of blocks in the user's message that are a tool's output to their end: agents without API calls run
-    programs whose output is sent as the user's message."""
+    """Beginnings of blocks in the user's message that are wholly a tool's output. Agents that write their calls as text
+    receive the output in this way."""
     idle: tuple[str, ...] = ()
     """Beginnings of the host's blocks without information about the work."""
     notes: tuple[str, ...] = ()
-    """Lines added to the user's message."""
+    """Beginnings of lines that the host adds to the user's message."""
     refusals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Beginnings of the result of a call that the user refused, with the marks before the user's words; without marks
-    the words follow at once."""
+    """Marks after which the user's words begin in the result of a call that they refused, by the beginning of the
+    result. Without marks the words follow the beginning."""
     answers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Beginnings of the result with the user's answer, by the exact name of the question tool; other results contain no
-    words of the user."""
+    """Beginnings of results with the user's answer, by the exact name of the tool that asks. Results of other tools
+    contain no words of the user."""
     sentences: tuple[str, ...] = ()
-    """Patterns of whole sentences that the host always writes; the rest of a line stays. Each begins with a literal
-    letter or mark, which halves the time of the search."""
+    """Whole sentences that the host always writes in the same way; the rest of their line stays. Each begins with a
+    literal character, which halves the time of the search."""
     nagging: tuple[str, ...] = ()
     """Beginnings of reminders that only tell the agent how to behave."""
     wrapping: tuple[str, ...] = ()
-    """Beginnings of lines printed around the output of a command."""
+    """Beginnings of lines that the host prints around the output of a command."""
     silent: tuple[str, ...] = ()
     """Whole lines around output that have no information: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
     running: tuple[str, ...] = ()
-    """Reports that a command had not ended when its output was read, each followed by the command's id."""
+    """Reports that a command has not ended, up to the id of the command, which follows."""
 
 
 HOSTS = (
@@ -206,11 +207,11 @@ HOSTS = (
     ),
     Host("this project", summaries=("<summary>", "<compacted ")),
 )
-"""Tables of all hosts. Patterns and texts are literal, as hosts write them the same every time."""
+"""Tables of all hosts."""
 
 
 def _any(values: Iterator[tuple[str, ...]]) -> str:
-    """Return a pattern that matches any of the patterns in all tuples."""
+    """Return a pattern that matches wherever one of the patterns in `values` does."""
     return "|".join(chain.from_iterable(values))
 
 
@@ -235,28 +236,39 @@ _NAGGING = lazy_pattern(_any(host.nagging for host in HOSTS))
 _REFUSALS = {opening: marks for host in HOSTS for opening, marks in host.refusals.items()}
 _ANSWERS = {tool: openings for host in HOSTS for tool, openings in host.answers.items()}
 _STRANGERS = lazy_pattern(r"^mcp_|__|[.:/]")
-"""Names of tools of servers, which could imitate a host's text: ``mcp__x__ask``; not ``AskUserQuestion``."""
+"""Names of a server's tools, whose results could imitate a host's text: ``mcp__x__ask``; not ``AskUserQuestion``."""
 _AFTER_ANSWER = (
     "\n\nNote: The user's next message may contain",
     "You can now continue with the user's answers in mind",
 )
-"""Text of Claude Code that follows the user's words."""
+"""Texts of Claude Code that follow the user's words."""
 
 _SKILL = lazy_pattern(r"\s*Base directory for this skill: ")
-"""``Base directory for this skill: /skills/review``: a skill quoted in the user's message."""
+"""Beginning of a skill's text in the user's message: ``Base directory for this skill: /skills/review``."""
 _COMMAND = lazy_pattern(r"\s*<command-(?:message|name)>")
-"""Slash command as the host notes it: ``<command-name>/exit</command-name>``."""
+"""Beginning of a slash command in the host's form: ``<command-name>/exit</command-name>``."""
 _EXPANDED = lazy_pattern(r"\s*<command-message>")
-"""Slash command that is a prompt, which begins with its message; the next block is its text. A command that the host
-runs itself (``<command-name>/clear</command-name>`` first) has no such text."""
-_ARGUMENTS = ("<command-args>", "</command-args>")
+"""Beginning of a slash command that is replaced by a template, a prompt in the next block. A command that the host runs
+itself begins with its name: ``<command-name>/clear</command-name>``."""
+_ARGUMENT_TAGS = ("<command-args>", "</command-args>")
 _TEMPLATE_ARGUMENTS = lazy_pattern(r"^ARGUMENTS: ", re.M)
-"""Arguments that a host appends to a skill or template: ``ARGUMENTS: src/a.py``."""
+"""Text before the arguments that a host appends to a skill or template: ``ARGUMENTS: src/a.py``."""
 _TEMPLATE_TOOLS = frozenset({"Skill", "SlashCommand"})
-"""Tools whose text the host puts into the block after their result."""
+"""Tools that are answered by a template, which the host puts into the block after their result."""
 _HIDDEN = "\0"
 """Replacement for each character that a host wrote."""
 _NOTHING = f"{_HIDDEN} \t\r\n"
+
+
+class _Span(NamedTuple):
+    """Part of a text: from index `start` up to, but not including, `stop`."""
+
+    start: int
+    stop: int
+
+    def of(self, text: str) -> str:
+        """Return this part of `text`."""
+        return text[self.start : self.stop]
 
 
 def is_host_text(text: str) -> bool:
@@ -266,47 +278,69 @@ def is_host_text(text: str) -> bool:
 
 
 def attributed(lines: Lines, calls: Sequence[Call]) -> Lines:
-    """Return the `lines` of one turn, each with its source; a tool's output in the user's message is a result."""
+    """Return the `lines` of one turn, each with its source; `calls`: the calls of this turn.
+
+    A tool's output in the user's message becomes a result.
+    """
     texts = tuple(
         text._replace(part="result", source="tool") if text.source == "user" and _RESULT.match(text.text) else text
         for text in lines.texts
     )
-    return replace(lines, texts=texts, sources=dict(_attributed(replace(lines, texts=texts), calls)))
+    return replace(lines, texts=texts, sources=_corrected_sources(texts, calls))
 
 
-def _attributed(lines: Lines, calls: Sequence[Call]) -> Iterator[tuple[int, Source]]:
-    """Yield number and source of the lines that are not from the sender of their block: a host's lines in the user's
-    message, an earlier summary, and the user's words in a result."""
-    by_result = {call.result_block: call for call in calls if call.result_block is not None}
-    before = ""
-    for block in lines.texts:
-        numbered = zip(count(block.first + 1), pairwise(block.bounds))
-        call, previous = by_result.get(block.block), by_result.get(block.block - 1)
-        if block.source == "user" and _SUMMARY.match(block.text):
-            yield from ((number, "planner") for number, _ in numbered)
-        elif block.source == "user":
-            words = _own_text(block.text, previous is not None and previous.name in _TEMPLATE_TOOLS, before)
-            pieces = ((number, words[start:stop]) for number, (start, stop) in (numbered if _HIDDEN in words else ()))
-            yield from ((number, "host") for number, piece in pieces if _HIDDEN in piece and not piece.strip(_NOTHING))
-        elif call is not None and (call.is_error or call.name in _ANSWERS):
-            first, last = _answer(call, block.text)
-            yield from ((number, "user") for number, (start, stop) in numbered if first <= start < stop <= last + 1)
-        before = block.text if block.source == "user" else before
+def _corrected_sources(texts: Sequence[BlockText], calls: Sequence[Call]) -> dict[int, Source]:
+    """Return by number the sources of lines that are not from the sender of their block."""
+    call_of_result = {call.result_block: call for call in calls if call.result_block is not None}
+    sources: dict[int, Source] = {}
+    users_block_before = ""
+    for block in texts:
+        if block.source == "user":
+            call_before = call_of_result.get(block.block - 1)
+            is_template = call_before is not None and call_before.name in _TEMPLATE_TOOLS
+            sources |= _sources_in_message(block, is_template, users_block_before)
+            users_block_before = block.text
+        elif (call := call_of_result.get(block.block)) is not None and (answer := _answer(call, block.text)):
+            numbered = zip(count(block.first + 1), pairwise(block.bounds))
+            sources |= {
+                number: "user" for number, (start, stop) in numbered if answer.start <= start < stop <= answer.stop + 1
+            }
+    return sources
 
 
-def _own_text(text: str, expanded: bool = False, before: str = "") -> str:
+def _sources_in_message(block: BlockText, is_template: bool, before: str) -> dict[int, Source]:
+    """Return by number the sources of lines in a text block of the user's message that the user did not write.
+
+    `is_template` and `before`: see `_own_text`.
+    """
+    numbers = range(block.first + 1, block.stop + 1)
+    if _SUMMARY.match(block.text):
+        return dict.fromkeys(numbers, "planner")
+    words = _own_text(block.text, is_template, before)
+    if _HIDDEN not in words:
+        return {}
+    pieces = (words[start:stop] for start, stop in pairwise(block.bounds))
+    return {
+        number: "host"
+        for number, piece in zip(numbers, pieces, strict=True)
+        if _HIDDEN in piece and not piece.strip(_NOTHING)
+    }
+
+
+def _own_text(text: str, is_template: bool = False, before: str = "") -> str:
     """Return a text block of the user's message with each character that the host wrote replaced by `_HIDDEN`.
 
-    `before`: the text block before it; `expanded`: True if a call produced the block from a template.
+    `is_template`: True if the block is the template that answers a call. `before`: the previous text block of the
+    user's message.
     """
     if _WHOLE.match(text) or _SUMMARY.match(text):
         return _HIDDEN * len(text)
     if _COMMAND.match(text):
-        start, stop = _arguments(text) if _EXPANDED.match(text) else (0, 0)  # ``/model opus`` addresses the client
-        return _HIDDEN * start + text[start:stop] + _HIDDEN * (len(text) - stop)
-    if expanded or _EXPANDED.match(before) or _SKILL.match(text):
-        start, stop = _arguments(before)
-        words = before[start:stop].removeprefix(_ARGUMENTS[0]).removesuffix(_ARGUMENTS[1])
+        # arguments of a command that the host runs itself address the host, not the agent: ``/model opus``
+        arguments = _arguments(text) if _EXPANDED.match(text) else _Span(0, 0)
+        return _HIDDEN * arguments.start + arguments.of(text) + _HIDDEN * (len(text) - arguments.stop)
+    if is_template or _EXPANDED.match(before) or _SKILL.match(text):
+        words = _arguments(before).of(before).removeprefix(_ARGUMENT_TAGS[0]).removesuffix(_ARGUMENT_TAGS[1])
         return _own_arguments(text, words.strip())
     pieces, at = [], 0
     while opened := _OPENING.search(text, at):
@@ -317,17 +351,20 @@ def _own_text(text: str, expanded: bool = False, before: str = "") -> str:
     return _NOTE.sub(lambda note: _HIDDEN * len(note[0]), "".join([*pieces, text[at:]]))
 
 
-def _arguments(text: str) -> tuple[int, int]:
-    """Return start and end of the arguments of a slash command, including their tags; 0, 0 without arguments."""
-    start, stop = text.find(_ARGUMENTS[0]), text.rfind(_ARGUMENTS[1])
-    if start < 0 or not text[start + len(_ARGUMENTS[0]) : max(0, stop)].strip():
-        return 0, 0
-    return start, stop + len(_ARGUMENTS[1])
+def _arguments(text: str) -> _Span:
+    """Return the place of the arguments of a slash command, with their tags; an empty one without arguments."""
+    opening, closing = _ARGUMENT_TAGS
+    start, stop = text.find(opening), text.rfind(closing)
+    if start < 0 or not text[start + len(opening) : max(0, stop)].strip():
+        return _Span(0, 0)
+    return _Span(start, stop + len(closing))
 
 
 def _own_arguments(template: str, arguments: str) -> str:
-    """Return an expanded template with hidden lines, except those that consist mostly of the user's `arguments`, and
-    without change after ``ARGUMENTS:``."""
+    """Return a template with hidden lines, except those that consist mostly of the user's `arguments`.
+
+    From its last line that begins with ``ARGUMENTS:`` on, the template stays as it is.
+    """
     end = max((match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)), default=len(template))
     argument_lines = {line.strip() for line in arguments.split("\n")} if arguments else set()
     lines = []
@@ -338,25 +375,27 @@ def _own_arguments(template: str, arguments: str) -> str:
     return "\n".join(lines) + template[end:]
 
 
-def _answer(call: Call, text: str) -> tuple[int, int]:
-    """Return start and end of the user's answer or refusal in `text`, the result of `call`; 0, 0 without one. It is at
-    most `ANSWER_CHARACTERS` long."""
+def _answer(call: Call, text: str) -> _Span | None:
+    """Return the lines of the user's answer or refusal in `text`, the result of `call`; None without one.
+
+    At most `ANSWER_CHARACTERS` of the user's words are included.
+    """
     marks_of_openings = _REFUSALS if call.is_error else dict.fromkeys(_ANSWERS.get(call.name, ()), ())
     opening = next((form for form in marks_of_openings if text.startswith(form)), None)
     if opening is None or _STRANGERS.search(call.name):
-        return 0, 0
+        return None
     marks = marks_of_openings[opening] or (opening,)
     starts = [at + len(mark) for mark in marks if (at := text.find(mark, 0, REFUSAL_CHARACTERS)) >= 0]
     if not starts:
-        return 0, 0
+        return None
     start = min(starts)
     stop = min([end for mark in _AFTER_ANSWER if (end := text.find(mark, start)) >= 0], default=len(text))
     line_end = f"{text}\n".index("\n", stop)
-    return text.rfind("\n", 0, start) + 1, min(line_end, start + ANSWER_CHARACTERS)
+    return _Span(text.rfind("\n", 0, start) + 1, min(line_end, start + ANSWER_CHARACTERS))
 
 
 def without_boilerplate(text: str) -> str:
-    """Return one line or statement without colours and a host's fixed sentences; empty if nothing else is in it."""
+    """Return one line or statement without colours and a host's fixed sentences; empty if nothing else remains."""
     text = without_escapes(text)
     if _SILENT.match(text):
         return ""
@@ -386,8 +425,11 @@ def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
 
 
 def _boilerplate_of_block(block: Sequence[Line]) -> Iterator[int]:
-    """Yield the numbers of the boilerplate lines of one block: of a result single lines and a last reminder; of the
-    user's message all of the host's lines if it begins with text that only tells the agent how to behave."""
+    """Yield the numbers of the boilerplate lines of one block.
+
+    In a result these are single lines and a reminder at its end. In the user's message they are all of the host's lines
+    if the block begins with a reminder of how to behave, or with text without information about the work.
+    """
     if block[0].part == "result":
         line_starts = (line for line in block if not line.continues and line.text.strip())
         yield from (line.number for line in line_starts if not without_boilerplate(line.text))

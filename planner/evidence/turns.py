@@ -1,11 +1,16 @@
-"""Evidence of one turn and of a whole history, shared by planners, selection, guards and sessions."""
+"""Evidence of one turn and of a whole history, shared by planners, selection, guards and sessions.
+
+Evidence is what was read from the messages without a model. Raw tokens are counted by the tokenizer, before they are
+scaled to the tokens that the API reports. The *record* is what the rules state about the state of the work.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from itertools import chain
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 from planner.evidence.calls import Call
 from planner.evidence.grounding import NameIndex
@@ -18,14 +23,23 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line, Lines, Statement, call_parts, statements
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Evidence", "RecordLine", "TurnEvidence", "call_head", "call_sides", "shortened"]
+__all__ = [
+    "EndedCall",
+    "Evidence",
+    "RecordLine",
+    "TurnEvidence",
+    "WrittenEntry",
+    "call_head",
+    "call_sides",
+    "shortened",
+]
 
 HEAD_CHARACTERS = 60
-"""Largest length of a call's subject (its path, command or query) in its one-line head."""
+"""Largest length of a call's subject (its path, command or query) in its head, the call in a few words."""
 FAILED_HEAD_CHARACTERS = 110
-"""The same for a failed call; larger, so that the heads of several attempts differ."""
+"""Largest length of the subject in the head of a failed call; larger, so that the heads of several attempts differ."""
 LINE_CHARACTERS = 300
-"""Largest length of one line of the record, the rules' statements on the state of the work."""
+"""Largest length of one line of the record."""
 QUOTED_LINES = 48
 """Largest number of quoted lines in an earlier summary that count as the user's words."""
 _QUOTED = lazy_pattern(r"\A\s*+(?:[-*]|\d{1,3}\.)?\s*[\"“„«「][^\"”“»」]{4,}[\"”“»」]\W*$")
@@ -37,74 +51,96 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """One statement on the state of the work or on what was learned, with the ids of the turns that show it."""
+    """One statement of the record."""
 
     text: str
     turn_ids: tuple[str, ...]
+    """Ids of the turns that show it."""
     heading: Literal["STATE", "FACTS"] = "STATE"
-    """Section of the page: the present state of the work, or what was learned."""
+    """Section of the brief: the present state of the work, or what was learned."""
+
+
+class EndedCall(NamedTuple):
+    """One call with its turn and its outcome."""
+
+    turn: TurnEvidence
+    call: Call
+    outcome: Outcome
+
+
+class WrittenEntry(NamedTuple):
+    """Text that represents a turn in a view."""
+
+    basis: object
+    """Everything on which the text depends; the text is written again only if this changes."""
+    text: str
 
 
 def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
-    """Return `text` in one line of at most `most` characters; a cut is marked, and made between words if possible."""
+    """Return `text` in one line of at most `most` characters. A text that is cut ends in ``…``, after a whole word if
+    possible."""
     text = " ".join(text.split())
     return text if len(text) <= most else (text[:most].rpartition(" ")[0] or text[: most - 1]) + "…"
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEvidence:
-    """Evidence of one turn. The fields from `superseded_by` on depend on other turns."""
+    """Evidence of one turn. `superseded_by`, `answered_at` and `choice` also depend on other turns."""
 
     turn: Turn
     lines: Lines
     """All lines of the turn, each with its source."""
     calls: tuple[Call, ...]
     outcomes: tuple[Outcome, ...]
-    """How each call ended, in the order of `calls`."""
+    """Outcome of each call, in the order of `calls`."""
     tokens: int
     """Tokens of the whole turn in the history."""
     line_tokens: array[int]
-    """Raw tokens of each line with its line break, in order; 0 for lines that are not read."""
+    """Raw tokens of each line with its line break, in order; 0 for lines in the middle of a very long block, which are
+    not read."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty without a failure."""
     decisive_lines: tuple[int, ...]
-    """Most informative line of each failure, by number."""
+    """Numbers of the most informative lines of each failure."""
     boilerplate_lines: frozenset[int]
     """Numbers of the lines that a host always writes the same way."""
     superseded_by: str = ""
-    """Later turn that repeats or replaces all content of this one; empty without one."""
+    """Id of the later turn that repeats or replaces all content of this one; empty without one."""
     answered_at: str = ""
-    """Turn in which the agent finished the work that the user asks for here; empty if no end is visible."""
+    """Id of the turn in which the agent finished the work that the user asks for here; empty if no end is visible."""
     choice: Choice | None = None
-    """Option or question that a short reply of the user answers."""
+    """Option or question that the user answers here by a short reply; None without one."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
-    """Cached values, by the function that made them."""
+    """Values that `once` computed, by the function that computed them."""
 
     def tokens_of(self, numbers: Iterable[int]) -> int:
-        """Return the raw tokens of some of the turn's lines."""
+        """Return the raw tokens of the turn's lines with these `numbers`."""
         return sum(self.line_tokens[number - 1] for number in numbers)
 
-    def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *beside: P.args, **named: P.kwargs) -> T:
-        """Return ``make(self, …)``, computed once for the turn and its copies in longer histories. The result must
-        depend on the lines and calls of this turn alone; further arguments must not change it."""
+    def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Return ``make(self, *arguments, **named)``, computed at the first call for this turn.
+
+        Copies of the turn in longer histories share the result. So it must depend on the lines and calls of this turn
+        alone, and be the same for all `arguments` and `named`.
+        """
         if make not in self._made:
-            self._made[make] = make(self, *beside, **named)
+            self._made[make] = make(self, *arguments, **named)
         made: T = self._made[make]
         return made
 
     @property
-    def ended_calls(self) -> Iterator[tuple[Call, Outcome]]:
-        """Each call with its outcome."""
-        return zip(self.calls, self.outcomes, strict=True)
+    def ended_calls(self) -> Iterator[EndedCall]:
+        """Calls of the turn, each with its outcome."""
+        return (EndedCall(self, call, outcome) for call, outcome in zip(self.calls, self.outcomes, strict=True))
 
     @property
     def failed(self) -> bool:
-        """True if the turn is a failed approach."""
+        """True if something failed in the turn."""
         return bool(self.failure_lines)
 
     @property
     def text(self) -> str:
-        """Text of all its lines."""
+        """Text of all lines of the turn."""
         return "\n".join(text.text for text in self.lines.texts)
 
     @property
@@ -113,7 +149,7 @@ class TurnEvidence:
         return self.once(_name_index)
 
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
-        """Yield the statements of the lines with these `numbers`, in their order."""
+        """Yield the lines with these `numbers` as statements, in the order of `numbers`."""
         return statements(self.lines[number - 1] for number in numbers)
 
     @property
@@ -131,37 +167,37 @@ class TurnEvidence:
         return self.lines.of_block(block)
 
     def outcome_of(self, call: Call) -> str:
-        """Return the first statement that shows how `call` ended, on one line; empty if none does."""
+        """Return the first statement that shows how `call` ended, in one line; empty if none does."""
         ends = (without_boilerplate(one.text) for one in self.statements_of(self.outcomes[call.number].lines))
         return next((" ".join(plain.split()) for plain in ends if plain), "")
 
     def is_refused(self, call: Call) -> bool:
-        """Return True if the user did not let `call` happen."""
+        """Return True if the user did not allow `call`."""
         return self.outcomes[call.number].refused
 
     @property
     def failed_calls(self) -> list[Call]:
-        """Failed calls, without those that the user refused: a later call is no success of these."""
-        return [call for call, outcome in self.ended_calls if outcome.status == "failed" and not outcome.refused]
+        """Failed calls, without those that the user refused, as no later call shows how to make these succeed."""
+        return [call for _, call, outcome in self.ended_calls if outcome.status == "failed" and not outcome.refused]
 
     @property
     def idle_lines(self) -> frozenset[int]:
-        """Numbers of result lines without news, such as those of runs that passed."""
+        """Numbers of result lines that add nothing to the outcome, such as the progress of a run that passed."""
         idle = frozenset[int]().union(*(outcome.idle for outcome in self.outcomes))
         return idle - self.obligations if idle else idle
 
     @property
     def unchanged_lines(self) -> frozenset[int]:
-        """Numbers of lines that an edit repeats from the old text only to show the place."""
+        """Numbers of lines that are equal in the removed and the added text of an edit."""
         return self.once(_unchanged_lines)
 
     def sides(self, call: Call) -> Mapping[int, str]:
-        """Return by number the side of lines in an edit: ``-`` for removed text, ``+`` for added, ``=`` for both."""
+        """Return the side of each line that `call` removes or adds, see `call_sides`; empty if it edits nothing."""
         return call_sides(call, self.lines_of(call.block)) if call.reading.adds or call.reading.removes else {}
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of lines that must not be merged: decisive lines of failures, and the user's typed words."""
+        """Numbers of lines that always matter: decisive lines of failures, and the user's typed words."""
         return frozenset((*self.decisive_lines, *(line.number for line in self.typed_lines)))
 
 
@@ -184,16 +220,23 @@ def _typed_lines(turn: TurnEvidence) -> tuple[Line, ...]:
 
 
 def call_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
-    """Return by number the side (``-``, ``+``, ``=``) of each line with text that a call removes or adds; `lines`: all
-    lines of its block."""
-    # the argument of each line, in order: empty for the first line of each part, which has its name
-    parts = [key for key, count in call_parts(call.name, call.input) for key in ("", *[key] * (count - 1))]
-    sides: dict[str, dict[int, str]] = {"-": {}, "+": {}}
-    for line, key in zip(lines, parts, strict=False):
-        if side := "-" if key in call.reading.removes else "+" if key in call.reading.adds else "":
-            sides[side][line.number] = line.text.strip()
-    same = {*sides["-"].values()} & {*sides["+"].values()} - {""}
-    return {number: "=" if text in same else side for side, texts in sides.items() for number, text in texts.items()}
+    """Return by number the side of each line that a call removes (``-``), adds (``+``) or leaves unchanged (``=``).
+
+    `lines`: all lines of the call's block. A line is unchanged if the same text is removed and added.
+    """
+    argument_of_line: list[str] = []  # in the order of `lines`
+    for key, count in call_parts(call.name, call.input):
+        argument_of_line += ["", *[key] * (count - 1)]  # the first line of each part is no text of the argument
+    removed: dict[int, str] = {}
+    added: dict[int, str] = {}
+    for line, key in zip(lines, argument_of_line, strict=False):
+        if key in call.reading.removes:
+            removed[line.number] = line.text.strip()
+        elif key in call.reading.adds:
+            added[line.number] = line.text.strip()
+    unchanged = {*removed.values()} & {*added.values()} - {""}
+    sides = {number: "=" if text in unchanged else "-" for number, text in removed.items()}
+    return sides | {number: "=" if text in unchanged else "+" for number, text in added.items()}
 
 
 @dataclass(frozen=True)
@@ -204,18 +247,18 @@ class Evidence:
     root: str = ""
     """Folder that contains most absolute paths of the history, without a slash at its end; may be empty."""
     by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
-    """Evidence of each turn alone, by the turn's digest, so that a longer history does not read it again."""
+    """Evidence of each turn, without its relations to other turns, by the turn's digest. A longer history starts from
+    it instead of reading the turns again."""
     record_of: Callable[[Evidence], Iterable[RecordLine]] = field(default=lambda _: (), repr=False, compare=False)
     """Function that returns the record of all fields of work."""
-    entries: dict[str, tuple[object, str]] = field(default_factory=dict, repr=False, compare=False)
-    """Entry of each turn, by turn id, with the inputs from which it was written last; shared by all lengths of the
-    history."""
+    entries: dict[str, WrittenEntry] = field(default_factory=dict, repr=False, compare=False)
+    """Cache of the entry that was written last for each turn, by turn id. Evidence of a longer history shares it."""
 
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
-    """Cached values, by the function that made them."""
+    """Values that `once` computed, by the function that computed them."""
 
     def once(self, make: Callable[[Evidence], T]) -> T:
-        """Return ``make(self)``, computed once."""
+        """Return ``make(self)``, computed at the first call."""
         if make not in self._made:
             self._made[make] = make(self)
         made: T = self._made[make]
@@ -223,7 +266,7 @@ class Evidence:
 
     @property
     def record(self) -> Iterable[RecordLine]:
-        """Statements of all fields of work on its state, the newest first under each heading."""
+        """Record of all fields of work, the newest lines first under each heading."""
         return self.once(_record)
 
     @lazy_property
@@ -231,9 +274,9 @@ class Evidence:
         """Index of the names in the whole history, including parts of identifiers."""
         return NameIndex([text.text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
 
-    def ended_calls(self) -> Iterator[tuple[TurnEvidence, Call, Outcome]]:
-        """Yield every call with its turn and its outcome, in the order of the history."""
-        return ((turn, call, outcome) for turn in self.turns.values() for call, outcome in turn.ended_calls)
+    def ended_calls(self) -> Iterator[EndedCall]:
+        """Return every call with its turn and its outcome, in the order of the history."""
+        return chain.from_iterable(turn.ended_calls for turn in self.turns.values())
 
     def shown(self, text: str) -> str:
         """Return `text` with paths below the root made relative to it."""
@@ -255,8 +298,11 @@ def _record(evidence: Evidence) -> tuple[RecordLine, ...]:
 
 
 def call_head(call: Call, root: str = "", failed: bool = False) -> str:
-    """Return a call in a few words: the tool, its subject or query, and the part it reads; paths below `root` relative.
-    A `failed` call is described in more detail, so that attempts differ."""
+    """Return a call in a few words: the tool, its subject or query, and the part that it reads.
+
+    Paths below the folder `root` are shown relative to it. A `failed` call is described in more detail, so that several
+    attempts can be distinguished.
+    """
     subject = call.attempt.removeprefix(call.reading.lead) if failed else call.sought or call.head_subject
     subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:

@@ -194,7 +194,7 @@ def _short_or_ends(turn: TurnEvidence, text: BlockText, age: int) -> Sequence[in
         return numbers[:1]
     if age < RECENT_TURNS:
         return _ends(turn, numbers, limit / 2)
-    outcome_lines = (outcome.lines for call, outcome in turn.ended_calls if call.result_block == text.block)
+    outcome_lines = (outcome.lines for _, call, outcome in turn.ended_calls if call.result_block == text.block)
     return sorted(frozenset().union(*outcome_lines))
 
 

@@ -193,7 +193,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
 
 def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], list[tuple[str, str]]]]:
     """Return for each call its completed commands, and the changed files as pairs of path and kind of change."""
-    done = ((call, outcome, commands_done(call, outcome)) for call, outcome in turn.ended_calls)
+    done = ((call, outcome, commands_done(call, outcome)) for _, call, outcome in turn.ended_calls)
     return [(commands, list(_changes_by_commands(call, outcome, commands))) for call, outcome, commands in done]
 
 

@@ -93,7 +93,7 @@ def _record(evidence: Evidence, turn_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def _record_of(turn: TurnEvidence) -> Iterator[str]:
-    for call, outcome in turn.ended_calls:
+    for _, call, outcome in turn.ended_calls:
         flag = " (error flag)" if call.is_error else ""
         yield f"{turn.turn.id} {call.name} {' '.join(call.subject.split())}: {outcome.status}{flag}"
         yield from (f"  | {line}" for line in _ends([line for line in call.text.split("\n") if line.strip()]))
