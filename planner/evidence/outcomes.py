@@ -1,6 +1,6 @@
-"""Outcomes of calls, by signs of every agent: the error flag, an exit code, a status in JSON, a refusal.
+"""Outcomes of calls, by general signs: the error flag, an exit code, a status in JSON, a refusal by the user.
 
-A field may read more from the results of its own tools. Decides which lines show why a call failed.
+Decides how a call ended and which lines show why it failed. A field of work may read more from results of its tools.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = [
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
 
 OUTCOME_LINES = 3
-"""Number of lines up to which a result is shown whole as its outcome; also the largest number shown of a longer one."""
+"""Largest number of lines that show how one call ended. A result with no more lines is shown whole."""
 REPORT_LINES = 4
-"""Largest number of statements that show why one call failed; the first is decisive."""
+"""Largest number of reasons of one failure; the first is decisive."""
 HEAD_LINES, TAIL_LINES = 6, 4
-"""Number of lines at the start and at the end of a result in which hosts print an exit code."""
+"""Number of lines at the start and at the end of a result that are searched for an exit code."""
 
 _EXIT_CODE = lazy_pattern(
     r"^\s*+(?:[\[<]?(?:Process|Error:|(?:The )?Command|shellId:) .{0,160}?)?\[?exit(?:ed)?(?: with)?(?: code| status)"
@@ -53,7 +53,7 @@ _REJECTED = lazy_pattern(
     r"|\[Request interrupted by user|(?:The )?(?:tool use was|user(?: has)?) (?:rejected|denied|declined|aborted))",
     re.I,
 )
-"""Reports of hosts that the user refused a call: ``The tool use was rejected``; not ``when the user denied consent``.
+"""Report of a host that the user refused a call: ``The tool use was rejected``; not ``when the user denied consent``.
 """
 _ERROR = lazy_pattern(
     r"\W{0,8}(?:\w{0,40}error|failed|failure|traceback)\b(?!\W{0,4}\w{0,20}\W{0,4}(?:null|none|0)\b)", re.I
@@ -64,56 +64,58 @@ _FAILURE_WORDS = lazy_pattern(
     r"|can't|unable|could ?n[o'’]t|unknown(?<!-unknown)(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch"
     r"|should|assert|incorrect|missing|issues? found"
 )
-"""English words of failure in lower case; each begins with a letter, so that a search takes a sixth of the time. Most
-uses only select lines of a call that failed by another sign."""
+"""English words of failure in lower case. Each begins with a letter, as a search for letters takes a sixth of the time.
+Most uses only select lines of a call that is known to have failed."""
 _STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "code"})
 _ERROR_KEYS = frozenset({"error", "errors", "errormessage"})
 _SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
 
 _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
-"""``4. Errors and fixes:``, ``## Failed approaches`` in an earlier summary; not ``5. Problem Solving:``."""
+"""Heading of a list of errors in an earlier summary: ``4. Errors and fixes:``, ``## Failed approaches``; not
+``5. Problem Solving:``."""
 _NO_ERROR = lazy_pattern(r"\W*(?:no\b|(?:user )?feedback\b|(?:\w[\w-]* ){0,3}fixes\b)", re.I)
-"""Entries of such a list that are no errors: ``- No errors``, ``- **User feedback**: …``, ``- **Previous session
+"""Entry of such a list that is no error: ``- No errors``, ``- **User feedback**: …``, ``- **Previous session
 fixes:**``."""
 _MENDED = lazy_pattern(r"\W*(?:fix(?:ed)?|solution|solved|resolved?|resolution)\b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one call, with numbers of lines that show it."""
+    """Outcome of one call. Lines are given by their numbers in the turn."""
 
     status: Status
-    """Status. ``done``: no sign of success or failure; ``running``: the call had not ended when its output was read."""
+    """Status of the call. ``done``: no sign of success or failure; ``running``: the call had not ended when its output
+    was read; ``unanswered``: it has no result."""
     lines: tuple[int, ...]
     """Lines that show how the call ended, ascending; empty if none does."""
     refused: bool = False
     """True if the user did not allow the call."""
     exit_code: int | None = None
-    """Exit code printed by the host at the start or end of the result."""
+    """Exit code that the host prints at the start or end of the result; None without one."""
     is_doubtful: bool = False
-    """True if only words of the result, or an exit code without a reason, show the failure, so that it may be none. The
-    call is then shown with its line, but without a mark of failure."""
+    """True if the status is ``failed`` only because of words in the result, or of an exit code without a reason. The
+    call may have succeeded, so views show the line without a mark of failure."""
     reasons: tuple[int, ...] = ()
     """Lines that show why the call failed, the most informative first."""
     decisive: tuple[int, ...] = ()
-    """Reasons that stay in every view."""
+    """Those of the `reasons` that every view keeps."""
     idle: tuple[int, ...] = ()
     """Lines of the result that add nothing to the outcome."""
 
     @property
     def has_failed(self) -> bool:
-        """True if the host, the tool or the run itself reports a failure."""
+        """True if the call failed without doubt."""
         return self.status == "failed" and not self.is_doubtful
 
     @property
     def has_passed(self) -> bool:
-        """True if a run reports success, or the host an exit with 0."""
+        """True if the output reports success, or if the host reports the exit code 0."""
         return self.status == "passed" or (self.status == "done" and self.exit_code == 0)
 
 
 def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
-    """Return how a call with the statements `result` ended, by general signs, without knowledge of its tool."""
+    """Return how `call` ended by general signs, without knowledge of its tool; `result`: statements of its result."""
     if call.result is None:
         return Outcome("unanswered", ())
     filled = [one for one in result if one.text.strip()]
@@ -122,16 +124,21 @@ def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
         users_words = [one for one in filled if one.lines[0].source == "user"][:REPORT_LINES]
         words = users_words or [one for one in filled if is_refusal(one.text)][:1]
         return failed_outcome(words, words[:1], code, refused=is_refusal(result[0].text))
-    running = any(is_running(one.text) for one in result[:HEAD_LINES])
-    first_line = filled[:1] if call.kind != "ask" and not running else []
-    if call.is_error or code or reports_error(call) or any(_ERROR.match(one.text) for one in first_line):
-        with_words = (one for one in filled if mentions_failure(one.text))
-        reasons = [*islice(with_words, REPORT_LINES)] or [
-            one for one in printed_lines(filled) if not one.lines[0].continues
-        ]
-        reasons = reasons[:REPORT_LINES] or filled[:1]
+    still_runs = any(is_running(one.text) for one in result[:HEAD_LINES])
+    begins_as_error = bool(filled) and _ERROR.match(filled[0].text) is not None
+    if call.is_error or code or reports_error(call) or (begins_as_error and call.kind != "ask" and not still_runs):
+        reasons = _reasons(filled)
         return failed_outcome(reasons, reasons[:1], code)
-    return Outcome("running" if running else "done", numbers_of(_informative_lines(call, filled)), exit_code=code)
+    return Outcome("running" if still_runs else "done", numbers_of(_informative_lines(call, filled)), exit_code=code)
+
+
+def _reasons(filled: Sequence[Statement]) -> Sequence[Statement]:
+    """Return the first statements with a word of failure in the result of a failed call; else the first ones."""
+    with_words = (one for one in filled if mentions_failure(one.text))
+    if reasons := [*islice(with_words, REPORT_LINES)]:
+        return reasons
+    printed = [one for one in printed_lines(filled) if not one.lines[0].continues]
+    return printed[:REPORT_LINES] or filled[:1]
 
 
 def failed_outcome(
@@ -143,8 +150,11 @@ def failed_outcome(
     refused: bool = False,
     is_doubtful: bool = False,
 ) -> Outcome:
-    """Return the outcome of a call that failed for `reasons`, the most informative first; `decisive`: those that stay
-    in every view; `code`: its exit code; `counts`: lines with a run's counts, shown with the first reasons."""
+    """Return the outcome of a failed call.
+
+    `reasons`: statements that show why it failed, the most informative first; `decisive`: those that every view keeps.
+    `code`: its exit code. `counts`: statements with the counts of a run, shown with the first reasons.
+    """
     order = tuple(dict.fromkeys(number for one in reasons for number in one.numbers))
     return Outcome(
         "failed",
@@ -176,14 +186,17 @@ def exit_code(result: Sequence[Statement]) -> int | None:
 
 
 def printed_lines(result: Sequence[Statement]) -> list[Statement]:
-    """Return the statements of a result with text, without lines that a host prints around it."""
+    """Return the statements of a result that are not empty and not printed around it by a host."""
     filled = (one for one in result if one.text.strip())
     return [one for one in filled if not (is_wrapping(one.text) or _EXIT_CODE.match(one.text))]
 
 
 def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the statements that show how a call ended without failure: all of a short result; of a longer result of a
-    change, search or question the first, or the first with an address; else none."""
+    """Return the statements that show how a call ended without failure; `filled`: those of its result with text.
+
+    A short result is returned whole. Of a longer result of a change, search or question the first statement with a URL
+    is returned, or the first one; of other results none.
+    """
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -192,8 +205,11 @@ def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Stat
 
 
 def reports_error(call: Call) -> bool:
-    """Return True if the result of a tool is a JSON object whose own fields report an error: an HTTP status of 400 to
-    599, an ``error`` that is not empty, or a ``success`` that is false. A file and the output of a command are data."""
+    """Return True if the result is a JSON object with a field that reports an error.
+
+    Such a field is an HTTP status of 400 to 599, an ``error`` that is not empty, or a ``success`` that is false. The
+    content of a file and the output of a command may contain such fields without an error.
+    """
     if call.kind in ("read", "run", "search") and (call.path or call.command):
         return False
     result = parsed_result(call.text)
@@ -201,7 +217,10 @@ def reports_error(call: Call) -> bool:
 
 
 def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
-    """Return True if a field of the object, or of an object that is its only field, reports an error."""
+    """Return True if a field of `result` reports an error, or if its only field is an object with such a field.
+
+    `depth`: 1 for this inner object.
+    """
     for key, value in result.items():
         name = key.casefold().replace("_", "").replace("-", "")
         if name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599:
@@ -211,28 +230,38 @@ def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
         if (name in _SUCCESS_KEYS and value is False) or (name == "iserror" and value is True):
             return True
         if depth == 0 and len(result) == 1 and isinstance(value, dict) and _has_error_field(value, 1):
-            return True  # ``{"fehler": {"status": 409, …}}``
+            return True  # some services wrap the error in an object with one field: ``{"fehler": {"status": 409, …}}``
     return False
 
 
 def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]]:
-    """Yield the statements of each error listed in an earlier summary: the entry, and the line of its remedy if any.
+    """Yield the statements of each error that an earlier summary lists: the entry, and the line of its remedy if any.
 
-    Only entries at the outermost indentation count: lines indented further are causes and remedies.
+    Only entries at the outermost indentation count, as lines that are indented further are causes and remedies.
     """
-    inside, outermost = False, 0  # `outermost`: indentation of such entries plus one, so that 0 means unknown
+    in_list = False
+    outermost: int | None = None  # indentation of the list's entries
     summary = [one for one in statements if one.source == "planner"]
-    indents = [len(one.text.rstrip()) - len(one.text.strip()) for one in summary]
-    for index, (statement, indent) in enumerate(zip(summary, indents, strict=True)):
+    for index, statement in enumerate(summary):
         bare = statement.text.lstrip()
         if _HEADING.match(statement.text):
-            inside, outermost = bool(_ERRORS_HEADING.match(statement.text)), 0
-        elif inside and bare.startswith(("-", "*")):
-            outermost = outermost or indent + 1
-            if indent < outermost and not (_NO_ERROR.match(bare) or _MENDED.match(bare)):
-                rest = list(takewhile(lambda one: one.lines[0].continues, summary[index + 1 :]))
-                deeper = takewhile(indent.__lt__, indents[index + 1 + len(rest) :])
-                after = summary[index + 1 + len(rest) :]
-                below = [one for one, _ in zip(after, deeper, strict=False)]
-                mended = [one for one in below or after[:1] if _MENDED.match(one.text)]
-                yield [statement, *rest, *(mended or below)[:1]]
+            in_list, outermost = bool(_ERRORS_HEADING.match(statement.text)), None
+        elif in_list and bare.startswith(("-", "*")):
+            outermost = _indent(statement) if outermost is None else outermost
+            if _indent(statement) <= outermost and not (_NO_ERROR.match(bare) or _MENDED.match(bare)):
+                yield [statement, *_rest_of_entry(_indent(statement), summary[index + 1 :])]
+
+
+def _rest_of_entry(indent: int, after: Sequence[Statement]) -> Iterator[Statement]:
+    """Yield the continuation of an entry with this indentation, and the line of its remedy, or else the first line that
+    is indented further. `after`: statements after the entry's first one."""
+    continued = list(takewhile(lambda one: one.lines[0].continues, after))
+    yield from continued
+    after = after[len(continued) :]
+    deeper = list(takewhile(lambda one: _indent(one) > indent, after))
+    remedies = [one for one in deeper or after[:1] if _MENDED.match(one.text)]
+    yield from (remedies or deeper)[:1]
+
+
+def _indent(statement: Statement) -> int:
+    return len(statement.text.rstrip()) - len(statement.text.strip())

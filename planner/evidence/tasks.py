@@ -1,7 +1,8 @@
-"""Task lists and notes that the agent keeps by its tools: tasks in the form of any host, notes by our tool ``note``.
+"""Task lists and notes that the agent keeps with its tools: tasks in the form of any host, notes by our tool ``note``.
 
-A list of tasks is written whole each time, or task by task. A failed call changes nothing. Tools of servers keep lists
-of other people and are not read. Notes have no store of their own: they are read from the calls that wrote them.
+Some tools write the whole list each time; others create and update one task. A failed call changes nothing. Tools of
+servers keep lists of other people and are not read. Notes are stored nowhere else: they are read from the calls that
+wrote them.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from planner.reading.patterns import lazy_pattern
 __all__ = ["MOST_CHARACTERS", "NoteKind", "Task", "note_id", "task_lists", "written_notes"]
 
 _WRITES_LIST = lazy_pattern(r"(?!mcp__).*(?:todo|(?:update|set)_?plan|task_?(?:list|tracker))", re.I)
-"""Tools that write a whole list: ``TodoWrite``, ``write_todos``, ``update_plan``, ``task_tracker``; not ``plan_trip``,
-``ExitPlanMode``, ``mcp__shop__todo``."""
+"""Names of tools that write a whole list: ``TodoWrite``, ``write_todos``, ``update_plan``, ``task_tracker``; not
+``plan_trip``, ``ExitPlanMode``, ``mcp__shop__todo``."""
 _MAKES_TASK = lazy_pattern(r"task_?create|create_?task", re.I)
-"""``TaskCreate``, ``create_task``; not ``create_task_force``, ``mcp__tracker__create_task``."""
+"""Names of tools that create one task: ``TaskCreate``, ``create_task``; not ``create_task_force``,
+``mcp__tracker__create_task``."""
 _UPDATES_TASK = lazy_pattern(r"task_?update|update_?task", re.I)
 _CHECKLIST_KEY = "task_progress"
 """Argument of any call in which Cline and similar agents write the list."""
 _CHECKBOX = lazy_pattern(r"^[ \t]{0,80}(?:[-*] |\d{1,4}\. )?\[([ xX~/-]?)\] +(\S.*)$", re.M)
 """An item of a list in Markdown: ``- [x] Read it``, ``[-] Fix it``; not ``[1] a reference``."""
-_MARKS = {"x": "completed", "-": "in_progress", "~": "in_progress", "/": "in_progress"}
+_STATUS_OF_MARK = {"x": "completed", "-": "in_progress", "~": "in_progress", "/": "in_progress"}
+"""Status of an item by the mark in its box; any other mark means ``pending``."""
 _NUMBER = lazy_pattern(r"(?:#|\b)(\d{1,9})\b")
 """Number of a created task in a tool's answer: ``Task #5 created``, ``{"id": "5"}``."""
 NUMBER_CHARACTERS = 300
-"""Number of first characters of the answer that are searched for it."""
+"""Number of first characters of a tool's answer that are searched for the number of a task."""
 _TEXT_KEYS = ("content", "step", "title", "text", "subject", "task", "description")
 _ID_KEYS = ("taskId", "task_id", "id")
 _CLOSED = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed"})
@@ -47,9 +50,9 @@ class Task:
     status: str
     """Status in the host's words; ``pending`` by default."""
     turn_id: str = ""
-    """Turn whose call set this status."""
+    """Id of the turn that set this status."""
     number: str = ""
-    """Number that its tool uses; empty for an item of a list that is written whole."""
+    """Number by which its tool updates the task; empty for an item of a list that is written whole."""
 
     @property
     def is_open(self) -> bool:
@@ -58,7 +61,8 @@ class Task:
 
 
 def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
-    """Return the present lists: the last one that was written whole, and the tasks that were created one by one."""
+    """Return the present lists that are not empty: the last one that was written whole, and the tasks that were created
+    one by one."""
     written: tuple[Task, ...] = ()
     tasks_by_number: dict[str, Task] = {}
     for turn, call, outcome in evidence.ended_calls():
@@ -79,7 +83,7 @@ def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
 
 
 def written_tasks(call: Call) -> tuple[Task, ...] | None:
-    """Return the tasks of a whole list that `call` writes, which may be empty; None if it writes no list."""
+    """Return the tasks of the whole list that `call` writes; None if it writes none. The list may be empty."""
     if (checklist := call.input.get(_CHECKLIST_KEY)) is not None:
         return tuple(_items(checklist)) or None
     if not _WRITES_LIST.match(call.name):
@@ -91,7 +95,8 @@ def written_tasks(call: Call) -> tuple[Task, ...] | None:
 def _items(value: object) -> Iterator[Task]:
     """Yield the tasks in a list of objects, an object that contains one, JSON text, or a Markdown checklist."""
     if isinstance(value, str):
-        yield from (Task(text.strip(), _MARKS.get(mark.lower(), "pending")) for mark, text in _CHECKBOX.findall(value))
+        for mark, text in _CHECKBOX.findall(value):
+            yield Task(text.strip(), _STATUS_OF_MARK.get(mark.lower(), "pending"))
         value = parsed_result(value)
     if isinstance(value, Mapping):
         value = next((inner for inner in value.values() if isinstance(inner, list)), None)
@@ -105,35 +110,35 @@ def _status(entry: Mapping[str, Any]) -> str:
 
 
 def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    """Return the first text or whole number among the `keys` of `entry`, as text; empty without one."""
-    return next(
-        (str(value) for key in keys if isinstance(value := entry.get(key), str | int) and str(value).strip()), ""
-    )
+    """Return as text the first value of `keys` in `entry` that is a text or a whole number and not empty; else ""."""
+    values = (str(value) for key in keys if isinstance(value := entry.get(key), str | int))
+    return next((value for value in values if value.strip()), "")
 
 
 NoteKind = Literal["decision", "fact", "open"]
 MOST_NOTES, MOST_CHARACTERS = 40, 600
-"""Largest number of notes in a view, the newest, and of characters of each."""
+"""Largest number of notes in a view, and of characters of each."""
 _OWN_TOOL = lazy_pattern(r"(?:mcp__compactor__|compactor[-_])?note")
-"""Our tool as clients call it; not ``mcp__tracker__note``."""
+"""Names of our tool ``note`` in various clients; not ``mcp__tracker__note``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One note, with the turn whose call wrote it."""
+    """One note of the agent."""
 
     kind: NoteKind
     text: str
     turn_id: str
+    """Id of the turn that wrote it."""
 
 
 def note_id(kind: str, text: str) -> str:
-    """Return the id by which the agent can remove a note; it depends on kind and text alone, whatever the spacing."""
+    """Return the id by which the agent can remove a note. Texts that differ only in white space have the same id."""
     return f"n{sha256(f'{kind} {_folded(text)}'.encode('utf-8', 'replace')).hexdigest()[:6]}"
 
 
 def written_notes(evidence: Evidence) -> list[Note]:
-    """Return the newest `MOST_NOTES` notes that were not removed, the oldest first; of equal notes one."""
+    """Return the newest `MOST_NOTES` notes that were not removed, the oldest first. Equal notes are returned once."""
     notes: dict[str, Note] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "failed" or not _OWN_TOOL.fullmatch(call.name):
@@ -147,6 +152,7 @@ def written_notes(evidence: Evidence) -> list[Note]:
 
 
 def _argument(call: Call, name: str) -> str:
+    """Return the argument `name` if it is a text, else ""."""
     value = call.input.get(name)
     return value if isinstance(value, str) else ""
 

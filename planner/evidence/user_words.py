@@ -1,7 +1,7 @@
 """User's own words: the lines of a message that they typed, and the offer that a short reply answers.
 
-`evidence.hosts` has decided the sender of each line before. Typed and pasted text are distinguished by size and shape
-alone, so that the rule works in any language.
+The sender of each line was decided before, by `evidence.hosts`. Typed text is distinguished from pasted text by its
+size and shape alone, so that the rule works in any language. An offer is a list of options or a question by the agent.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 from unicodedata import category
 
 from planner.evidence.calls import Call
@@ -30,25 +32,25 @@ __all__ = [
 ]
 
 LONG_MESSAGE = 2_000
-"""Width from which a message is searched for pasted parts; a shorter one counts as typed, whatever its shape."""
+"""Smallest width of a message that is searched for pasted parts; a shorter one counts as typed."""
 LONG_PASTE = 800
-"""Width from which a run of lines that look like data counts as pasted."""
+"""Smallest width of a run of lines that counts as pasted because the lines look like data."""
 PASTED_TIMES = 3
-"""Number of occurrences from which a line of a long message looks like data."""
+"""Smallest number of occurrences of a line in a message that make it look like data."""
 WORDS_SHARE = 0.7
 """Smallest share of letters, marks and blanks in a line of prose, in any script; rows, logs and JSON have less."""
 _FENCE = lazy_pattern(r"\s*(```|~~~)")
 
 SHORT_REPLY = 120
-"""Largest width of a reply that is not understandable without its question."""
+"""Largest width of a reply that may be impossible to understand without the offer that it answers."""
 OFFER_CHARACTERS = 400
-"""Length of the offer or question shown with the reply."""
+"""Largest length of an offer that is shown with its reply."""
 _OPTION = lazy_pattern(
     r"\s{0,6}(?:[-*] +)?(?:#{1,4} +)?(?:\*\*)?(?:\w{1,12} +)?\(?(?P<key>\d{1,2}|[A-Ha-h])[.):]\)?(?:\*\*)? +\S"
 )
 """An option in a list: ``1. Use a queue``, ``**B)** Both``, ``### Option 2: Poll``; not ``1.5 s``."""
 _KEY = lazy_pattern(r"(?<![\w.,:/-])(\d{1,2}|[A-H]|[a-h](?=\W*$|\)))(?![\w%€$£]|[.,:/-]\w)")
-"""Number or letter that is alone in a reply: ``2``, ``option B``, ``(b)``; not ``10:30``, ``3.5``."""
+"""Number or letter that may choose an option: ``2``, ``option B``, ``(b)``; not ``10:30``, ``3.5``."""
 _QUESTION = lazy_pattern(r".*[?？؟;՞]\W*$")
 """Line that asks, in any script."""
 _BINDING = lazy_pattern(
@@ -56,36 +58,43 @@ _BINDING = lazy_pattern(
     r"|unless|important|exactly|at (?:least|most)|forbidden|mandatory)\b",
     0,
 )
-"""English words that oblige. They only select among the lines of a message that is too long to stay whole."""
+"""English words of obligation. They only select among the lines of a message that is too long to stay whole."""
 _LABEL = lazy_pattern(r"[ \t]{0,8}[A-Z][A-Z _-]{2,30}:\s")
 """A label in capitals: ``LIMIT: 3``, ``GOAL STATE: …``."""
 
 
-def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Return the lines of the user's message that they typed, without empty ones; in a short message all of them.
+class _ShapedLine(NamedTuple):
+    """Line of the user's message, by its shape."""
 
-    In a long message, runs of lines that look like data are left out if they are at least `LONG_PASTE` wide: lines in
-    closed code fences, repeated lines, and lines that are no prose.
+    line: Line
+    is_data: bool
+    """True if the line looks like data: it is in a closed code fence, is repeated, or is no prose."""
+
+
+def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """Return those of the `lines` of the user's message that they typed, without empty ones.
+
+    In a short message these are all lines. In a long message, a run of lines that look like data is left out if it is
+    at least `LONG_PASTE` wide.
     """
+    filled = [line for line in lines if line.text.strip()]
     if sum(text_width(line.text) for line in lines) < LONG_MESSAGE:
-        return tuple(line for line in lines if line.text.strip())
-    fenced, times = _fenced(lines), Counter(line.text.strip() for line in lines)
+        return tuple(filled)
+    fenced, times = _fenced(lines), Counter(line.text.strip() for line in filled)
+    shaped = [
+        _ShapedLine(line, line.number in fenced or times[line.text.strip()] >= PASTED_TIMES or not _is_prose(line.text))
+        for line in filled
+    ]
     typed: list[Line] = []
-    is_data_line = False
-    classified = []
-    for line in lines:
-        if line.text.strip():  # a blank line goes with the line before it
-            is_data_line = line.number in fenced or times[line.text.strip()] >= PASTED_TIMES or not _is_prose(line.text)
-        classified.append((is_data_line, line))
-    for is_data, run in groupby(classified, key=lambda one: one[0]):
-        filled = [line for _, line in run if line.text.strip()]
-        if not (is_data and sum(text_width(line.text) for line in filled) >= LONG_PASTE):
-            typed += filled
+    for is_data, group in groupby(shaped, key=attrgetter("is_data")):
+        run = [one.line for one in group]
+        if not (is_data and sum(text_width(line.text) for line in run) >= LONG_PASTE):
+            typed += run
     return tuple(typed)
 
 
 def _fenced(lines: Sequence[Line]) -> set[int]:
-    """Return the numbers of the lines between a code fence and its closing fence."""
+    """Return the numbers of the lines from a code fence to its closing fence."""
     fences = [at for at, line in enumerate(lines) if _FENCE.match(line.text)]
     pairs = zip(fences[::2], fences[1::2], strict=False)
     return {line.number for first, last in pairs for line in lines[first : last + 1]}
@@ -113,59 +122,72 @@ def introduces(text: str) -> bool:
 
 
 def own_words(lines: Lines, calls: Sequence[Call] = ()) -> tuple[Line, ...]:
-    """Return the lines of one turn that the user wrote."""
+    """Return the lines of one turn that the user wrote; `calls`: the calls of this turn."""
     return tuple(line for line in attributed(lines, calls) if line.source == "user" and line.text.strip())
 
 
 def first_words(history: History, most: int) -> str:
-    """Return what the user wrote in their first and last message, cut to `most` characters, as the task of a
-    conversation for which the caller has none."""
+    """Return the user's words in their first and last message, cut to `most` characters. They are the task of a
+    conversation if the caller gives none."""
     turns = [turn for turn in history.turns if turn.kind == "user"]
-    ends = (next(filter(None, (_own_text(history, turn) for turn in order)), "") for order in (turns, reversed(turns)))
-    return "\n".join(dict.fromkeys(filter(None, ends)))[:most]
+    first, last = _first_text(history, turns), _first_text(history, reversed(turns))
+    return "\n".join(dict.fromkeys(filter(None, (first, last))))[:most]
 
 
-def _own_text(history: History, turn: Turn) -> str:
-    return join_lines(own_words(turn_lines(history, turn))).strip()
+def _first_text(history: History, turns: Iterable[Turn]) -> str:
+    """Return the user's words in the first of `turns` that has some, else ""."""
+    texts = (join_lines(own_words(turn_lines(history, turn))).strip() for turn in turns)
+    return next(filter(None, texts), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Offer or question that a short reply of the user answers."""
+    """Option or question of the agent that a short reply of the user answers."""
 
     turn_id: str
-    """Turn of the offer or question."""
+    """Id of the agent's turn."""
     text: str
     """The chosen option, or the question."""
     lines: tuple[int, ...]
-    """Numbers of its lines in that turn."""
+    """Numbers of its lines in the agent's turn."""
 
 
-def answered_offer(reply: str, offer: Sequence[Statement], turn_id: str = "") -> Choice | None:
-    """Return the option that `reply` chose, or the question that it answered, in the agent's text `offer`.
+def answered_offer(reply: str, statements: Sequence[Statement], turn_id: str = "") -> Choice | None:
+    """Return the option that the user's `reply` chose, or the question that it answered.
 
-    None if the reply is understandable alone, or nothing was offered or asked.
+    `statements`: the agent's text before the reply; `turn_id`: its turn. None if the reply is long or a question, or if
+    the text has neither an option that the reply chooses nor a question.
     """
     reply = reply.strip()
     if not reply or text_width(reply) > SHORT_REPLY or is_question(reply):
         return None
     keys = {key.lower() for key in _KEY.findall(reply)}
-    chosen = [one for key, one in _last_list(offer) if key in keys]
-    if len(chosen) != 1:
-        chosen = [one for one in offer if is_question(one.text)][-1:]
-    if not chosen:
+    options = [option for option in _last_options(statements) if option.key in keys]
+    questions = [one for one in statements if is_question(one.text)]
+    if len(options) == 1:
+        chosen = options[0].statement
+    elif questions:
+        chosen = questions[-1]
+    else:
         return None
-    numbers = tuple(number for one in chosen for number in one.numbers)
-    return Choice(turn_id, chosen[0].text.strip()[:OFFER_CHARACTERS], numbers)
+    return Choice(turn_id, chosen.text.strip()[:OFFER_CHARACTERS], chosen.numbers)
 
 
-def _last_list(offer: Sequence[Statement]) -> list[tuple[str, Statement]]:
-    """Return the last list of options, each with its number or letter, in lower case."""
-    options: list[tuple[str, Statement]] = []
-    for statement in offer:
+class _Option(NamedTuple):
+    """Option in a list."""
+
+    key: str
+    """Its number or letter, in lower case."""
+    statement: Statement
+
+
+def _last_options(statements: Sequence[Statement]) -> list[_Option]:
+    """Return the options of the last list; a list begins with 1 or a."""
+    options: list[_Option] = []
+    for statement in statements:
         if match := _OPTION.match(statement.text):
             key = match["key"].lower()
             if key in ("1", "a"):
                 options = []
-            options.append((key, statement))
+            options.append(_Option(key, statement))
     return options

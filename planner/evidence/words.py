@@ -1,8 +1,8 @@
 """Words and figures of a text in any script, for counting and comparing.
 
-A word is a run of letters, or a number. Scripts without blanks between words (Chinese, Japanese, Thai and their kin)
-give each pair of neighbouring characters, as search engines index them. Figures are compared by value: ``1,290``,
-``1.290``, ``1 290`` and ``١٬٢٩٠`` are equal.
+A word is a run of letters, or a number. In scripts without blanks between words, such as Chinese, Japanese and Thai,
+each pair of neighbouring characters counts as a word, as in search engines. Figures are numbers, amounts, dates and
+times. They are compared by value: ``1,290``, ``1.290``, ``1 290`` and ``١٬٢٩٠`` are equal.
 """
 
 from __future__ import annotations
@@ -34,34 +34,37 @@ __all__ = [
 ]
 
 LETTERS = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ"
+"""Letters of the Latin script, as a set in a pattern."""
 WORD = f"{LETTERS}0-9_"
-"""Characters of names. Letters of other scripts are not included, as they separate a name or figure from the words
-around it."""
+"""Characters of names, as a set in a pattern. Letters of other scripts are left out, as names and figures occur between
+them without blanks: ``日活1.36亿``."""
 BLANKS = " \u00a0\u2009\u202f"
-"""Blanks that group digits: ``12 500``."""
+"""Blanks that may group digits: ``12 500``."""
 
 DATE_GAP = 4
-"""Largest gap between the numbers of a date or time: ``14時30``, ``14. 3. 2026``."""
+"""Largest number of characters between two numbers of a date or time: ``14時30``, ``14. 3. 2026``."""
 _NOT_PLAIN = lazy_pattern(r"[！-～٪٫٬]|(?![0-9])\d")
-"""Full-width forms, the marks of Arabic figures, and digits of other scripts."""
+"""Character that `plain_text` replaces: a full-width form, a mark of Arabic figures, or a digit of another script."""
 _ARABIC_MARKS = {"٪": "%", "٫": ".", "٬": ","}
 _ESCAPE = lazy_pattern(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")
-"""Escapes in a string of JSON: ``\\n``, ``\\u65e5``."""
+"""Escape in a string of JSON: ``\\n``, ``\\u65e5``."""
 
 DIGITS = rf"\d++(?:(?:[.,'’]|[{BLANKS}](?=\d{{3}}(?![{WORD}])))\d++)*+"
+"""Pattern of a number with its marks: ``1,290``, ``3.14``, ``12 500``."""
 _NUMBER = lazy_pattern(rf"(?:(?<![{WORD}])|(?<=\d[hT]))(?<!\d\.)({DIGITS})(?=[{LETTERS}]{{0,4}}(?![{LETTERS}_]))")
-"""Number in the source, with or without a unit: ``42ms``, the ``30`` of ``14h30``; not in ``v3``, ``a1b2c3d``."""
+"""Number in a text, with or without a unit: ``42ms``, the ``30`` of ``14h30``; not in ``v3``, ``a1b2c3d``."""
 _DIGIT_RUN = lazy_pattern(r"\d+")
-_BESIDE = lazy_pattern(r"(?<!\d)(\d{1,4})(?=(\D{1,20})(\d{1,4})(?!\d))")
-"""Number, with the text up to the next number and that number looked ahead, so that pairs overlap."""
+_NEIGHBOURS = lazy_pattern(r"(?<!\d)(\d{1,4})(?=(\D{1,20})(\d{1,4})(?!\d))")
+"""Number, followed by a short text and another number. The match ends before the text, so that the second number may
+begin the next pair."""
 _MONTH = lazy_pattern(r"[^\W\d_]{2}|[^\W\d_]\W?[^\W\d_]")
 """Letters that may name a month: ``März``, ``มี.ค.``; not ``年``."""
 _DAY_AND_MONTH = lazy_pattern(r"(\d{1,2})\.(0?[1-9]|1[0-2])\.(?!\d)")
-"""``14.03.``: a date without its year."""
+"""Date without its year: ``14.03.``."""
 
 
 def plain_text(text: str) -> str:
-    """Return `text` with the digits and marks of every script as ASCII."""
+    """Return `text` with digits, full-width characters and Arabic marks replaced by ASCII."""
     if text.isascii():
         return text
     return _NOT_PLAIN.sub(lambda match: _ascii(match[0]), unicodedata.normalize("NFC", text))
@@ -74,19 +77,19 @@ def _ascii(character: str) -> str:
 
 
 def plain_forms(text: str) -> Iterator[str]:
-    """Yield `text`, and `text` with the escapes of JSON resolved."""
+    """Yield the plain text of `text`, and if it has escapes of JSON, also the plain text without them."""
     yield plain_text(text)
     if "\\" in text:
         yield plain_text(_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else " ", text))
 
 
 def short_number(number: str) -> str:
-    """Return `number` without the zeros before a day or an hour: ``3`` for ``03``."""
+    """Return a number of at most two digits without zeros at its beginning: ``3`` for ``03``; others unchanged."""
     return number.lstrip("0") or "0" if len(number) < 3 else number
 
 
 def is_year(number: str) -> bool:
-    """Return True for a year of these two centuries."""
+    """Return True for a year from 1900 to 2099."""
     return len(number) == 4 and number[:2] in ("19", "20")
 
 
@@ -96,9 +99,12 @@ def numbers_in(digits: str) -> list[str]:
 
 
 def pairs_in(text: str) -> Iterator[str]:
-    """Yield each pair of neighbouring numbers in forms to compare: ``14~3`` if they are close, ``14:30`` for a time,
-    ``14@2026`` if a month's name or ``, `` is between."""
-    for first, between, second in _BESIDE.findall(text):
+    """Yield each pair of neighbouring numbers, in a form for each meaning that it may have.
+
+    The forms are ``14~3`` for numbers with at most `DATE_GAP` characters between them, ``14:30`` for a time, and
+    ``14@2026`` for a day and a year with a month's name or ``, `` between them.
+    """
+    for first, between, second in _NEIGHBOURS.findall(text):
         one, other = short_number(first), short_number(second)
         if len(between) <= DATE_GAP:
             yield f"{one}~{other}"
@@ -109,7 +115,7 @@ def pairs_in(text: str) -> Iterator[str]:
 
 
 def values_of(digits: str) -> set[str]:
-    """Return the possible values of a number: for ``1,290`` those of 1290 and 1.29; for ``3.11.2`` none."""
+    """Return the values that a number may have, as texts: 1290 and 1.29 for ``1,290``, none for ``3.11.2``."""
     groups, marks = re.split(r"\D", digits), re.findall(r"\D", digits)
     if not marks:
         return {short_number(digits)}
@@ -122,30 +128,30 @@ def values_of(digits: str) -> set[str]:
 
 
 def _is_grouped(groups: Sequence[str]) -> bool:
-    """Return True for groups of thousands, or of an Indian number: ``1,290``, ``1,50,000``."""
+    """Return True for digits that are grouped by thousands, or as in India: ``1,290``, ``1,50,000``."""
     return 0 < len(groups[0]) <= 3 and all(len(group) in (2, 3) for group in groups[1:]) and len(groups[-1]) == 3
 
 
 def listed_in(digits: str) -> list[str]:
-    """Return the numbers that `digits` may list: for ``12,15,18`` and ``14.03.2026`` all; for ``1.36`` and ``1,290``
-    none."""
+    """Return the numbers in `digits` if it may be a list of several: ``12,15,18``, ``14.03.2026``; else an empty list:
+    ``1.36``, ``1,290``."""
     values = values_of(digits)
-    lists = not values or " " in digits or ("," in digits and not any(value.isdigit() for value in values))
-    return numbers_in(digits) if lists else []
+    is_list = not values or " " in digits or ("," in digits and not any(value.isdigit() for value in values))
+    return numbers_in(digits) if is_list else []
 
 
-def values_in(form: str) -> set[str]:
+def values_in(text: str) -> set[str]:
     """Return the values of all numbers in a plain text."""
     values: set[str] = set()
-    for digits in set(_NUMBER.findall(form)):
+    for digits in set(_NUMBER.findall(text)):
         values.update(values_of(digits), listed_in(digits))
-    for day in _DAY_AND_MONTH.finditer(form):
+    for day in _DAY_AND_MONTH.finditer(text):
         values.update(numbers_in(day[0]))
     return values
 
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-"""Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
+"""Characters of scripts without blanks between words: Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
 _WORD = lazy_pattern(rf"[{_UNSPACED}]+|\d+|[^\W\d_{_UNSPACED}]+")
 """Run of characters without blanks, a number, or a run of letters: ``日活``, ``1``, ``refund``."""
 _FIGURE = lazy_pattern(r"(?<![\d.,])\d{2,}(?:[.,:/-]\d+)*|\d(?:[.,:/-]\d+)+")
@@ -155,7 +161,7 @@ _IS_UNSPACED = lazy_pattern(rf"[{_UNSPACED}]")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of at least two characters in lower case, in order; in scripts without blanks, pairs."""
+    """Return the words of at least two characters in order, in lower case."""
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     return list(chain.from_iterable(map(_pieces, _WORD.findall(text.casefold()))))
@@ -167,12 +173,13 @@ def without_figures(text: str) -> str:
 
 
 def _pieces(run: str) -> list[str]:
-    """Return a word as it is if it is long enough; of a run in a script without blanks each pair of characters."""
+    """Return each pair of characters of a run in a script without blanks; another run as it is, if it is longer than
+    one character."""
     if not _IS_UNSPACED.match(run):
         return [run] if len(run) > 1 else []
     return [run[at : at + 2] for at in range(len(run) - 1)]
 
 
 def figures_of(text: str) -> list[str]:
-    """Return the figures in `text` in order: numbers, amounts, dates and times, in any script's text."""
+    """Return the figures in `text`, in order."""
     return _FIGURE.findall(text)
