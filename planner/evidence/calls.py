@@ -79,7 +79,7 @@ class CallReading:
     is_local: bool = False
     """True if the call changes only the agent's own work, nothing in the outside world."""
     starts_anew: bool = False
-    """True if later calls may return something else than the same calls before, as after a change of branch."""
+    """True if the call changes so much that the same calls may return something else after it."""
 
 
 @dataclass(frozen=True, slots=True)
