@@ -23,7 +23,7 @@ from planner.evidence.names import without_root
 from planner.evidence.turns import WrittenEntry, call_head
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
-from planner.reading.lines import Line, dense, join_lines, without_escapes
+from planner.reading.lines import Line, join_lines, without_escapes, without_indentation
 from planner.reading.media import media_mark
 from planner.reading.messages import Message, blocks, to_json
 from planner.reading.patterns import lazy_pattern
@@ -313,7 +313,7 @@ class _Entry:
         parts: list[str] = []
         last = 0
         for run in _runs(lines, sides):
-            texts = dense(self.shown(join_lines(run)).split("\n"), viewed=viewed)
+            texts = without_indentation(self.shown(join_lines(run)).split("\n"), viewed=viewed)
             texts[-1] = self.ended(run, texts[-1])
             side = sides.get(run[0].number, "")
             has_gap = bool(sides) and last > 0 and any(number in sides for number in range(last + 1, run[0].number))

@@ -20,7 +20,7 @@ from planner.evidence.outcomes import Outcome
 from planner.evidence.user_words import Choice, typed_lines
 from planner.reading.history import Turn
 from planner.reading.lazy_property import lazy_property
-from planner.reading.lines import Line, Lines, Statement, call_parts, statements
+from planner.reading.lines import Line, Lines, Statement, keys_of_call_lines, statements
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
@@ -224,12 +224,9 @@ def call_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
 
     `lines`: all lines of the call's block. A line is unchanged if the same text is removed and added.
     """
-    argument_of_line: list[str] = []  # in the order of `lines`
-    for key, count in call_parts(call.name, call.input):
-        argument_of_line += ["", *[key] * (count - 1)]  # the first line of each part is no text of the argument
     removed: dict[int, str] = {}
     added: dict[int, str] = {}
-    for line, key in zip(lines, argument_of_line, strict=False):
+    for line, key in zip(lines, keys_of_call_lines(call.name, call.input), strict=False):
         if key in call.reading.removes:
             removed[line.number] = line.text.strip()
         elif key in call.reading.adds:

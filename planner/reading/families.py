@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["ModelFamily", "binds_reasoning", "known_window_tokens", "model_family", "names_provider", "published_model"]
 
 _GPT_VERSION = lazy_pattern(r"\bgpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
-"""``gpt-6.2-sol``, ``openai/gpt-7``; not ``gpt-3.5.1``."""
+"""Version in the name of a GPT model: ``gpt-6.2-sol``, ``openai/gpt-7``; not ``gpt-3.5.1``."""
 _VERSION = lazy_pattern(r"claude\D{0,40}?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
-"""``claude-opus-5-5``, ``claude-3.5-sonnet``; not the date in ``claude-opus-4-20250514``."""
+"""Version in the name of a Claude model: ``claude-opus-5-5``, ``claude-3.5-sonnet``; not the date in
+``claude-opus-4-20250514``."""
 _SMALL_LINE = lazy_pattern(r"sonnet|haiku")
 _BARE_NAME = lazy_pattern(r"(?:.*/|.*\banthropic\.|[a-z-]+:)?([^/@\[]+?)(?:-v\d+(?::\d+)?)?(?:[@\[][^/]*)?", re.S)
 """Model's own name in ``openai/gpt-6-sol``, ``openai:gpt-6-sol``, ``us.anthropic.claude-opus-5-5-v1:0``,
 ``claude-opus-5-5@20261101`` and ``claude-opus-5-5[1m]``."""
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
+"""Beginnings of the names of OpenAI's models."""
 _CURRENT = (99, 0)
 """Version of a model whose name has none: later than all others."""
 _UNLISTED_WINDOWS = {"chatgpt-4o": 128_000, "gpt-5-chat": 128_000}
@@ -39,7 +41,7 @@ class ModelFamily:
 
     is_claude: bool
     version: tuple[int, int]
-    """``(4, 6)`` for ``claude-opus-4-6``; very high if the name has none."""
+    """``(4, 6)`` for ``claude-opus-4-6``; `_CURRENT` for a name without a version, ``(0, 0)`` for OpenAI's models."""
     is_small_line: bool = False
     """True for Sonnet and Haiku, which support some features later than Opus, Fable and Mythos."""
 
@@ -75,10 +77,10 @@ class ModelFamily:
 
     @property
     def token_scale(self) -> float:
-        """Factor by which an o200k count is multiplied so that the model never counts more: the worst ratio measured.
+        """Factor from a count with OpenAI's vocabulary o200k to the largest count that the model may have.
 
-        1.6 for current Claude models (4.7 and later) and unknown ones, 1.27 for older Claude models, 1 for
-        OpenAI's, whose tokenizer it is.
+        It is the worst ratio measured: 1.6 for Claude models from 4.7 on and for unknown models, 1.27 for older Claude
+        models, 1 for OpenAI's models.
         """
         if not self.is_claude:
             return 1.0
@@ -86,7 +88,7 @@ class ModelFamily:
 
     @property
     def image_tokens(self) -> int:
-        """Largest number of tokens for one image, as larger ones are scaled down: more from Claude 4.7 on."""
+        """Largest number of tokens for one image; Claude scales larger images down, and less so from 4.7 on."""
         return 1_600 if self.version < (4, 7) else 4_784
 
 

@@ -121,7 +121,10 @@ def assemble_history(
 
 
 def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequence[Turn]) -> Iterator[Turn]:
-    """Yield all turns; those in `earlier`, the first ones of a shorter history, are reused as far as they are equal."""
+    """Yield all turns. `earlier`: the first turns of a shorter history with the same beginning.
+
+    These are reused, or copied if they are live or repeated in only one of the two histories.
+    """
     starts = [*_starts(messages, earlier[-1].stop if earlier else 0), len(messages)]
     spans = [*((turn.start, turn.stop) for turn in earlier), *pairwise(starts)]
     live_from = _live_from(messages, spans)
@@ -145,8 +148,8 @@ _FIXED = (OPAQUE, "tool_reference")
 
 
 def _holds_fixed(message: Message) -> bool:
-    """Return True if `message` contains a block that must stay: opaque content of an adapter, or tools that a search
-    returned, which the model would lose."""
+    """Return True if `message` contains a block that must stay: content that an adapter cannot translate, or tools
+    that a search returned. Without the latter the model could not call these tools."""
     content = blocks(message)
     inner = (block.get("content") for block in content if block["type"].endswith("tool_result"))
     lists = (held.get("tool_references") if isinstance(held, dict) else held for held in inner)
@@ -155,18 +158,19 @@ def _holds_fixed(message: Message) -> bool:
 
 
 def _is_notice(message: Message) -> bool:
-    """Return True for a system message that is text alone, and so needless if it is repeated later; not for one that
-    changes the tools."""
+    """Return True for a system message of text alone, which is not needed if it is repeated later.
+
+    A system message that changes the tools is needed.
+    """
     return message["role"] == "system" and all(block["type"] == "text" for block in blocks(message))
 
 
 def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
-    """Yield the indices at which turns start, from `first` on, which is one: every message starts a turn unless it
-    answers open calls of the turn before, or continues an assistant's message.
+    """Yield the indices at which turns start; `first` is one of them, and the indices before it are left out.
 
-    Neighbours of one role are one message for the API, so calls stay open through all of an assistant's messages, and
-    thinking alone belongs to the words after it. Whether a message continues a turn does not depend on later ones, so
-    turns do not change as the list grows.
+    A message starts a turn unless it belongs to the turn before: it answers a call that is still open there, or it is
+    an assistant's message after one with open calls or with thinking alone. The API counts such neighbours as one
+    message. Whether a message starts a turn does not depend on later messages, so turns never change as a list grows.
     """
     unanswered: set[str] = set()
     previous: Message | None = None
@@ -184,8 +188,10 @@ def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
 
 
 def _goes_on(message: Message, unanswered: set[str]) -> bool:
-    """Return True if `message` has a result for one of the `unanswered` calls, or a call that one of them, a server
-    tool, makes (programmatic tool calling)."""
+    """Return True if `message` answers one of the `unanswered` calls, or contains a call that one of them made.
+
+    The latter is programmatic tool calling: code that runs on the server calls a client's tool.
+    """
     ids = result_ids(message)
     if message["role"] == "assistant":
         ids += [str(field_of(block.get("caller"), "tool_id")) for block in blocks(message)]
@@ -193,6 +199,7 @@ def _goes_on(message: Message, unanswered: set[str]) -> bool:
 
 
 def _is_thought(message: Message) -> bool:
+    """Return True if `message` contains thinking and nothing else."""
     types = [block["type"] for block in blocks(message)]
     return bool(types) and all(one in THINKING for one in types)
 
@@ -208,11 +215,11 @@ def _kind(first: Message) -> TurnKind:
 
 
 def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) -> int:
-    """Return the number of turns before the live tail. The tail begins after the assistant's last turn, or with it if
-    its calls have no results yet. `spans`: start and stop of each turn.
+    """Return the number of turns before the live tail. `spans`: start and stop of each turn.
 
-    The assistant's words just before it belong to the same message, and may contain the thinking that the API requires
-    with its calls.
+    The tail begins after the assistant's last turn; or with it, if its calls have no results yet, or the assistant has
+    not answered the results. Then the assistant's messages right before that turn are also in the tail: for the API
+    they are one message with its calls, and they may contain the thinking that the calls need.
     """
     at = len(spans)
     while at > 0 and messages[spans[at - 1][0]]["role"] != "assistant":
@@ -226,7 +233,7 @@ def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) ->
 
 
 def _ends_answered(turn: Sequence[Message]) -> bool:
-    """Return True if the assistant has the last word in `turn` and waits for nothing."""
+    """Return True if `turn` ends with a message of the assistant and each of its calls has a result."""
     called = {call for message in turn for call in call_ids(message)}
     answered = {result for message in turn for result in result_ids(message)}
     return turn[-1]["role"] == "assistant" and called <= answered

@@ -2,7 +2,7 @@
 
 Line numbers count from 1 within the turn. A long physical line is split into pieces, each with its own number, so that
 one entry of a 100,000-character JSON line can be cited. No byte changes: the joined pieces are the text. The meaning of
-a long line is read from its statements, which are longer than pieces.
+a long line is read from its statements: short neighbouring pieces are joined to one.
 """
 
 from __future__ import annotations
@@ -26,39 +26,40 @@ __all__ = [
     "SENTENCE_END",
     "WRAP_CHARACTERS",
     "BlockText",
+    "BlockWords",
     "Line",
     "Lines",
     "Part",
     "Source",
     "Statement",
-    "call_parts",
     "call_text",
-    "dense",
     "is_encoded",
     "join_lines",
+    "keys_of_call_lines",
     "numbers_of",
     "read_block",
     "statements",
     "text_width",
     "turn_lines",
     "without_escapes",
+    "without_indentation",
     "without_numbers",
 ]
 
 Part = Literal["user", "assistant", "call", "result"]
 Source = Literal["user", "host", "agent", "tool", "document", "planner"]
-"""Source of a text. Attached or fetched text (`document`) and results of tools are never the user's."""
+"""Author of a text. ``document``: attached or fetched text. ``planner``: an earlier summary. Only ``user`` is the user.
+"""
 
 WRAP_CHARACTERS = 240
-"""Width of a line above which it is cut into pieces, about 60 tokens: after a sentence, else after a separator, else
-after the next separator within half of that, so that no name is cut."""
+"""Width above which a line is cut into pieces, about 60 tokens; `_cut` chooses the places."""
 READ_LINES = 10_000
-"""Largest number of lines of a block that are read, half of them at either end: over two million characters, more than
-fits a window. The lines between them are only stored."""
+"""Largest number of lines of a block that are read, half of them at either end. The lines between them are only stored.
+So many lines may have over two million characters, more than fits a window."""
 PIECE_CHARACTERS = 60
 """Smallest length of a JSON record that becomes a piece by itself."""
 STATEMENT_CHARACTERS = 160
-"""Largest length of a statement, which joins pieces of one physical line."""
+"""Length up to which neighbouring pieces of one physical line are joined to one statement."""
 
 _ESCAPE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 """Codes that a terminal does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
@@ -69,10 +70,11 @@ _ENCODED = lazy_pattern(r"[A-Za-z0-9+/=_-]{200,}")
 _WIDE = lazy_pattern(r"[\u1100-\u11ff\u2e80-\ud7a3\uf900-\ufaff\uff00-\uffef]")
 """Characters of East Asian scripts and their punctuation."""
 _BREAK = lazy_pattern(r"[\s,;{}()\[\]|]")
+"""Separator after which a long line may be cut."""
 _LAST_BREAK = lazy_pattern(rf"(?s:.*){_BREAK.pattern}")
+"""Text up to its last separator."""
 SENTENCE_END = lazy_pattern(r"(?<=[^\s\"])[.!?:;][\"')]? |[。！？；।۔]")
-"""End of a sentence: ``it. The``, ``吗？``; not ``3.11`` or ``a.py``, nor ``find . -name``, nor
-between a key of JSON and its value."""
+"""End of a sentence: ``it. The``, ``吗？``; not ``3.11``, ``a.py`` or ``find . -name``, nor ``"key": "value"``."""
 _FIELD_END = lazy_pattern(r"(?:[\"\d\]}]|true|false|null), ?(?=\")")
 """Comma between two fields of JSON: ``"a": 1, "b"``."""
 _RECORD_END = lazy_pattern(r"[}\]], ?(?=[{\[\"])|\\n(?<=[^\\]\\n)(?:\\n)*")
@@ -120,12 +122,28 @@ class Statement(NamedTuple):
         return tuple(line.number for line in self.lines)
 
 
+class CallPart(NamedTuple):
+    """Part of a call's text: the line of its short arguments, or one argument of several lines."""
+
+    key: str
+    """Name of the argument; empty for the line of short arguments."""
+    text: str
+
+
+class BlockWords(NamedTuple):
+    """Text of one block, with its part and its author by the block's role and type."""
+
+    part: Part
+    source: Source
+    text: str
+
+
 class BlockText(NamedTuple):
     """Text of one block of a turn, divided into lines."""
 
     part: Part
     source: Source
-    """Source by its place."""
+    """Author by the block's role and type."""
     block: int
     text: str
     first: int
@@ -156,7 +174,7 @@ class Lines(Sequence[Line]):
 
     texts: tuple[BlockText, ...]
     sources: Mapping[int, Source] = field(default_factory=dict)
-    """Sources by line number, for lines whose place does not show the sender."""
+    """Author by line number, for lines with another author than their block's role and type show."""
 
     def __len__(self) -> int:
         """Return the number of lines."""
@@ -202,7 +220,7 @@ class Lines(Sequence[Line]):
         return [line for text, indices in wanted for line in self._at(text, indices)]
 
     def _of_block(self, block: int | None) -> Sequence[BlockText]:
-        """Return the texts of one block, if any, without a search through all blocks."""
+        """Return a list of the text of one block; an empty list if it has none."""
         at = bisect_left(self.texts, block or 0, key=attrgetter("block"))
         return [text for text in self.texts[at : at + 1] if text.block == block]
 
@@ -241,10 +259,9 @@ def turn_lines(history: History, turn: Turn) -> Lines:
     texts: list[BlockText] = []
     first = 0
     for block, (role, content) in enumerate(history.blocks_of(turn)):
-        if read := read_block(role, content):
-            part, source, text = read
-            bounds = array("I", [*_starts(text), len(text)])  # a tenth of a list
-            texts.append(BlockText(part, source, block, text, first, bounds))
+        if words := read_block(role, content):
+            bounds = array("I", [*_starts(words.text), len(words.text)])  # takes a tenth of the memory of a list
+            texts.append(BlockText(words.part, words.source, block, words.text, first, bounds))
             first = texts[-1].stop
     return Lines(tuple(texts))
 
@@ -281,9 +298,12 @@ def numbers_of(several: Iterable[Statement]) -> tuple[int, ...]:
     return tuple(sorted({number for statement in several for number in statement.numbers}))
 
 
-def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
-    """Return neighbouring lines without their common indentation. If they are `viewed`, lines of a file in a viewer
-    that all have consecutive numbers, only the first number stays."""
+def without_indentation(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
+    """Return neighbouring lines without the indentation that they share.
+
+    If a file viewer printed consecutive numbers before all of them, only the first number stays. With `viewed` False,
+    the lines are not from a file viewer and all numbers stay.
+    """
     numbers = [match[1] for text in texts if viewed and (match := _GUTTER.match(text))]
     are_numbered = len(numbers) == len(texts) and all(
         int(one) == int(numbers[0]) + at for at, one in enumerate(numbers)
@@ -295,8 +315,8 @@ def dense(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
 
 
 def text_width(text: str) -> int:
-    """Return the number of characters in `text`, of which each of Chinese, Japanese or Korean counts as three English
-    ones, as it has about as many tokens."""
+    """Return the number of characters in `text`. A Chinese, Japanese or Korean one counts as three: it has about as
+    many tokens as three English ones."""
     return len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
 
 
@@ -310,47 +330,48 @@ def without_numbers(text: str) -> str:
     return "\n".join(_GUTTER.sub("", line) for line in text.split("\n"))
 
 
-def read_block(role: str, block: Block) -> tuple[Part, Source, str] | None:
-    """Return the part, source and text of a block in a message of this role; None for a block without text."""
+def read_block(role: str, block: Block) -> BlockWords | None:
+    """Return the words of a block in a message of this role; None for a block without text."""
     kind, text = block["type"], block.get("text")
     part: Part = "assistant" if role == "assistant" else "user"
     if kind == "text" and isinstance(text, str):
-        return part, "agent" if role == "assistant" else "user" if role == "user" else "host", text
+        return BlockWords(part, "agent" if role == "assistant" else "user" if role == "user" else "host", text)
     if kind.endswith("tool_use"):
-        return "call", "agent", call_text(block)
+        return BlockWords("call", "agent", call_text(block))
     if kind.endswith("tool_result"):
-        return "result", "tool", result_text(block)
+        return BlockWords("result", "tool", result_text(block))
     if kind in ("document", "search_result", "compaction") and (text := readable_text(block)):
-        return part, "agent" if kind == "compaction" else "document", text
+        return BlockWords(part, "agent" if kind == "compaction" else "document", text)
     return None
 
 
 def call_text(block: Block) -> str:
-    """Return a call as text: ``Tool key=value key=value`` on one line, and below it each value of several lines, exact,
-    after a line with its key."""
-    return "\n".join(text for _, text in _call_parts(block.get("name", ""), block.get("input")))
+    """Return a call as text: ``Tool key=value key=value`` on one line. Each argument of several lines is below it, its
+    key on a line of its own and its value unchanged."""
+    return "\n".join(part.text for part in _call_parts(block.get("name", ""), block.get("input")))
 
 
-def call_parts(name: str, arguments: object) -> tuple[tuple[str, int], ...]:
-    """Return key and number of lines of each part of a call's text: first, with an empty key, the line of short values;
-    then each value of several lines."""
-    return tuple((key, len([*_starts(text)])) for key, text in _call_parts(name, arguments))
+def keys_of_call_lines(name: str, arguments: object) -> list[str]:
+    """Return the argument shown in each line of a call's text, empty for lines of short arguments and for the line
+    with a key alone."""
+    counts = ((part.key, len([*_starts(part.text)])) for part in _call_parts(name, arguments))
+    return [key for part_key, count in counts for key in ("", *[part_key] * (count - 1))]
 
 
-def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
-    """Yield key and text of each part of a call's text, in the order of `call_parts`."""
+def _call_parts(name: object, arguments: object) -> Iterator[CallPart]:
+    """Yield the parts of a call's text in order: the line of short arguments, then each argument of several lines."""
     if not isinstance(arguments, dict):
-        yield "", f"{name} {arguments if arguments is not None else ''}".rstrip()
+        yield CallPart("", f"{name} {arguments if arguments is not None else ''}".rstrip())
         return
     inline = [str(name)]
-    below: list[tuple[str, str]] = []
+    below: list[CallPart] = []
     for key, value in arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
         if "\n" in text:
-            below.append((str(key), f"{key}:\n{text}"))
+            below.append(CallPart(str(key), f"{key}:\n{text}"))
         else:
             inline.append(f"{key}={text}")
-    yield "", " ".join(inline)
+    yield CallPart("", " ".join(inline))
     yield from below
 
 
@@ -365,8 +386,8 @@ def _starts(text: str) -> Iterator[int]:
 
 
 def _cuts(line: str) -> Iterator[int]:
-    """Yield the indices at which a long line is cut: after each JSON record and escaped line break, and where a piece
-    would exceed `WRAP_CHARACTERS`, at the place that `_cut` finds."""
+    """Yield the indices at which a long line is cut: after a JSON record or escaped line break, unless the piece would
+    be shorter than `PIECE_CHARACTERS`, and wherever `_cut` cuts a piece that is wider than `WRAP_CHARACTERS`."""
     ends = [match.end() for match in _RECORD_END.finditer(line)]
     start = 0
     for end in (*ends, len(line)):
@@ -385,14 +406,16 @@ def _latest_end(line: str, start: int, end: int) -> int:
     most = min(end, start + WRAP_CHARACTERS)
     if line.isascii() or text_width(line[start:most]) <= WRAP_CHARACTERS:
         return most
-    # a wide character counts as three: a piece of these alone has a third of the characters, one with ASCII more
+    # a piece of wide characters alone has a third of the characters, as each counts as three; ASCII makes it longer
     return min(most, start + WRAP_CHARACTERS // 3 + sum(map(str.isascii, line[start:most])) // 2)
 
 
 def _cut(line: str, start: int, end: int) -> int:
-    """Return the index at which to cut a piece that may extend to `end`: after its last JSON field, else its last
-    sentence, unless it is in the first quarter; else after its last separator in the second half, or the next one if it
-    is near; else at `end`."""
+    """Return the index at which to cut a piece that begins at `start` and may extend to `end`.
+
+    It is the first of these that exists: the end of the last JSON field, then of the last sentence, after the first
+    quarter of the piece; the last separator in its second half; the next separator within half of its length; `end`.
+    """
     half = (end - start) // 2
     for pattern in (_FIELD_END, SENTENCE_END):
         if ends := [match.end() for match in pattern.finditer(line, start + half // 2, end)]:

@@ -1,9 +1,8 @@
-"""Images, documents, sound and films inside messages: their tokens, their dimensions by their first bytes, the
-marks that replace them in text, and how many of them and how many bytes a provider accepts
-(the API's limits, until an error names smaller ones).
+"""Media in messages: images, documents, sound and films.
 
-A medium is recognised anywhere in JSON data: as a block, as a data URL, or as base64 next to its type. Reads only,
-fetches nothing.
+Counts their tokens, reads their dimensions from their first bytes, and returns the marks that replace them in text.
+Knows how many media and bytes a provider accepts. A medium is recognised anywhere in JSON data: as a block, as a data
+URL, or as base64 next to its type. Reads only, fetches nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +15,14 @@ import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from planner.reading.messages import Block, Message, blocks, field_of, json_pieces
 
 __all__ = [
     "MANY_IMAGES",
     "PICTURES",
+    "SEALED_CHARACTERS_PER_TOKEN",
     "Load",
     "MediaLimits",
     "Medium",
@@ -34,30 +35,42 @@ __all__ = [
     "picture_load",
     "pictures_in",
     "source_data",
+    "split_media",
     "visible_pages",
-    "without_media",
 ]
 
 PIXELS_PER_TOKEN = 750
 """Pixels of an image for each token (Anthropic)."""
-PDF_PAGE_BYTES, PDF_PAGE_TOKENS = 50_000, 3_000
-"""Bytes of a PDF page, to estimate the number of pages that cannot be counted; and its tokens, 1,500 to 3,000
-(Anthropic)."""
+PDF_PAGE_BYTES = 50_000
+"""Bytes of a PDF page, to estimate the number of pages where they cannot be counted."""
+PDF_PAGE_TOKENS = 3_000
+"""Largest number of tokens of a PDF page; the smallest is 1,500 (Anthropic)."""
 STREAM_BYTES_PER_TOKEN = 300
-"""Bytes of sound or film for each token, so that counts are never too low: a second of sound costs 10 to 32 tokens and
-has 3,000 bytes or more, one of film 300 and 100,000 (OpenAI, Google)."""
+"""Bytes of sound or film for each token, so that counts are never too low.
+
+A second of sound costs 10 to 32 tokens and has at least 3,000 bytes. A second of film costs 300 tokens and has at least
+100,000 bytes (OpenAI, Google).
+"""
 SEALED_CHARACTERS_PER_TOKEN = 5
-"""Characters of base64 for each token of encrypted text or reasoning: 4 characters of text a token."""
+"""Characters of base64 for each token of encrypted text or reasoning, and of a signature of reasoning without text."""
 _HEAD_CHARACTERS = 100_000
 """Number of base64 characters decoded for a size: enough for every format, except photographs with a huge preview."""
 _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])(?:data:([\w./+-]{1,100});base64,)?[A-Za-z0-9+/_-]{500,}={0,2}")
-"""Base64 data, ``data:image/png;base64,iVBOR…`` or a long run without its address; not text in words."""
-_STREAM_NAME, _SEALED_NAME = re.compile(r"audio|video"), re.compile(r"encrypted|signature|sealed")
+"""Object of one page in a PDF; not ``/Type /Pages``, the list of them."""
+_LEAST_BASE64 = 500
+"""Smallest number of characters of base64 that count as a medium."""
+_BASE64 = re.compile(
+    rf"(?<![A-Za-z0-9+/_-])(?:data:([\w./+-]{{1,100}});base64,)?[A-Za-z0-9+/_-]{{{_LEAST_BASE64},}}={{0,2}}"
+)
+"""Base64 of `_LEAST_BASE64` characters or more, with or without the prefix ``data:image/png;base64,``; its type is the
+group. Words with blanks between them do not match."""
+_STREAM_NAME = re.compile(r"audio|video")
+_SEALED_NAME = re.compile(r"encrypted|signature|sealed")
 _TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
 _HINT_CHARACTERS = 100
 """Largest length of a text next to a medium that may name its type; a longer one is content."""
-_SHORT = {"container_upload": "file", "input_file": "file"}
+_MARK_WORDS = {"container_upload": "file", "input_file": "file"}
+"""Word in the mark of a block, for types of blocks that are not such a word themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +82,23 @@ class Medium:
     """Types, keys and short texts next to the data, from the outermost object in: ``input_audio data format wav``."""
 
 
-def without_media(value: object, hints: str = "") -> tuple[object, list[Medium | Block]]:
-    """Return JSON data without its media, and the media: blocks of images and documents, and base64 inside texts."""
+class SplitMedia(NamedTuple):
+    """JSON data without its media, and the media."""
+
+    rest: object
+    media: list[Medium | Block]
+    """Blocks of images and documents, and base64 inside texts."""
+
+
+def split_media(value: object, hints: str = "") -> SplitMedia:
+    """Return JSON data `value` and its media apart. `hints`: words that may name the format of the media, such as the
+    type of the block that contains `value`."""
     media: list[Medium | Block] = []
-    return _reduced(value, hints, media), media
+    return SplitMedia(_reduced(value, hints, media), media)
 
 
 def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:
-    """Return JSON data without its media, which are added to `media`; `hints`: types and keys around it."""
+    """Return JSON data without its media, and add these to `media`. `hints`: types, keys and short texts around it."""
     if isinstance(value, str):
         return _text_reduced(value, hints, media)
     if isinstance(value, list | tuple):
@@ -93,22 +115,25 @@ def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:
 
 def _text_reduced(text: str, hints: str, media: list[Medium | Block]) -> str:
     """Return a text without its base64, which is added to `media` with the text on either side as hints."""
-    if len(text) < 500:
+    if len(text) < _LEAST_BASE64:
         return text
 
-    def taken(match: re.Match[str]) -> str:
-        medium = match[0].partition(",")[2] if match[1] else match[0]
-        start, end = match.span()
-        beside = text[max(0, start - _HINT_CHARACTERS) : start], text[end : end + _HINT_CHARACTERS]
-        media.append(Medium(medium, " ".join([hints, match[1] or "", *beside])))
-        return ""
+    def add_medium(match: re.Match[str]) -> str:
+        data = match[0].partition(",")[2] if match[1] else match[0]
+        before = text[max(0, match.start() - _HINT_CHARACTERS) : match.start()]
+        after = text[match.end() : match.end() + _HINT_CHARACTERS]
+        media.append(Medium(data, " ".join([hints, match[1] or "", before, after])))
+        return ""  # the text without the medium
 
-    return _BASE64.sub(taken, text)
+    return _BASE64.sub(add_medium, text)
 
 
 def media_tokens(medium: Medium, most_for_an_image: int) -> int:
-    """Return the tokens of a medium: an image if its bytes or hints show one, else by its hints, else a document;
-    `most_for_an_image`: largest number for one image."""
+    """Return the tokens of a medium, counted as an image if its bytes or hints show one.
+
+    Otherwise the hints decide: sealed data, sound or film, or text; without any of these it counts as a document.
+    `most_for_an_image`: largest number of tokens for one image.
+    """
     data, hints = medium.data, medium.hints.lower()
     source = {"source": {"type": "base64", "data": data}}
     size = image_size(source)
@@ -122,17 +147,20 @@ def media_tokens(medium: Medium, most_for_an_image: int) -> int:
 
 
 def image_tokens(block: Block, most: int) -> int:
-    """Return the tokens of an ``image`` block: by its pixels, at most `most`."""
+    """Return the tokens of an ``image`` block by its pixels, at most `most`."""
     return _image_tokens(image_size(block), most)
 
 
 def _image_tokens(size: tuple[int, int] | None, most: int) -> int:
+    """Return the tokens of an image of `size`, width and height in pixels; `most` if the size is not known."""
     return min(most, math.ceil(size[0] * size[1] / PIXELS_PER_TOKEN)) if size else most
 
 
 def document_tokens(block: Block) -> int:
-    """Return the tokens of a document by its pages, which are estimated from its size if they cannot be counted; one
-    page if only an address or id is known."""
+    """Return the tokens of a document by its number of pages.
+
+    If the pages cannot be counted, their number is estimated from the size; it is at least one.
+    """
     return max(1, visible_pages(block) or len(source_data(block)) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
 
 
@@ -155,8 +183,10 @@ def image_size(block: Block) -> tuple[int, int] | None:
 
 
 def media_mark(block: Block) -> str:
-    """Return the mark of a block that text cannot show, ``[image 640x480]``, ``[document report.pdf]``, ``[audio]`` or
-    ``[file file_1]`` (for a tool that runs code); empty for other blocks."""
+    """Return the mark of a block that text cannot show; empty for other blocks.
+
+    Marks are ``[image 640x480]``, ``[document report.pdf]``, ``[audio]`` and, for an uploaded file, ``[file file_1]``.
+    """
     kind, name = str(block.get("type")), block.get("title")
     stream = _STREAM_NAME.search(kind)
     if kind == "image":
@@ -168,8 +198,8 @@ def media_mark(block: Block) -> str:
     elif stream is None and kind != "document":
         return ""
     short = " ".join(name.split())[:60] if isinstance(name, str) else ""
-    shown = stream[0] if stream else _SHORT.get(kind, kind)
-    return f"[{shown} {short}]" if short else f"[{shown}]"
+    word = stream[0] if stream else _MARK_WORDS.get(kind, kind)
+    return f"[{word} {short}]" if short else f"[{word}]"
 
 
 def visible_pages(block: Block) -> int:
@@ -183,18 +213,21 @@ def visible_pages(block: Block) -> int:
 
 
 def _decoded(data: str) -> bytes:
+    """Return the bytes of base64 in either alphabet, with or without its padding."""
     return base64.b64decode(data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4))
 
 
 PICTURES = ("image", "document")
 """Types of blocks that count as pictures."""
-MANY_IMAGES, MANY_IMAGES_PIXELS = 20, 2_000
-"""Number of images in a request above which each side of an image is limited, and that limit in pixels."""
+MANY_IMAGES = 20
+"""Number of images in a request above which no side of an image may exceed `MANY_IMAGES_PIXELS`."""
+MANY_IMAGES_PIXELS = 2_000
+"""Largest side, in pixels, of an image in a request with more than `MANY_IMAGES`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Number of pictures in messages, and sizes."""
+    """Numbers and sizes of the pictures in messages, to be compared with a provider's limits."""
 
     images: int = 0
     """Number of images and document pages."""
@@ -203,7 +236,7 @@ class Load:
     size: int = 0
     """Bytes of the messages as JSON."""
     largest: int = 0
-    """Bytes of the largest picture."""
+    """Size of the largest picture, in characters of base64."""
 
     def __add__(self, other: Load) -> Load:
         """Return the load of both messages together."""
@@ -237,16 +270,16 @@ def pictures_in(content: Sequence[object]) -> Iterator[Block]:
 
 @dataclass(frozen=True, slots=True)
 class MediaLimits:
-    """Largest numbers of pictures and bytes that a request may have."""
+    """Largest numbers of pictures and bytes in a request: the API's, until a provider's error names smaller ones."""
 
     images: int = 100
     """Largest number of images and document pages."""
     size: int = 30_000_000
-    """Largest number of bytes of all messages; a body may have 32 MB with system and tools."""
+    """Largest number of bytes of all messages; the whole request, with system and tools, may have 32 MB."""
     largest: int = sys.maxsize
-    """Largest size of one picture in bytes; unknown until an error names it."""
+    """Largest size of one picture, in characters of base64; without a limit until an error names it."""
 
     def excess(self, load: Load) -> float:
-        """Return the largest share that `load` has of any limit; a provider refuses a request above 1."""
-        mixed = load.images / MANY_IMAGES if load.large else 0.0
-        return max(load.images / self.images, load.size / self.size, load.largest / self.largest, mixed)
+        """Return the share of its limit that `load` uses most; a provider refuses a request if it is above 1."""
+        among_large = load.images / MANY_IMAGES if load.large else 0.0
+        return max(load.images / self.images, load.size / self.size, load.largest / self.largest, among_large)

@@ -47,34 +47,35 @@ Message = dict[str, Any]
 Block = dict[str, Any]
 """Content block: ``{"type": "text" | "tool_use" | "tool_result" | …}``; unknown types pass through."""
 ROLES = ("user", "assistant", "system")
-"""Roles of a message; the system's occur inside a conversation for newer models only."""
+"""Roles of a message; only newer models accept ``system`` messages inside a conversation."""
 THINKING = ("thinking", "redacted_thinking")
 """Types of blocks with a model's thinking."""
 OPAQUE = "opaque"
-"""Type of a block with content that an adapter cannot translate, whose message does not change."""
+"""Type of a block with content that an adapter cannot translate; its message is kept as it is."""
 _CHAT_ROLES = ("tool", "function")
 """Roles that only OpenAI's chat messages have."""
 _CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
 
 
 def checked_message(message: object, place: str) -> Message:
-    """Return `message` as plain JSON data, as `plain_message` does; `place`: its place in the caller's list, for
-    errors.
+    """Return `message` as plain JSON data: the same object if it is plain already. `place`: its place in the caller's
+    list, for errors.
 
     Raises:
-        TranscriptError: as in `plain_message`; or the message is OpenAI's, or has an unknown role.
+        TranscriptError: `message` is in OpenAI's form, has no known role, or has content that is neither text nor a
+            list of blocks.
     """
     if isinstance(message, dict) and (message.get("role") in _CHAT_ROLES or "tool_calls" in message):
         what = "'tool_calls'" if "tool_calls" in message else f"role {message['role']!r}"
         raise TranscriptError(f"{place}: {what} is OpenAI's form: convert the list first, by {_CHAT_CONVERTER}")
     plain = plain_message(message, place)
-    if plain["role"] not in (*ROLES, "developer"):  # OpenAI's system messages are carried through and back
+    if plain["role"] not in (*ROLES, "developer"):  # an adapter converts OpenAI's developer messages back
         raise TranscriptError(f'{place}: expected a role "user" or "assistant", found {quoted(plain["role"])}')
     return plain
 
 
 def plain_message(message: object, place: str = "message") -> Message:
-    """Return `message` as plain JSON data: the same object if it is plain already.
+    """Return `message` as plain JSON data: the same object if it is plain already. `place`: its name in errors.
 
     Raises:
         TranscriptError: `message` has no role, or its content is neither text nor a list of blocks.
@@ -89,20 +90,22 @@ def plain_message(message: object, place: str = "message") -> Message:
         raise TranscriptError(
             f"{place}: expected 'content' to be text or a list of blocks, found {type(content).__name__}"
         )
-    plain = [_plain_block(block, place, number) for number, block in enumerate(content)]
+    plain = [_plain_block(block, place, index) for index, block in enumerate(content)]
     if isinstance(content, list) and all(new is old for new, old in zip(plain, content, strict=True)):
         return data
     return {**data, "content": plain}
 
 
-def _plain_block(block: object, message: str, number: int) -> Block:
-    """Return `block` as plain JSON data; `message` and `number`: its place, for errors."""
-    data = block if isinstance(block, dict) else _dumped(block, f"{message}, block {number}")
+def _plain_block(block: object, message_place: str, index: int) -> Block:
+    """Return `block` as plain JSON data; `message_place` and `index` name it in errors."""
+    data = block if isinstance(block, dict) else _dumped(block, f"{message_place}, block {index}")
     if not isinstance(data.get("type"), str):
-        raise TranscriptError(f"{message}, block {number}: expected a block with a 'type', found {quoted(data, 80)}")
+        raise TranscriptError(
+            f"{message_place}, block {index}: expected a block with a 'type', found {quoted(data, 80)}"
+        )
     inner = data.get("content")
     if isinstance(inner, list) and any(not isinstance(item, dict | str) for item in inner):
-        data = {**data, "content": [_dumped(item, f"{message}, block {number}") for item in inner]}
+        data = {**data, "content": [_dumped(item, f"{message_place}, block {index}") for item in inner]}
     return data
 
 
@@ -132,7 +135,7 @@ def compacted_start(messages: Sequence[object]) -> int:
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         content = message.get("content") if type(message) is dict else field_of(message, "content")
-        # exact types first: the whole list is looked through at every call of a session
+        # exact types are quick to test, and a session looks through the whole list at every call
         if type(content) is str or not content:
             continue
         first = content[0] if type(content) is list else None
@@ -149,13 +152,13 @@ def is_compacted(message: object) -> bool:
 
 
 def has_user_words(message: Message) -> bool:
-    """Return True for a user's message without results, after which a new turn begins for the API."""
+    """Return True for a user's message without results of tools; the API counts what follows as a new turn."""
     return message["role"] == "user" and all(block["type"] != "tool_result" for block in blocks(message))
 
 
 def field_of(value: object, name: str) -> object:
-    """Return the field `name` of `value`, a dict or an SDK object."""
-    if type(value) is dict:  # by far the most, and ten times faster than the abstract test
+    """Return the field `name` of `value`, a dict or an SDK object; None without such a field."""
+    if type(value) is dict:  # most values are; this test is ten times faster than the one for a Mapping
         return value.get(name)
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
@@ -188,20 +191,24 @@ def parsed_result(text: str) -> object:
 
 
 def readable_text(content: object) -> str:
-    """Return the text of `content` (text, a block, a list of them) for a reader, by line, without images and sealed
-    data."""
+    """Return the text in `content` for a reader, one text a line, without images and sealed data.
+
+    `content` is a text, a block, or a list of these.
+    """
     return "\n".join(_texts(content))
 
 
 _TEXT_KEYS = ("title", "url", "source", "text", "stdout", "stderr", "error_code")
-"""Fields of search results, fetched pages and code runs with text for a reader."""
+"""Fields with text for a reader in search results, fetched pages and code runs."""
 
-_LONG_KEYS, _PLACE_DEPTH = ("messages", "content", "source", "data", "text"), 8
-"""Fields of a body or message in which long media and texts may be, and the largest number of levels to look into."""
+_LONG_KEYS = ("messages", "content", "source", "data", "text")
+"""Fields of a body or message in which long media and texts may be."""
+_PLACE_DEPTH = 8
+"""Largest number of nested lists and objects in which long texts are searched."""
 _SLICE = 2**18
 """Number of characters of a text that are written as JSON at once."""
 _PLACE = re.compile(r'"\\u0000(\d{1,6})\\u0000"')
-"""Mark in JSON in the place of a long text, with its index: ``"\\u00003\\u0000"``."""
+"""Mark in JSON that replaces a long text and contains its index: ``"\\u00003\\u0000"``."""
 
 
 def _texts(content: object) -> Iterator[str]:
@@ -234,10 +241,10 @@ def to_json(value: object) -> str:
 
 
 def message_digest(message: Message, place: str = "message") -> str:
-    """Return the SHA-256 of the content of `message`.
+    """Return the SHA-256 of `message`.
 
-    ``cache_control`` marks are ignored, as callers move them from call to call; a string and a single text block are
-    equal.
+    ``cache_control`` marks are ignored, as callers move them from call to call. Content that is a string has the same
+    digest as a single text block.
 
     Raises:
         TranscriptError: `message` contains data that JSON cannot express.
@@ -252,10 +259,10 @@ def message_digest(message: Message, place: str = "message") -> str:
 
 
 def json_pieces(value: object, **options: Any) -> Iterator[str]:
-    """Yield pieces that together are compact JSON of `value`, in ASCII unless the `options` of `json.dumps` change
-    that.
+    """Yield pieces that together are compact JSON of `value`. `options`: those of `json.dumps`; without any, the JSON
+    is ASCII.
 
-    Long media and texts of messages are yielded in slices, so that none is copied whole and other threads run between.
+    Long texts of messages are yielded in slices, so that none is copied whole and other threads can run in between.
     """
     long: list[str] = []
     write = json.JSONEncoder(separators=(",", ":"), **options).encode
@@ -263,9 +270,9 @@ def json_pieces(value: object, **options: Any) -> Iterator[str]:
     if [str(at) for at in range(len(long))] != sorted(parts[1::2], key=int):  # a text of `value` looks like a mark
         long, parts = [], [write(value)]
     for at, part in enumerate(parts):
-        if at % 2 == 0:  # the others are indices of long texts
+        if at % 2 == 0:
             yield part
-        else:
+        else:  # the index of a long text
             text = long[int(part)]
             yield '"'
             yield from (write(text[start : start + _SLICE])[1:-1] for start in range(0, len(text), _SLICE))
@@ -273,7 +280,8 @@ def json_pieces(value: object, **options: Any) -> Iterator[str]:
 
 
 def with_places(value: Any, long: list[str], depth: int = _PLACE_DEPTH) -> Any:
-    """Return `value` with each long text replaced by a mark with its index in `long`, to which the text is added."""
+    """Return `value` with a mark instead of each long text, and add the texts to `long`; a mark contains the index
+    there. `depth`: number of nested lists and objects in which texts are searched."""
     if isinstance(value, str) and len(value) > _SLICE:
         long.append(value)
         return f"\0{len(long) - 1}\0"
@@ -286,8 +294,10 @@ def with_places(value: Any, long: list[str], depth: int = _PLACE_DEPTH) -> Any:
 
 
 def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the ``cache_control`` marks of a message, block, tool or body, or of a list of them, including those in
-    results, but not those in the arguments of a call."""
+    """Yield the ``cache_control`` marks in `value`: a message, block, tool, body, or a list of these.
+
+    Marks inside results are included, ``cache_control`` in the arguments of a call is no mark.
+    """
     if isinstance(value, list | tuple):
         for part in value:
             yield from cache_marks(part)
@@ -308,6 +318,7 @@ def _unmarked(content: Sequence[Any]) -> list[Any]:
 
 
 def _unmarked_block(block: Block) -> Block:
+    """Return a block or message without its cache marks; the same object if it has no field that may have one."""
     inner = block.get("content")
     if "cache_control" not in block and not isinstance(inner, list):
         return block

@@ -21,6 +21,7 @@ class _Pattern:
         self._flags = flags
 
     def __getattr__(self, name: str) -> Any:
+        """Compile the pattern at the first use of a method, and store its methods, which Python then finds first."""
         if name.startswith("__"):
             raise AttributeError(name)
         compiled = re.compile(self.pattern, self._flags)

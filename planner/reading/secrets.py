@@ -1,8 +1,8 @@
 """Removes secrets from text that is kept for reading: facts, plans and events; on request also originals.
 
-There are three searches: kingfisher's rules for the vendors' forms; long random parts after a prefix, which are tokens
-of any vendor; and values marked as secret by a name, an option, a header or a program. A name alone, a placeholder or a
-piece of code stays. `Secrets` recognises pieces of secrets where a text was cut. Time is linear in the text.
+There are three searches: for forms of vendors (mostly rules of the package kingfisher), for tokens of any vendor (a
+prefix and a long random part), and for values after a name, an option, a header or a program. Names, placeholders and
+code stay. `Secrets` recognises pieces of secrets where a text was cut. Time is linear in the text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import dropwhile, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planner.reading.lazy_property import lazy_property
 from planner.reading.patterns import lazy_pattern
@@ -29,13 +29,16 @@ MARK = "[secret]"
 _RUN = lazy_pattern(r"[\w.~/+-]{17}")
 """Run of characters as long as the shortest token that is recognised by its random part."""
 _LONG = lazy_pattern(r"(?<![A-Za-z0-9_])(?:(?<=\\)[nrt])?([A-Za-z0-9][\w.~-]{17,})")
-"""Word that is long enough for a token with its prefix."""
+"""Word (the group) that is long enough for a token with its prefix, without the ``n`` of an escape ``\\n`` before it.
+"""
 _PARTS = lazy_pattern(r"[_.~-]+")
+"""Separator between the parts of a token, and between its prefix and its random part."""
 _SPOKEN_PARTS = lazy_pattern(r"[A-Z][a-z]{2,}|[a-z]{3,}|[A-Z]{4,}(?![a-z])|[0-9]{5,}")
-"""Parts of names that people choose: words and numbers; random text mostly contains others."""
-_LEAST_RANDOM, _LEAST_PLAIN = 16, 19
-"""Smallest number of characters of a random part: with letters of both cases and digits; with letters of one case and
-digits."""
+"""Word or number, as in names that people choose; only a small share of random text looks like this."""
+_LEAST_OF_BOTH_CASES = 16
+"""Smallest number of characters of a random part with letters of both cases, with or without digits."""
+_LEAST_OF_ONE_CASE = 19
+"""Smallest number of characters of a random part with letters of one case and digits."""
 _ID_PREFIXES = (
     "acct asst batch call card ch chatcmpl cmpl cus doc evt file id img in inv item msg node order ord org pi pm po"
     " pr price prod prrc proj re req resp rs run sess session sha256 sha384 sha512 src sub task thread toolu tx user"
@@ -46,39 +49,63 @@ _NODE_ID = "kwDO"
 _REST = re.compile(rb"[A-Za-z0-9_]*")
 """End of a secret that is longer than a rule expects."""
 _WORD_ENDS = bytes.maketrans(b"<>" + bytes(range(128, 256)), b" " * 130)
-"""Table that replaces the edges of tags and all but ASCII by blanks, as many rules want a blank or quote before and
-after a secret: ``12→AIza…``."""
+"""Table that replaces ``<``, ``>`` and all but ASCII by blanks: many of kingfisher's rules want a blank or quote before
+and after a secret, which ``12→AIza…`` has not."""
 _ESCAPE = re.compile(rb"(?:\x1b|\\{1,15}u001b)\[[0-9;]{0,9}m|\\{1,15}(?:u[0-9a-fA-F]{4}|[nrt\"'])")
-"""Escape of a terminal or of JSON, which ends a word as well: ``\\u2192AIza…``, ``\\"AIza…\\"``."""
+"""Escape of a terminal or of JSON, which also becomes blanks: ``\\u2192AIza…``, ``\\"AIza…\\"``."""
 _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)")
+"""First or last line of a private key."""
 _MARKS = lazy_pattern(r"(?:\[secret\]){2,}")
+"""Neighbouring marks of secrets, which become one."""
 _LONGEST_KEY = 2**15
-"""Largest distance between the two marks of a key; a PGP key with its signatures has a third of that."""
+"""Largest number of characters between the first and last line of a key; a PGP key with its signatures has a third of
+that."""
 _KEY_PIECE = lazy_pattern(
     r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|(?:\x1b|\\u001b)\[[\d;]{0,9}m|\\(?:u[0-9a-f]{4}|[a-z])|([A-Za-z0-9+/]+={0,2})"
 )
-"""Piece of a key that was cut off: base64 (the group), or a mark of a viewer, a terminal or JSON between lines."""
+"""Piece of a key without its first or last line: base64 (the group), or a mark of a viewer, a terminal or JSON."""
 _NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
-"""Piece of base64 characters that is a word or mark, at which a key that was cut off has ended: ``done``; not
-``MIIEow``."""
+"""Piece of base64 characters that is a word or a mark, so that a key without its last line ends before it: ``done``;
+not ``MIIEow``."""
 _MOST_FIELDS = 40
-"""Largest number of other pieces, such as names of fields, before a key whose mark is in another text."""
+"""Largest number of other pieces, such as names of fields, before a key that began in an earlier text."""
 _FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16}")
-"""Continuation of a key whose mark is in another text; not ``text``, nor ``toolu_01…`` (base64 has no underscore)."""
+"""Beginning of a piece of a key that began in an earlier text: letters of both cases and digits; not ``text``, nor
+``toolu_01…`` (base64 has no underscore)."""
 
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
-"""Table that changes ASCII capitals alone to lower case, so that the length stays."""
+"""Table that changes only ASCII capitals to lower case, so that the length of a text stays."""
 _PIECE_CHARACTERS = 8
 """Shortest piece of a secret that is recognised where a text was cut."""
 _MOST_KNOWN = 2**18
-"""Largest number of characters of secrets whose pieces are recognised, which bounds the memory; the last ones count."""
+"""Largest number of characters of the secrets that are recognised in pieces, to bound the memory; the last secrets are.
+"""
 _MOST_QUOTED = 10_000
 """Number of characters of a value that are searched for secrets before an error quotes it; the rest is not quoted."""
 _BETWEEN_PIECES = lazy_pattern(r"[^A-Za-z0-9+]+")
+"""Separator of the words in a run of pieces of secrets."""
 _BETWEEN_TEXTS = "\n\x00\n"
 """Line between texts that are searched together; it occurs in no text and contains no white space."""
 _SEALED = ("data", "signature", "encrypted_content")
 """Fields of a block that nobody reads: media, and data sealed by a provider."""
+
+_Span = tuple[int, int]
+"""Start and end of a part of a text."""
+
+
+class NamedText(NamedTuple):
+    """Text in JSON data, with its key, which may be the name of a secret."""
+
+    key: str
+    text: str
+
+
+class _KeyPart(NamedTuple):
+    """Text that is divided at a piece of a private key."""
+
+    before: str
+    key: str
+    after: str
 
 
 class Secrets:
@@ -95,7 +122,7 @@ class Secrets:
 
     @lazy_property
     def _pieces(self) -> frozenset[str]:
-        """All pieces of `_PIECE_CHARACTERS` of the last secrets, within `_MOST_KNOWN` characters."""
+        """All pieces of `_PIECE_CHARACTERS` in the last secrets that have at most `_MOST_KNOWN` characters together."""
         pieces, left = set[str](), _MOST_KNOWN
         for value in reversed(self._values):
             if len(value) <= left:
@@ -114,8 +141,8 @@ class Secrets:
                 end = stop
         return "".join([*parts, text[end:]])
 
-    def _runs(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield start and end of each run of overlapping or adjoining pieces of secrets in `text`."""
+    def _runs(self, text: str) -> Iterator[_Span]:
+        """Yield each run of overlapping or adjoining pieces of secrets in `text`."""
         pieces, size = self._pieces, _PIECE_CHARACTERS
         run_start = last_start = -1
         for index in [index for index in range(len(text) - size + 1) if text[index : index + size] in pieces]:
@@ -128,7 +155,7 @@ class Secrets:
             yield run_start, last_start + size
 
     def _is_secret(self, run: str) -> bool:
-        """Return True if `run` is a whole secret, or more of one than a word or number."""
+        """Return True if `run` is a whole secret, or has a part that is neither short, nor a word or number."""
         return run in self._wholes or any(
             len(piece) >= _PIECE_CHARACTERS - 2 and not CODE.fullmatch(piece) for piece in _BETWEEN_PIECES.split(run)
         )
@@ -141,9 +168,11 @@ NO_SECRETS = Secrets()
 def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
     """Return a text or other JSON data with each secret in it replaced by ``[secret]``.
 
-    A value under a secret's name is replaced whole. Keys are recognised even if their lines are in several texts, such
-    as blocks of a result or arguments of a call. Names stay. With the `secrets` of the original conversation, pieces of
-    them are replaced as well, as a token cut in half has lost its form or the name before it.
+    A value under a secret's name is replaced whole, its name stays. Private keys are recognised even if their lines are
+    in several texts, such as blocks of a result or arguments of a call.
+
+    `secrets`: those of the conversation that `value` was cut from. Pieces of them are replaced as well: a token that
+    was cut in half has lost its form, or the name before it.
     """
     return _replaced(value, "", iter([*map(secrets.without, _Redaction().of([*_texts(value)]))]))
 
@@ -165,16 +194,16 @@ def secrets_in(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value for value in redaction.collected if len(value) >= _PIECE_CHARACTERS))
 
 
-def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield key and text for each text in JSON data, in order; without `sealed` no media and data of a provider.
+def _texts(value: Any, *, sealed: bool = True) -> Iterator[NamedText]:
+    """Yield each text in JSON data, in order. With `sealed` False, media and data sealed by a provider are left out.
 
     Does not recurse: arguments of a call may be deeper than Python's stack.
     """
-    stack: list[tuple[str, Any]] = [("", value)]
+    stack: list[tuple[str, Any]] = [("", value)]  # keys and their values
     while stack:
         name, inner_value = stack.pop()
         if isinstance(inner_value, str):
-            yield name, inner_value
+            yield NamedText(name, inner_value)
         elif isinstance(inner_value, list | tuple):
             stack += ((name, inner) for inner in reversed(inner_value))
         elif isinstance(inner_value, dict):
@@ -183,8 +212,8 @@ def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
 
 
 def _replaced(value: Any, name: str, texts: Iterator[str]) -> Any:
-    """Return JSON data `value`, whose key is `name`, with its texts replaced by `texts`, in order; a text under a
-    secret's name by ``[secret]``."""
+    """Return JSON data `value` with each of its texts replaced by the next of `texts`, or by ``[secret]`` under the
+    name of a secret. `name`: the key of `value`."""
     if isinstance(value, dict):
         return {key: _replaced(inner, str(key), texts) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -208,21 +237,21 @@ class _Redaction:
         """Begin with no collected secrets."""
         self.collected: list[str] = []
 
-    def of(self, named: Sequence[tuple[str, str]]) -> list[str]:
-        """Return the texts of `named`, pairs of key and text, with each secret replaced."""
-        self.collected += [text for name, text in named if text and _is_secret_name(name)]
-        texts = self._without_keys([text for _, text in named])
+    def of(self, named_texts: Sequence[NamedText]) -> list[str]:
+        """Return the texts with each secret in them replaced."""
+        self.collected += [named.text for named in named_texts if named.text and _is_secret_name(named.key)]
+        texts = self._without_keys([named.text for named in named_texts])
         clean = self._clean(_BETWEEN_TEXTS.join(texts)).split(_BETWEEN_TEXTS)  # one scan costs less than thousands
         return clean if len(clean) == len(texts) else [*map(self._clean, texts)]
 
     def _clean(self, text: str) -> str:
-        """Return `text` with secrets replaced that are within one line, and passwords of netrc.
+        """Return `text` with secrets replaced that are within one line, and passwords of netrc files.
 
         Lines are searched in this order: forms of vendors, random tokens, then values after a name.
         """
         text = self._without_known(text)
         low = text.lower()
-        if len(low) != len(text):  # a letter such as İ has two in lower case
+        if len(low) != len(text):  # a letter such as İ becomes two: indices in `low` would be wrong in `text`
             low = text.translate(_LOWER)
         rules, runs = _rules_by_line(text, low), _lines_with_runs(text)
         parts, end_of_last = list[str](), 0
@@ -239,7 +268,7 @@ class _Redaction:
         return NETRC.sub(self._named, text) if "login" in text and "password" in text else text
 
     def _without_tokens(self, line: str) -> str:
-        """Return `line` with lines of keys, hex forms and random tokens replaced."""
+        """Return `line` with a line of a key, secrets of `HEX_FORM` and random tokens replaced."""
         return _LONG.sub(self._token, HEX_FORM.sub(self._hidden, KEY_LINE.sub(self._hidden, line)))
 
     def _by_rules(self, line: str, low: str, rules: Iterable[SecretRule]) -> str:
@@ -250,17 +279,19 @@ class _Redaction:
         return line
 
     def _hidden(self, match: re.Match[str]) -> str:
-        """Return the first group of a match, the name, with a mark in place of the rest, which is collected."""
+        """Return the first group of a match, which is a name or absent, and a mark instead of the rest; collect the
+        rest."""
         name = (match[1] or "") if match.re.groups else ""
         self.collected.append(match[0][len(name) :])
         return name + MARK
 
     def _named(self, match: re.Match[str]) -> str:
-        """Return the same as `_hidden`, or the match unchanged if its value is a name in code."""
+        """Return the same as `_hidden`; or the match unchanged if its value is a name in code."""
         return match[0] if CODE.fullmatch(match[0], len(match[1])) else self._hidden(match)
 
     def _token(self, match: re.Match[str]) -> str:
-        """Return a long word, or the mark that replaces it if a part after its prefix is random."""
+        """Return a match of `_LONG` with a mark instead of the word if a part after its prefix is random; else
+        unchanged."""
         first, *others = _PARTS.split(match[1])
         if f" {first.lower()} " in f" {_ID_PREFIXES} " or not any(map(_is_random, others)):
             return match[0]
@@ -275,7 +306,7 @@ class _Redaction:
         parts: list[bytes] = []
         at = 0
         for first, last in sorted({(place["start_offset"], place["end_offset"]) for place in places}):
-            if first >= at:
+            if first >= at:  # places may overlap: the later one then only extends the earlier
                 parts += data[at:first], MARK.encode()
             rest = _REST.match(data, last)
             end = max(at, rest.end() if rest else last)
@@ -289,22 +320,22 @@ class _Redaction:
             return texts
         parts_of_texts = [_KEY_MARK.split(text) for text in texts]  # each second part is a mark
         for mark, step in (("BEGIN", 1), ("END", -1)):  # forward: text after a BEGIN; then backward: text before an END
-            is_after_mark = False
+            is_in_key = False
             for parts in parts_of_texts[::step]:
                 for index in range(len(parts))[::step]:
                     if index % 2:
-                        is_after_mark = mark in parts[index]
-                    elif is_after_mark:
-                        before, body, after = _key_body(parts, index, step)
-                        self.collected += body.split()
-                        parts[index] = before + (MARK if body else "") + after
+                        is_in_key = mark in parts[index]
+                    elif is_in_key:
+                        divided = _divided_at_key(parts, index, step)
+                        self.collected += divided.key.split()
+                        parts[index] = divided.before + (MARK if divided.key else "") + divided.after
         clean = ["".join(MARK if index % 2 else part for index, part in enumerate(parts)) for parts in parts_of_texts]
         return [_MARKS.sub(MARK, text) for text in clean]
 
 
-def _rules_by_line(text: str, low: str) -> dict[tuple[int, int], set[int]]:
-    """Return the indices of the rules that may match in each line, by its start and end."""
-    rules = defaultdict[tuple[int, int], set[int]](set)
+def _rules_by_line(text: str, low: str) -> dict[_Span, set[int]]:
+    """Return the indices in `RULES` of the rules that may match each line of `text`; `low`: `text` in lower case."""
+    rules = defaultdict[_Span, set[int]](set)
     for word, indices in RULES_BY_WORD.items():
         at = low.find(word)
         while at >= 0:
@@ -314,9 +345,9 @@ def _rules_by_line(text: str, low: str) -> dict[tuple[int, int], set[int]]:
     return rules
 
 
-def _lines_with_runs(text: str) -> set[tuple[int, int]]:
-    """Return the start and end of each line with a run as long as the shortest token."""
-    lines = set[tuple[int, int]]()
+def _lines_with_runs(text: str) -> set[_Span]:
+    """Return the lines that contain a run as long as the shortest token."""
+    lines = set[_Span]()
     run = _RUN.search(text)
     while run:
         line = _line_at(text, run.start())
@@ -325,21 +356,29 @@ def _lines_with_runs(text: str) -> set[tuple[int, int]]:
     return lines
 
 
-def _line_at(text: str, at: int) -> tuple[int, int]:
-    """Return start and end of the line that contains index `at`."""
+def _line_at(text: str, at: int) -> _Span:
+    """Return the line that contains index `at`."""
     end = text.find("\n", at)
     return text.rfind("\n", 0, at) + 1, end if end >= 0 else len(text)
 
 
 def _is_random(part: str) -> bool:
-    """Return True if `part` is long enough, has a digit or letters of both cases, and words and numbers are a small
-    share of it; the share depends on how random its letters look."""
+    """Return True if `part` is long enough, and words and numbers are a small enough share of it.
+
+    The largest share is lower for parts that people may have written: without a digit, or short ones. Letters of one
+    case without a digit are never random.
+    """
     has_digit = any(map(str.isdigit, part))
-    is_mixed = not (part.islower() or part.isupper())
-    least_length = _LEAST_RANDOM if is_mixed else _LEAST_PLAIN
-    if len(part) < least_length or not (has_digit or is_mixed) or part.isdigit() or part.startswith(_NODE_ID):
+    has_both_cases = not (part.islower() or part.isupper())
+    least_length = _LEAST_OF_BOTH_CASES if has_both_cases else _LEAST_OF_ONE_CASE
+    if len(part) < least_length or not (has_digit or has_both_cases) or part.isdigit() or part.startswith(_NODE_ID):
         return False
-    word_share = 0.4 if not has_digit else 0.8 if not is_mixed else 0.7 if len(part) < 2 * _LEAST_RANDOM else 0.85
+    if not has_digit:
+        word_share = 0.4
+    elif not has_both_cases:
+        word_share = 0.8
+    else:
+        word_share = 0.7 if len(part) < 2 * _LEAST_OF_BOTH_CASES else 0.85
     return sum(map(len, _SPOKEN_PARTS.findall(part))) <= len(part) * word_share
 
 
@@ -348,28 +387,27 @@ def _is_no_key(piece: re.Match[str]) -> bool:
     return piece[1] is not None and _NO_KEY.fullmatch(piece[1]) is not None
 
 
-def _key_body(parts: list[str], index: int, step: int) -> tuple[str, str, str]:
-    """Return ``parts[index]`` as three texts: before, inside and after a piece of a key block that was split over
-    texts.
+def _divided_at_key(parts: list[str], index: int, step: int) -> _KeyPart:
+    """Return ``parts[index]`` divided at the piece of a private key in it; without one, all of it is `before`.
 
-    The piece is searched from the beginning of the text, after a BEGIN line; with a `step` of -1 from its end, before
-    an END line. Without a piece, the first text is the whole part.
+    `parts`: a text divided at the first and last lines of keys. `step`: 1 to search from the beginning of the part,
+    after a BEGIN line; -1 to search from its end, before an END line. That line may be in another text.
     """
     part = parts[index]
     previous, following = parts[index - 1] if index else "", parts[index + 1] if index + 1 < len(parts) else ""
     if "BEGIN" in previous and "END" in following and len(part) <= _LONGEST_KEY:
-        return "", part, ""
+        return _KeyPart("", part, "")
     start = max(0, len(part) - _LONGEST_KEY) if step < 0 else 0
     pieces = list(_KEY_PIECE.finditer(part, start, start + _LONGEST_KEY))[::step]
     near = previous if step > 0 else following
-    if not near:  # its mark is in another text: the names of JSON's fields come first
+    if not near:  # the key began in another text: names of JSON's fields may come first
         pieces = [*dropwhile(_is_no_key, pieces[:_MOST_FIELDS]), *pieces[_MOST_FIELDS:]]
     spans = [piece.span() for piece in takewhile(lambda piece: not _is_no_key(piece), pieces) if piece[1]]
     spans = [(first, last) for first, last in spans if not part[first:last].isdigit()]
     if not spans or not (near or _FAR_PIECE.match(part, *spans[0])):
-        return part, "", ""
+        return _KeyPart(part, "", "")
     first, last = min(spans)[0], max(spans)[1]
-    return part[:first], part[first:last], part[last:]
+    return _KeyPart(part[:first], part[first:last], part[last:])
 
 
 @cache

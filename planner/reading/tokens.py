@@ -1,10 +1,12 @@
 """Counts of tokens for the model that will read them, without a network.
 
-tiktoken is not Claude's tokenizer: its o200k vocabulary gives 0.63 to 0.80 of the true count for current Claude models
-and 0.79 to 0.90 for older ones. A count is therefore scaled by the worst case of the model's family, so that it is
-never too low. Each line, and each text as a whole, is counted once and remembered while there is room. The vocabulary
-is read from tiktoken's cache folder or the ``offline`` extra and never downloaded: tiktoken's own download has no time
-limit and hangs behind a firewall. Without it the shape of a text gives an estimate, rather over than under.
+Texts are counted with OpenAI's vocabulary o200k (package tiktoken), in raw tokens. For current Claude models these are
+0.63 to 0.80 of the true count, for older ones 0.79 to 0.90. They are scaled by the worst case of the model's family, so
+that a count is never too low. Each line, and each text as a whole, is counted once and remembered while there is room.
+
+The vocabulary is read from tiktoken's cache folder or the ``offline`` extra. It is never downloaded: tiktoken's own
+download has no time limit and hangs at a firewall. Without it the shape of a text gives an estimate, which is rather
+too high than too low.
 """
 
 from __future__ import annotations
@@ -24,7 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import SettingsError
 from planner.reading.families import model_family
-from planner.reading.media import Medium, document_tokens, image_tokens, media_tokens, source_data, without_media
+from planner.reading.media import (
+    SEALED_CHARACTERS_PER_TOKEN,
+    Medium,
+    document_tokens,
+    image_tokens,
+    media_tokens,
+    source_data,
+    split_media,
+)
 from planner.reading.messages import Block, Message, blocks, field_of, to_json
 from planner.reading.patterns import lazy_pattern
 
@@ -54,14 +64,15 @@ _SPLIT = "|".join(
 """Pattern by which o200k divides text into pieces before it merges bytes; the vocabulary was trained with it."""
 
 _LETTER = {" ": 0.02, "": 0.06, ".": 0.08, "_": 0.08}
-"""Tokens for each letter of a word beyond its first token, by its first character; 0.15 after other signs.
+"""Tokens for each letter of a word, in addition to one token for the word, by the character before its first letter.
 
-Fitted to agent transcripts: a word after a space is mostly one token, one after ``/`` or ``-`` mostly two.
+After other characters it is 0.15. Fitted to agent transcripts: a word after a space is mostly one token, a word after
+``/`` or ``-`` mostly two.
 """
 LONG_WORD = 14
-"""Length of a word above which each four letters count as a token, as few words of the vocabulary are longer."""
+"""Length of a word above which each four letters count as one more token: few words of the vocabulary are longer."""
 _PACKED = lazy_pattern(r"(?=[A-Za-z+=]{0,23}\d)[A-Za-z0-9+=]{24,}")
-"""Base64, digests; not a long name without digits, nor a path."""
+"""Base64 or a digest; not a long name without digits, nor a path."""
 _PACKED_TOKENS = 0.7
 """Tokens for each character of base64, digests and the like."""
 
@@ -70,10 +81,11 @@ _WIDE = (
     (0x900, 1.0), (0xE80, 3.0), (0x2000, 1.0), (0x2800, 3.0), (0x3000, 1.0), (0xA000, 3.0), (0xAC00, 1.0),
     (0xD7B0, 3.0), (0xFF00, 1.0), (0xFFF0, 4.0), (0x1F000, 2.0), (0x1FB00, 4.0),
 )  # fmt: skip
-"""Tokens of a character of a word that is not ASCII, by the first character of its range in Unicode.
+"""First character of each range of Unicode, and the tokens that a character of the range counts in a word that is not
+ASCII.
 
-Latin, Greek, Cyrillic, Hebrew and Arabic words have few tokens; Indic scripts, symbols, CJK and Hangul at most one a
-character; emoji two; control characters and rare scripts one for every byte.
+Latin, Greek, Cyrillic, Hebrew and Arabic words have few tokens. Indic scripts, symbols, CJK and Hangul have at most one
+token a character, emoji have two. Control characters and rare scripts have one token a byte.
 """
 
 
@@ -90,7 +102,7 @@ def load_vocabulary() -> tiktoken.Encoding | None:
 
 def _candidates() -> Iterator[bytes]:
     """Yield the contents of files that may be the vocabulary: tiktoken's cache, then the package ``bpe_openai``."""
-    import gzip  # these two take a twentieth of what importing the package takes
+    import gzip  # importing these two here saves a twentieth of the time of importing the package
     import tempfile
 
     folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
@@ -113,6 +125,7 @@ def _ranks(data: bytes) -> dict[bytes, int]:
 
 @lru_cache(maxsize=1)
 def _pieces() -> regex.Pattern[str]:
+    """Return the compiled pattern of `_SPLIT`."""
     import regex
 
     return regex.compile(_SPLIT)
@@ -127,11 +140,11 @@ def estimate_tokens(text: str) -> int:
 
 @lru_cache(maxsize=65536)
 def _piece_tokens(piece: str) -> float:
-    """Return the approximate tokens of one piece of `_SPLIT`: by ranges of characters if it is not ASCII, else by its
+    """Return the approximate tokens of one piece of `_SPLIT`. If it is not ASCII, ranges of Unicode decide, else its
     length and whether it is blank, a word, digits or signs."""
     if not piece.isascii():
         ranges = (bisect_right(_WIDE, ord(char), key=itemgetter(0)) - 1 for char in piece)
-        return max(1.0, sum(_WIDE[number][1] for number in ranges))
+        return max(1.0, sum(_WIDE[index][1] for index in ranges))
     if piece.isspace():
         return 1 + len(piece) / 16
     lead = "" if piece[0].isalpha() else piece[0]
@@ -141,28 +154,26 @@ def _piece_tokens(piece: str) -> float:
     if piece.isdigit():
         return 1
     signs = piece.strip()
-    if not signs.isprintable():
+    if not signs.isprintable():  # control characters: one token each
         return len(piece)
-    return 1 + len(piece) / 16 if len(set(signs)) == 1 else max(1.0, len(piece) / 2.6)
+    is_one_sign = len(set(signs)) == 1  # repeated, as in a ruler: ``-----``
+    return 1 + len(piece) / 16 if is_one_sign else max(1.0, len(piece) / 2.6)
 
 
 MESSAGE_OVERHEAD = 3
-"""Tokens of a block besides its content, for role, type and id; providers add 3 to 4 for chat messages."""
-SEALED_CHARACTERS_PER_TOKEN = 5
-"""Characters of base64 for each token of reasoning of which only a signature or redacted data is known."""
-
+"""Tokens of a block in addition to its content, for role, type and id; providers add 3 to 4 for a chat message."""
 _SLICE_CHARACTERS = 65_536
 """Length of the slices in which longer texts are encoded: tiktoken's splitter overflows its stack on megabytes of
 blanks."""
 MOST_REMEMBERED = 2**18
-"""Number of texts whose counts are remembered: more lines than fit a window, at 100 bytes each."""
+"""Largest number of remembered counts, of about 100 bytes each: more than the lines that fit a window."""
 _REGISTERED: dict[str, Callable[[str], int]] = {}
 """Tokenizers that the user registered, by the name of the model."""
 
 
 @dataclass
 class TokenCounter:
-    """Counter of tokens for one model family: raw tokens (o200k's) multiplied by `scale`."""
+    """Counter of tokens for one model family: raw tokens, of the vocabulary o200k, multiplied by `scale`."""
 
     scale: float = model_family("").token_scale
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
@@ -184,7 +195,7 @@ class TokenCounter:
     def register(model: str, tokenizer: Callable[[str], int]) -> None:
         """Use `tokenizer` for `model` wherever this process counts: plans, previews, sessions.
 
-        The tokenizer receives single lines, so marks of beginning and end must not count.
+        It receives single lines and must not count marks for the beginning and the end of a text.
 
         Raises:
             SettingsError: `tokenizer` is no function, or does not return a number of tokens.
@@ -196,8 +207,10 @@ class TokenCounter:
         _REGISTERED[model] = tokenizer
 
     def raw(self, text: str) -> int:
-        """Return the raw tokens of `text`, added up line by line, which is at most a percent above a count in one
-        piece; so a line that occurs several times is tokenized once."""
+        """Return the raw tokens of `text`, added up line by line, so that a repeated line is tokenized once.
+
+        The sum is at most one percent above a count of the whole text.
+        """
         return self._once(text, self._sum)
 
     def _once(self, text: str, count: Callable[[str], int]) -> int:
@@ -266,10 +279,10 @@ class TokenCounter:
 
     def _data(self, value: object, kind: str = "") -> int:
         """Return the tokens of JSON data of any form: of its text, and of the media in it by their size."""
-        reduced, media = without_media(value, kind)
-        return self.text(to_json(reduced)) + sum(
+        split = split_media(value, kind)
+        return self.text(to_json(split.rest)) + sum(
             media_tokens(medium, self.image_tokens) if isinstance(medium, Medium) else self.block(medium)
-            for medium in media
+            for medium in split.media
         )
 
     def _document(self, block: Block) -> int:

@@ -1,7 +1,7 @@
-"""Rules of the Messages API that cutting and merging a list can break, and the mending of lost results.
+"""Checks a list of messages against the API's rules that cutting and merging can break, and repairs lost results.
 
-Checking reports what the API would answer 400 to, and repairs nothing. Each repair is visible to the model as a note;
-nothing is invented, nothing is removed.
+`check_messages` reports what the API would refuse and repairs nothing. `answer_calls` gives calls without a result a
+note as their result, which the model can see. It invents and removes nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ def check_messages(
 ) -> list[Violation]:
     """Return the violations of the API's rules in `messages` (dicts or SDK objects), sorted by the rule's number.
 
-    Only rules that a change of the list can break are checked. Violations with `refused` are those that the Messages
-    API itself refuses; stricter providers refuse the rest, too. An empty `model` is a current Claude. With
-    `thinking_enabled` None, rules that depend on it are skipped. `rules` may be a selection.
+    Only rules that a change of the list can break are checked. The Messages API refuses a list for violations with
+    `refused`; stricter providers refuse it for the others, too.
+
+    `model`: the reader of the messages; empty is a current Claude. `thinking_enabled`: whether the request asks for
+    thinking; if it is None, rules that depend on it are skipped. `rules`: the rules to check.
 
     Raises:
         TranscriptError: an entry is not a message at all.
@@ -45,25 +47,29 @@ def check_messages(
 LOST_RESULT = "[The result of this call was lost before it was saved: whether the call took effect is not known.]"
 """Text in place of the result of a call that has none."""
 _LOST_CALL = "[A result whose call was lost:]"
+"""Text before a result that has no call."""
 
 
 def answer_calls(messages: Sequence[Message], *, last: bool = True) -> list[Message]:
     """Return `messages` with a note as the result of each call that has none, and results without a call as text.
 
-    Messages that need no repair stay the same objects. With `last` False the calls of the last run of assistant
-    messages get no notes, as they may still run.
+    Messages that need no repair stay the same objects. `last`: False if calls at the end of the list may still run;
+    these get no notes.
     """
-    mended, open_calls = list[Message](), list[str]()
+    repaired, open_calls = list[Message](), list[str]()
     for role, group in groupby(messages, lambda message: str(message["role"])):
         run = list(group)
         if role == "user":
-            mended += _answered(run, open_calls)
+            repaired += _answered(run, open_calls)
         else:
-            mended += [*_notes(open_calls), *run]
-        open_calls = [
-            str(b.get("id")) for m in run for b in blocks(m) if role == "assistant" and b["type"] == "tool_use"
-        ]
-    return mended + (_notes(open_calls) if last else [])
+            repaired += [*_notes(open_calls), *run]
+        open_calls = _client_calls(run) if role == "assistant" else []
+    return repaired + (_notes(open_calls) if last else [])
+
+
+def _client_calls(run: Sequence[Message]) -> list[str]:
+    """Return the ids of the calls of the client's tools in neighbouring messages."""
+    return [str(block.get("id")) for message in run for block in blocks(message) if block["type"] == "tool_use"]
 
 
 def _notes(calls: Sequence[str]) -> list[Message]:
@@ -72,28 +78,27 @@ def _notes(calls: Sequence[str]) -> list[Message]:
 
 
 def _answered(run: list[Message], calls: Sequence[str]) -> list[Message]:
-    """Return a run of the user's messages in which one result for each of the call ids comes first, a note if there is
-    none, and other results are text; the same list if that is so already."""
-    result_of = {call: block for m in reversed(run) for call, block in reversed(_results(m)) if call in calls}
-    used_blocks = {id(block) for block in result_of.values()}
+    """Return `run`, neighbouring messages of the user, beginning with one result for each id in `calls`.
+
+    A call without a result gets a note. Other results become text. If nothing is to be changed, `run` is returned.
+    """
+    results = [block for message in run for block in blocks(message) if block["type"] == "tool_result"]
+    first_results = {str(block.get("tool_use_id")): block for block in reversed(results)}
+    used_blocks = {id(first_results[call]) for call in calls if call in first_results}
     is_used = [id(block) in used_blocks for message in run for block in blocks(message)]
-    has_others = any(id(block) not in used_blocks for message in run for _, block in _results(message))
-    if len(result_of) == len(set(calls)) and not has_others and is_used == sorted(is_used, reverse=True):
+    used_come_first = is_used == sorted(is_used, reverse=True)
+    has_others = any(id(block) not in used_blocks for block in results)
+    if len(used_blocks) == len(set(calls)) and used_come_first and not has_others:
         return run
-    results = [result_of.get(call) or lost_result(call) for call in dict.fromkeys(calls)]
-    rest = [
-        {**message, "content": [lost_call(b) if b["type"] == "tool_result" else b for b in content]}
-        for message in run
-        if (content := [block for block in blocks(message) if id(block) not in used_blocks])
-    ]
-    if not results:
+    answers = [first_results.get(call) or lost_result(call) for call in dict.fromkeys(calls)]
+    rest = list[Message]()
+    for message in run:
+        if content := [block for block in blocks(message) if id(block) not in used_blocks]:
+            content = [lost_call(block) if block["type"] == "tool_result" else block for block in content]
+            rest.append({**message, "content": content})
+    if not answers:
         return rest
-    return [{"role": "user", "content": [*results, *(rest[0]["content"] if rest else [])]}, *rest[1:]]
-
-
-def _results(message: Message) -> list[tuple[str, Block]]:
-    """Return the results in `message`, each with the id of its call."""
-    return [(str(block.get("tool_use_id")), block) for block in blocks(message) if block["type"] == "tool_result"]
+    return [{"role": "user", "content": [*answers, *(rest[0]["content"] if rest else [])]}, *rest[1:]]
 
 
 def lost_result(call: str) -> Block:
@@ -102,6 +107,6 @@ def lost_result(call: str) -> Block:
 
 
 def lost_call(result: Block) -> Block:
-    """Return a `result` without a call as a text block marked as the host's."""
+    """Return the text block that replaces a `result` without a call; a tag marks it as the host's words."""
     text = f"{_LOST_CALL}\n{readable_text(result.get('content'))}"
     return {"type": "text", "text": f"<system-reminder>\n{text}\n</system-reminder>"}

@@ -1,11 +1,11 @@
-"""Request in the form that the rules read, with the model's family; and a rule's violation as a value, never an
-exception."""
+"""Request in the form that rules read, and the violation of a rule, which is a value and never an exception."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 from planner.reading.families import ModelFamily
 from planner.reading.lazy_property import lazy_property
@@ -14,8 +14,35 @@ from planner.reading.messages import Block, Message, blocks
 __all__ = ["MENDED_BY_THE_API", "CheckedRequest", "Violation", "place_of"]
 
 
-_Place = tuple[int, int, str]
-"""Call or result: index of its message, index of its block there, and id of the call."""
+class PlacedBlock(NamedTuple):
+    """Block with its place in the request."""
+
+    message: int
+    """Index of its message."""
+    block_index: int
+    """Index of the block in that message."""
+    block: Block
+
+
+class PlacedCall(NamedTuple):
+    """Place of a call, or of a result, in the request."""
+
+    message: int
+    """Index of its message."""
+    block_index: int
+    """Index of its block in that message."""
+    call: str
+    """Id of the call."""
+
+
+class CallRound(NamedTuple):
+    """Calls in neighbouring assistant messages, which are one message for the API, and their results."""
+
+    calls: list[PlacedCall]
+    results: list[PlacedCall]
+    """Results in the user's messages right after the calls, whether or not they belong to these calls."""
+    next_index: int
+    """Index of the message after the calls."""
 
 
 def place_of(message: int, block: int | None = None) -> str:
@@ -30,48 +57,49 @@ class CheckedRequest:
     messages: Sequence[Message]
     family: ModelFamily
     thinking_enabled: bool | None = None
-    """None if unknown; rules that depend on it are skipped."""
+    """True if the request asks for thinking. With None, rules that depend on it are skipped."""
 
     @lazy_property
-    def blocks(self) -> list[tuple[int, int, Block]]:
-        """Top-level blocks, each with the index of its message and its own."""
+    def blocks(self) -> list[PlacedBlock]:
+        """Top-level blocks of all messages, in order."""
         contents = enumerate(map(blocks, self.messages))
-        return [(at, index, block) for at, content in contents for index, block in enumerate(content)]
+        return [PlacedBlock(at, index, block) for at, content in contents for index, block in enumerate(content)]
 
     @lazy_property
-    def rounds(self) -> list[tuple[list[_Place], list[_Place], int]]:
-        """Calls of each run of assistant messages, results in the run of user messages after it (none if there is no
-        such run), and the index of the message after the calls. Neighbours of one role are one message for the API."""
+    def rounds(self) -> list[CallRound]:
+        """Calls and results of each run of assistant messages."""
         by_role = groupby(enumerate(self.messages), lambda indexed: str(indexed[1]["role"]))
         runs = [(role, [at for at, _ in run]) for role, run in by_role]
-        return [
-            (
-                list(self._named(call_run, "tool_use", "id")),
-                list(self._named(next_run if next_role == "user" else [], "tool_result", "tool_use_id")),
-                call_run[-1] + 1,
-            )
-            for (role, call_run), (next_role, next_run) in pairwise([*runs, ("", [])])
-            if role == "assistant"
-        ]
+        rounds = list[CallRound]()
+        for (role, run), (next_role, next_run) in pairwise([*runs, ("", [])]):
+            if role == "assistant":
+                calls = self._placed(run, "tool_use", "id")
+                results = self._placed(next_run if next_role == "user" else [], "tool_result", "tool_use_id")
+                rounds.append(CallRound(list(calls), list(results), run[-1] + 1))
+        return rounds
 
-    def _named(self, messages: Sequence[int], kind: str, key: str) -> Iterator[_Place]:
-        """Yield the place of each block of type `kind` in the messages with these indices, with its id under `key`."""
+    def _placed(self, messages: Sequence[int], kind: str, key: str) -> Iterator[PlacedCall]:
+        """Yield the place of each block of type `kind` in the messages with these indices. `key`: field of the block
+        with the id of its call."""
         for at in messages:
             for index, block in enumerate(blocks(self.messages[at])):
                 if block["type"] == kind:
-                    yield at, index, str(block.get(key))
+                    yield PlacedCall(at, index, str(block.get(key)))
 
     @property
-    def last_answer(self) -> tuple[int, Sequence[Block]]:
-        """Index and content of the last assistant message; -1 and an empty list without one."""
-        for at in reversed(range(len(self.messages))):
-            if self.messages[at]["role"] == "assistant":
-                return at, blocks(self.messages[at])
-        return -1, ()
+    def last_answer(self) -> int:
+        """Index of the last assistant message; -1 without one."""
+        indices = reversed(range(len(self.messages)))
+        return next((at for at in indices if self.messages[at]["role"] == "assistant"), -1)
+
+    @property
+    def last_answer_content(self) -> Sequence[Block]:
+        """Content of the last assistant message; empty without one."""
+        return blocks(self.messages[self.last_answer]) if self.last_answer >= 0 else ()
 
 
 MENDED_BY_THE_API = frozenset({"alternation", "result_order", "split_results"})
-"""Codes of violations that the Messages API repairs itself: it merges neighbours of one role and pairs results by id.
+"""Codes of violations that the Messages API accepts: it merges neighbours of one role and pairs results by their ids.
 """
 
 
@@ -86,11 +114,11 @@ class Violation:
     problem: str
     cure: str
     code: str
-    """Name of the problem among those of one rule: ``alternation``, ``split_results``, …"""
+    """Name of the problem: ``alternation``, ``split_results``, …"""
 
     @property
     def message(self) -> int:
-        """Index of the message at that place; a rule on calls always has one."""
+        """Index of the message at that place; not for ``messages``, the place of a problem of the whole list."""
         return int(self.place.removeprefix("messages[").partition("]")[0])
 
     @property

@@ -1,7 +1,7 @@
 """Rules 1 to 13, 15, 17, 19 and 23 to 25 of the API: calls and their results, thinking, and the shape of a list.
 
-Rule 14 is left out, as it compares two lists; limits of a request, its cache marks and its characters (rules 16, 18 and
-20 to 22), as a smaller list never breaks them.
+Rule 14 is left out, as it compares two lists. Rules 16, 18 and 20 to 22 (limits of a request, its cache marks and its
+characters) are left out, as a smaller list never breaks them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from planner.validity.checked_request import CheckedRequest, Violation, place_of
 __all__ = ["CALL_RULES", "CONTENT_RULES"]
 
 _ID = lazy_pattern(r"[a-zA-Z0-9_-]+")
+"""Id of a call: ``toolu_01A-b``."""
 _ID_KEYS = {"tool_use": "id", "tool_result": "tool_use_id"}
+"""Field with the id of a call, by the type of a block."""
 
 
 def calls_have_results(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 1: every ``tool_use`` has its ``tool_result`` in the next user message."""
-    for calls, answers, _ in request.rounds:
-        answered = {call for _, _, call in answers}
-        for at, index, call in calls:
+    """Check rule 1: every ``tool_use`` is in an assistant message, its ``tool_result`` in the next user message."""
+    for call_round in request.rounds:
+        answered = {result.call for result in call_round.results}
+        for at, index, call in call_round.calls:
             if call not in answered:
                 problem = f"call {call} has no result in the next message"
                 cure = "put its tool_result first in the next message, which is the user's, or remove the call"
@@ -36,10 +38,10 @@ def calls_have_results(request: CheckedRequest) -> Iterator[Violation]:
 
 def results_have_calls(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 2: every ``tool_result`` has its ``tool_use`` in the message before."""
-    paired: set[tuple[int, int]] = set()
-    for calls, answers, _ in request.rounds:
-        called = {call for _, _, call in calls}
-        paired |= {(at, index) for at, index, call in answers if call in called}
+    paired: set[tuple[int, int]] = set()  # indices of message and block
+    for call_round in request.rounds:
+        called = {call.call for call in call_round.calls}
+        paired |= {(at, index) for at, index, call in call_round.results if call in called}
     for at, index, block in request.blocks:
         if block["type"] == "tool_result" and (at, index) not in paired:
             problem = f"a result for {block.get('tool_use_id')}, which the message before does not call"
@@ -48,37 +50,41 @@ def results_have_calls(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def results_come_first(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 3: ``tool_result`` blocks come first in a user message's content; text after."""
-    leads = True
+    """Check rule 3: ``tool_result`` blocks come before all other content of a user's message.
+
+    Neighbouring messages of the user are one message. Of results in a row only the first is a violation.
+    """
+    only_results_before = True
     for at, index, block in request.blocks:
         role = request.messages[at]["role"]
         if index == 0 and (at == 0 or request.messages[at - 1]["role"] != role):
-            leads = True
+            only_results_before = True
         if block["type"] != "tool_result":
-            leads = False
-        elif role == "user" and not leads:
+            only_results_before = False
+        elif role == "user" and not only_results_before:
             cure = "move the results to the front of the message"
             yield Violation(3, place_of(at, index), "a result after other content", cure, "late_result")
-            leads = True
+            only_results_before = True  # no violation for the results right after it
 
 
 def results_are_in_the_order_of_calls(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 4, for strict providers: results of parallel calls are in one user message, in the order of the
     calls."""
-    for calls, answers, next_index in request.rounds:
-        order = {call: number for number, (_, _, call) in reversed(list(enumerate(calls)))}
-        results = [(at, call) for at, _, call in answers if call in order]
-        for apart in sorted({at for at, _ in results} - {next_index}):
-            split = min(call for at, call in results if at == apart)
+    for call_round in request.rounds:
+        first_message = place_of(call_round.next_index)
+        order = {call.call: number for number, call in reversed(list(enumerate(call_round.calls)))}
+        results = [result for result in call_round.results if result.call in order]
+        for apart in sorted({result.message for result in results} - {call_round.next_index}):
+            split = min(result.call for result in results if result.message == apart)
             problem = f"the result for {split} is separate from those of the parallel calls"
-            yield Violation(4, place_of(apart), problem, f"move it into {place_of(next_index)}", "split_results")
-        if [call for _, call in results] != sorted((call for _, call in results), key=order.__getitem__):
+            yield Violation(4, place_of(apart), problem, f"move it into {first_message}", "split_results")
+        if results != sorted(results, key=lambda result: order[result.call]):
             cure = "sort the results as the calls are"
-            yield Violation(4, place_of(next_index), "results in another order than their calls", cure, "result_order")
+            yield Violation(4, first_message, "results in another order than their calls", cure, "result_order")
 
 
 def roles_alternate(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 4, for strict providers: no two neighbours have one role; the Messages API merges them."""
+    """Check rule 4, for strict providers: no two neighbours have one role. System messages do not count."""
     previous_role = ""
     for at, message in enumerate(request.messages):
         role = message["role"]
@@ -116,18 +122,18 @@ def inputs_are_objects(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def server_calls_and_results_pair(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 9: a server tool's result needs its ``server_tool_use`` before it, in the same assistant turn.
+    """Check rule 9: calls of a server's tools and their results are in one assistant turn, each call before its result.
 
-    A turn continues in the next assistant message after ``pause_turn``, and when code on the server calls a client
-    tool: results alone do not end it. The user's words do, and then no call may be open.
+    Results of a client's tools do not end a turn, as code on the server may call these tools. The user's words end it,
+    and then each server call needs its result. After the last message it need not have one yet (``pause_turn``).
     """
-    called: dict[str, str] = {}
+    called: dict[str, str] = {}  # places of the calls without a result so far, by id
     for at, index, block in request.blocks:
         kind = block["type"]
         if request.messages[at]["role"] == "user" and kind != "tool_result":
-            for call, where in called.items():
+            for call, place in called.items():
                 problem, cure = f"server call {call} has no result", "remove the call"
-                yield Violation(9, where, problem, cure, "unanswered_server_call")
+                yield Violation(9, place, problem, cure, "unanswered_server_call")
             called = {}
         elif kind in ("server_tool_use", "mcp_tool_use"):
             called[str(block.get("id"))] = place_of(at, index)
@@ -189,9 +195,9 @@ def manual_thinking_leads_calls(request: CheckedRequest) -> Iterator[Violation]:
 
     The API counts a run of calls and results as one assistant turn: thinking at the start of the run is enough.
     """
-    last, content = request.last_answer
-    calls = any(block["type"] == "tool_use" for block in content)
-    if not (request.thinking_enabled and request.family.thinks_manually and calls):
+    last, content = request.last_answer, request.last_answer_content
+    has_calls = any(block["type"] == "tool_use" for block in content)
+    if not (request.thinking_enabled and request.family.thinks_manually and has_calls):
         return
     run = takewhile(lambda message: not has_user_words(message), reversed(request.messages[: last + 1]))
     answers = [blocks(message) for message in run if message["role"] == "assistant"]
@@ -202,42 +208,44 @@ def manual_thinking_leads_calls(request: CheckedRequest) -> Iterator[Violation]:
 
 def no_thinking_when_off(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 13: with thinking off, the final assistant message contains none."""
-    last, content = request.last_answer
-    thinking = [index for index, block in enumerate(content) if block["type"] in THINKING]
+    thinking = [index for index, block in enumerate(request.last_answer_content) if block["type"] in THINKING]
     if request.thinking_enabled is False and thinking:
-        yield Violation(
-            13, place_of(last, thinking[0]), "thinking is off", "remove it, or switch thinking on", "thinking_off"
-        )
+        place, cure = place_of(request.last_answer, thinking[0]), "remove it, or switch thinking on"
+        yield Violation(13, place, "thinking is off", cure, "thinking_off")
 
 
 def prefill_is_allowed(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 15: the last message is not an assistant message on Claude 4.6 and later (no prefill)."""
-    last, _ = request.last_answer
-    ends = 0 <= last == len(request.messages) - 1
-    if ends and not request.family.accepts_prefill and not _is_paused(request.messages[last]):
+    """Check rule 15: on Claude 4.6 and later the last message is not an assistant message to be continued (prefill),
+    except one on which the server still works."""
+    last = request.last_answer
+    is_at_the_end = 0 <= last == len(request.messages) - 1
+    if is_at_the_end and not request.family.accepts_prefill and not _is_paused(request.messages[last]):
         cure = "end with a user message"
         yield Violation(15, place_of(last), "the list ends with an assistant message", cure, "prefill")
 
 
 def nothing_is_blank(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 17: no empty or blank text block, and no empty content except in a system message that sets how to
-    answer (``BetaSystemMessageParam`` in the SDK)."""
+    """Check rule 17: no text block, also in a result, is empty or blank, and no message has empty content.
+
+    A system message that sets how to answer may be empty (``BetaSystemMessageParam`` in the SDK).
+    """
     for at, message in enumerate(request.messages):
         if message["content"] == [] and not (message["role"] == "system" and message.get("output_config")):
             yield Violation(17, place_of(at), "no content", "leave the message out", "empty_content")
     for at, index, block in request.blocks:
         place, inner = place_of(at, index), block.get("content")
-        parts = enumerate(inner if isinstance(inner, list) else ())
-        for where, part in ((place, block), *((f"{place}.content[{number}]", item) for number, item in parts)):
+        inner_blocks = enumerate(inner if isinstance(inner, list) else ())
+        parts = {place: block, **{f"{place}.content[{number}]": item for number, item in inner_blocks}}
+        for part_place, part in parts.items():
             if isinstance(part, dict) and part.get("type") == "text" and not str(part.get("text") or "").strip():
-                yield Violation(17, where, "a blank text block", "leave it out", "blank_text")
+                yield Violation(17, part_place, "a blank text block", "leave it out", "blank_text")
 
 
 def roles_are_known(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 19: roles are ``user`` and ``assistant``; ``system`` only for models that accept it inside the list.
+    """Check rule 19: roles are ``user``, ``assistant``, and ``system`` for models that accept it inside the list.
 
-    It follows the user's message, is the last or right before an assistant's, and never comes between call and result
-    (Anthropic, "Mid-conversation system messages").
+    A system message follows a user's message, or an assistant's on which the server still works. It is the last message
+    or right before an assistant's (Anthropic, "Mid-conversation system messages").
     """
     for at, message in enumerate(request.messages):
         role, place = message["role"], place_of(at)
@@ -256,18 +264,18 @@ def roles_are_known(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def compaction_blocks_lead(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 23: a server ``compaction`` block comes first.
+    """Check rule 23: the server's ``compaction`` blocks are not empty, and each is the first block of its message.
 
-    Signed ones (on demand) come first in the list, and at most one of them; others (at a threshold) lead their message
-    (``CompactionBlockMisplacedError`` and its neighbours in the SDK).
+    A signed one (made on demand) is the first block of the list, and the only signed one. See
+    ``CompactionBlockMisplacedError`` and its neighbours in the SDK.
     """
     signed = 0
     for at, index, block in request.blocks:
         if block["type"] != "compaction":
             continue
         place = place_of(at, index)
-        first_of_all = at == 0 or not block.get("signature")
-        if index or not first_of_all or request.messages[at]["role"] == "system":
+        message_may_have_it = at == 0 or not block.get("signature")
+        if index or not message_may_have_it or request.messages[at]["role"] == "system":
             cure = "put the block first, in an assistant's or the user's message, and leave out what it replaces"
             yield Violation(23, place, "a compaction block out of place", cure, "compaction_place")
         if block.get("content") == "":
@@ -278,7 +286,7 @@ def compaction_blocks_lead(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def roles_have_their_blocks(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 25: no document in an assistant's message, no citations on text in a user's.
+    """Check rule 25: an assistant's message contains no document, and no text in a user's message has citations.
 
     Source: Anthropic, "Migrating to API version 2026-10-21".
     """
@@ -294,7 +302,8 @@ def roles_have_their_blocks(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def list_starts_with_the_user(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 24: the first message is of ``user`` (or a server's compaction of everything before)."""
+    """Check rule 24: there is a message, and the first is not the assistant's, unless it begins with a compaction of
+    the server."""
     if not request.messages:
         yield Violation(24, "messages", "no messages", "send at least one user message", "no_messages")
         return
@@ -306,8 +315,8 @@ def list_starts_with_the_user(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def _is_paused(message: Message) -> bool:
-    """Return True if the server still works on the message (``pause_turn``): it is sent back as it is, to be
-    continued."""
+    """Return True for an assistant's message on which the server still works (``pause_turn``): it ends with a call or
+    result of a server's tool, and is sent back to be continued."""
     content = blocks(message)
     kind = content[-1]["type"] if message["role"] == "assistant" and content else ""
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")

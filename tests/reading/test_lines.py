@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.reading.history import read_history
-from planner.reading.lines import READ_LINES, WRAP_CHARACTERS, call_text, dense, join_lines, statements, turn_lines
+from planner.reading.lines import (
+    READ_LINES,
+    WRAP_CHARACTERS,
+    call_text,
+    join_lines,
+    statements,
+    turn_lines,
+    without_indentation,
+)
 from planner.reading.messages import result_text
 from tests.strategies import histories, text, texts
 
@@ -113,7 +121,7 @@ def test_what_servers_and_documents_say_has_lines():
 
 @given(st.lists(st.text(alphabet="ab1→ \t|", max_size=12).map(lambda text: text.replace("\n", "")), min_size=1))
 def test_dense_lines_lose_no_word_but_the_numbers_of_lines(texts):
-    shown = dense(texts)
+    shown = without_indentation(texts)
     assert len(shown) == len(texts)
     for before, after in zip(texts, shown, strict=True):
         assert before.strip().endswith(after.strip()) or after.strip().partition("→")[2] in before
@@ -121,8 +129,8 @@ def test_dense_lines_lose_no_word_but_the_numbers_of_lines(texts):
 
 
 def test_dense_lines_keep_how_they_are_indented_against_each_other():
-    assert dense(["    12→\tif x:", "    13→\t\treturn 1"]) == ["12→if x:", "\treturn 1"]
-    assert dense(["      if x:", "        return 1"]) == ["if x:", "  return 1"]
+    assert without_indentation(["    12→\tif x:", "    13→\t\treturn 1"]) == ["12→if x:", "\treturn 1"]
+    assert without_indentation(["      if x:", "        return 1"]) == ["if x:", "  return 1"]
 
 
 def test_pieces_of_a_line_are_read_together_only_if_they_are_short_together():
