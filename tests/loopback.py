@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from applier.testing import Answer, say
-from tests.responses_server import ResponsesServer
+from tests.openai_server import OpenAIServer
 
 if TYPE_CHECKING:
     import anthropic
@@ -24,7 +24,7 @@ def billed(text: str, **usage: int) -> Answer:
     return Answer([say(text)] if text else [], usage=usage)
 
 
-class Loopback(ResponsesServer):
+class Loopback(OpenAIServer):
     """A server with clients for a test."""
 
     def __exit__(self, *error: Any) -> None:

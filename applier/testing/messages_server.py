@@ -1,7 +1,6 @@
 """`MessagesServer`: the Messages API on a loopback port, for tests of agents and of code that changes their requests.
 
-Answers by a script, refuses what the API refuses, bills by prefix, and records everything. Answers OpenAI's chat
-completions by the same script.
+Answers by a script, refuses what the API refuses, bills by prefix, and records everything.
 """
 
 from __future__ import annotations
@@ -17,21 +16,10 @@ from typing import Any, Self
 from applier.testing.api_request import Block, Refusal, Request, blocks_of
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
 from applier.testing.prompt_cache import PromptCache, PromptUsage, request_tokens, text_tokens
-from applier.testing.script import (
-    Answer,
-    Failure,
-    Reply,
-    Script,
-    completion,
-    completion_chunks,
-    events,
-    say,
-    unanswered_calls,
-)
+from applier.testing.script import Answer, Failure, Reply, Script, events, say
 
 __all__ = ["Exchange", "MessagesServer", "event_line"]
 
-_CHAT = "/chat/completions"
 _THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
 
 
@@ -121,19 +109,11 @@ class MessagesServer:
 
     def endpoint(self, path: str) -> Callable[[Request], tuple[Block, Answer | Failure]] | None:
         """Return the function that answers at `path`, perhaps as a stream; None if there is none."""
-        if path == "/v1/messages":
-            return self.reply
-        return self.complete if path.endswith(_CHAT) else None
+        return self.reply if path == "/v1/messages" else None
 
     def streamed(self, answer: Block) -> list[str]:
-        """Return the lines that stream `answer`: a message or a chat completion."""
-        if "choices" in answer:
-            return [*(f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer)), "data: [DONE]\n\n"]
+        """Return the lines that stream `answer`."""
         return list(map(event_line, events(answer)))
-
-    def resource(self, path: str) -> tuple[int, Block | str]:  # noqa: ARG002 - for who answers more
-        """Return status and body for a GET of `path`: an empty list."""
-        return 200, {"type": "list", "data": []}
 
     def count(self, request: Request) -> tuple[int, Block]:
         """Return status and body for a ``count_tokens`` request."""
@@ -163,13 +143,6 @@ class MessagesServer:
                 self._issued.setdefault(rest, []).append(thinking)
             self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
             return self._message(request, content, stop_reason, usage, reply), reply
-
-    def complete(self, request: Request) -> tuple[Block, Answer | Failure]:
-        """Answer a request for a chat completion, billed without a cache; refuse calls without answers."""
-        problem = unanswered_calls(request.body["messages"])
-        violations = (Refusal(1, problem),) if problem else ()
-        read = text_tokens(request.raw.decode())
-        return self.answered(request, violations, completion, lambda output: PromptUsage(read, output_tokens=output))
 
     def answered(
         self,
@@ -277,9 +250,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def do_GET(self) -> None:
-        api, path = self.server.api, self.path.split("?")[0]
-        api.paths.append(("GET", self.path))
-        self._send(*api.resource(path))
+        """Answer with an empty list, such as of models."""
+        self.server.api.paths.append(("GET", self.path))
+        self._send(200, {"type": "list", "data": []})
 
     do_HEAD = do_GET  # noqa: N815 - the name is http.server's
 
@@ -321,9 +294,9 @@ class _Handler(BaseHTTPRequestHandler):
         rest = {"": lines[middle:], "half_an_event": [cut[: len(cut) // 2]], "garbage": garbage}
         self.wfile.writelines(map(str.encode, rest.get(answer.fault, [])))
 
-    def _send(self, status: int, data: Block | str, headers: Sequence[tuple[str, str]] = (), share: float = 1) -> None:
+    def _send(self, status: int, data: Block, headers: Sequence[tuple[str, str]] = (), share: float = 1) -> None:
         """Send an answer as JSON, or a `share` of it."""
-        content = (data if isinstance(data, str) else json.dumps(data)).encode()
+        content = json.dumps(data).encode()
         self._head(status, "application/json", (("content-length", str(len(content))), *headers))
         if self.command != "HEAD":
             self.wfile.write(content[: int(len(content) * share)])

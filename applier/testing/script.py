@@ -1,7 +1,4 @@
-"""Answers of a script: blocks, an error in the API's words, or an answer that breaks off.
-
-Also the forms in which it is sent: whole or streamed, as a message or as one of OpenAI's chat completions.
-"""
+"""Answers of a script: blocks, an error in the API's words, an answer that breaks off; and the events of a stream."""
 
 from __future__ import annotations
 
@@ -17,14 +14,11 @@ __all__ = [
     "Failure",
     "Reply",
     "Script",
-    "completion",
-    "completion_chunks",
     "events",
     "overloaded",
     "rate_limited",
     "refuse",
     "say",
-    "unanswered_calls",
     "use",
 ]
 
@@ -128,71 +122,3 @@ def _streamed(block: Block) -> tuple[Block, list[Block]]:
 
 def _pieces(text: str) -> list[str]:
     return [text[at : at + _DELTA_CHARACTERS] for at in range(0, len(text), _DELTA_CHARACTERS)]
-
-
-def unanswered_calls(messages: list[Block]) -> str:
-    """Return OpenAI's refusal of a call without an answer, or of an answer without a call; empty if there is
-    neither."""
-    waiting: set[str] = set()
-    for message in messages:
-        if message["role"] == "tool":
-            if message["tool_call_id"] not in waiting:
-                return f"tool_call_id {message['tool_call_id']} is not found in 'tool_calls' of a preceding message"
-            waiting.remove(message["tool_call_id"])
-        elif waiting:
-            break
-        waiting |= {call["id"] for call in message.get("tool_calls") or ()}
-    return f"tool_call_ids did not have response messages: {', '.join(sorted(waiting))}" if waiting else ""
-
-
-def completion(message: Block, request: Request) -> Block:
-    """Return `message`, an answer of the Messages API, as a chat completion; a forced function gets its text as
-    arguments."""
-    text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
-    calls = [
-        _call(block["id"], block["name"], json.dumps(block["input"]))
-        for block in message["content"]
-        if block["type"] == "tool_use"
-    ]
-    body = request.body
-    forced = body.get("tool_choice")
-    if isinstance(forced, dict) and text:
-        calls, text = [_call(f"call_{message['id']}", forced["function"]["name"], text)], ""
-    spoken: Block = {"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}
-    usage = message["usage"]
-    read = usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"]
-    return {
-        "id": f"chatcmpl-{message['id']}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": body.get("model", ""),
-        "choices": [{"index": 0, "finish_reason": "tool_calls" if calls else "stop", "message": spoken}],
-        "usage": {
-            "prompt_tokens": read,
-            "completion_tokens": usage["output_tokens"],
-            "total_tokens": read + usage["output_tokens"],
-        },
-    }
-
-
-def _call(call_id: str, name: str, arguments: str) -> Block:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def completion_chunks(answer: Block) -> Iterator[Block]:
-    """Yield the chunks that stream a completion: pieces of its message, its stop reason, then the usage alone."""
-    (choice,) = answer["choices"]
-    chunk = {**answer, "object": "chat.completion.chunk", "choices": [], "usage": None}
-    for delta in _deltas(choice["message"]):
-        yield {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    yield {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
-    yield {**chunk, "usage": answer["usage"]}
-
-
-def _deltas(message: Block) -> Iterator[Block]:
-    yield {"role": "assistant", "content": ""}
-    if message["content"]:
-        yield {"content": message["content"]}
-    for index, call in enumerate(message.get("tool_calls", ())):
-        yield {"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]}
-        yield {"tool_calls": [{"index": index, "function": {"arguments": call["function"]["arguments"]}}]}

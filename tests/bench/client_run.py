@@ -25,7 +25,7 @@ from applier.processes import program
 from applier.testing import CACHE_READ_PRICES, PromptUsage, Request, say, use
 from tests.mod.client import ANSWER as PLAN
 from tests.mod.client import BY_CARDS, FORKED
-from tests.responses_server import ResponsesServer
+from tests.openai_server import OpenAIServer
 
 __all__ = ["ClientRun", "run_client"]
 
@@ -138,7 +138,7 @@ def run_client(
         folder.mkdir()
         script = _Developer(rounds, folder)
         provider_window = _WINDOW_WITHOUT if asks_at else window_tokens or _WINDOW_WITHOUT
-        with ResponsesServer(script, window_tokens=provider_window) as server:
+        with OpenAIServer(script, window_tokens=provider_window) as server:
             command = [client, "-p", _PROMPT, "--allowedTools", "Bash,Read,Edit,Write"]
             if Path(client).stem == "codex":
                 command = _codex(client, Path(home), server.url, asks_at, window_tokens is None, in_words)

@@ -29,7 +29,7 @@ from applier.processes import program, program_file
 from applier.testing import Request, say, use
 from tests.mod.client import ANSWER, BY_CARDS, FORKED
 from tests.mod.client import opened as claude_opened
-from tests.responses_server import ResponsesServer
+from tests.openai_server import OpenAIServer
 
 __all__ = ["add_command"]
 
@@ -142,9 +142,9 @@ class Trial:
         return next(iter(re.findall(r"\d+\.\d+\.\d+", printed)), "?")
 
     @contextmanager
-    def upstream(self, model: Counter) -> Iterator[ResponsesServer]:
+    def upstream(self, model: Counter) -> Iterator[OpenAIServer]:
         """The provider, which answers by `model`."""
-        with ResponsesServer(model, window_tokens=10_000_000) as server:
+        with OpenAIServer(model, window_tokens=10_000_000) as server:
             yield server
 
     def note(self, column: str, problem: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from applier.testing import Answer, Request, say, use
-from tests.responses_server import items_of
+from tests.openai_server import items_of
 
 __all__ = ["CALLS", "counting_model", "delegating_model", "entries", "numbers"]
 

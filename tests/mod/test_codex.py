@@ -11,7 +11,7 @@ import pytest
 
 from applier.processes import program
 from applier.testing import say, use
-from tests.responses_server import ResponsesServer
+from tests.openai_server import OpenAIServer
 
 pytestmark = [
     pytest.mark.real,
@@ -68,7 +68,7 @@ def test_a_page_of_ours_stands_beside_codexs_summary_and_its_turns_can_be_restor
     assert "trust the one of compactor" in run(*program("install", "codex", "--yes")).stdout
     run(*program("status", "codex"))
     model = Model()
-    with ResponsesServer(model, window_tokens=10_000_000) as server:
+    with OpenAIServer(model, window_tokens=10_000_000) as server:
         count(run, server)
     assert server.violations == []
     assert json.loads(model.page)["role"] == "developer"
@@ -85,7 +85,7 @@ def test_whatever_breaks_codex_goes_on_with_its_own_summary(run, tmp_path):
     run(*program("install", "codex", "--yes", "--store", str(tmp_path / "no" / "store.db")))
     Path(tmp_path, "no").write_text("a file where the store's folder would be")
     model = Model()
-    with ResponsesServer(model, window_tokens=10_000_000) as server:
+    with OpenAIServer(model, window_tokens=10_000_000) as server:
         done = count(run, server)
     assert (server.violations, model.page) == ([], "")
     assert done.stdout.strip().endswith("Done.")

@@ -25,8 +25,8 @@ from applier.adapters.proxy.quotas import create_token, revoke_token
 from applier.testing import Answer, MessagesServer, say
 from tests.bench.container import steps_of
 from tests.bench.proxy_load import conversation
+from tests.openai_server import OpenAIServer
 from tests.proxy.test_team import ENVIRONMENT, HELLO, team, written
-from tests.responses_server import ResponsesServer
 
 pytestmark = pytest.mark.real
 
@@ -218,7 +218,7 @@ wire_api = "responses"
 def test_real_clients_come_in_by_a_token_and_are_told_of_a_quota(command, variable, told, tmp_path):
     if shutil.which(command[0]) is None:
         pytest.skip("needs the client")
-    with ResponsesServer("All done here.") as server, team(tmp_path, server, "[limits]\ntokens_a_day = 5\n") as of:
+    with OpenAIServer("All done here.") as server, team(tmp_path, server, "[limits]\ntokens_a_day = 5\n") as of:
         (tmp_path / ".codex").mkdir()
         (tmp_path / ".codex" / "config.toml").write_text(CODEX_SETTINGS.format(url=of.proxy.url))
         switches = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER")
@@ -264,7 +264,7 @@ def test_ctrl_c_ends_it_at_once_whatever_it_waits_for(held, tmp_path):
         return "ok"
 
     body = {**HELLO, "messages": conversation("ada", 30)}
-    with ResponsesServer(answering, window_tokens=10**6) as server:
+    with OpenAIServer(answering, window_tokens=10**6) as server:
         config = written(tmp_path, server, "grace_seconds = 3600\n")
         config.write_text(config.read_text().replace('planner = "rules"', 'planner = "model"'))
         token = {"x-compactor-token": token_of("ada", config)}

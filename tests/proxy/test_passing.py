@@ -17,7 +17,7 @@ from applier.store import open_store
 from applier.testing import Answer, MessagesServer, Request, say, use
 from applier.testing.prompt_cache import request_tokens
 from planner.reading.messages import plain_message
-from tests.responses_server import ResponsesServer
+from tests.openai_server import OpenAIServer
 from tests.server.agent import SYSTEM, TOOLS, Script, Tools, one_call, work
 from tests.strategies import make_session
 
@@ -98,7 +98,7 @@ def test_every_route_is_there_without_its_version_too(name, proxied, tmp_path):
     """OpenCode posts to ``/messages``."""
     talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
     body = {"model": MODEL, "max_tokens": 9, "messages": talk, "input": talk}
-    with ResponsesServer("ok") as server:
+    with OpenAIServer("ok") as server:
         proxy = proxied(server)
         for path in (f"/{name}", f"/v1/{name}"):
             assert httpx.post(proxy.url + path, json=body, headers={**KEY, "user-agent": "x"}).status_code == 200
@@ -253,7 +253,7 @@ def test_streamed_chat_completions(proxied, tmp_path):
 
     tools = Tools(tmp_path)
     messages = [{"role": "user", "content": "Check the modules."}]
-    with MessagesServer(next_command) as server:
+    with OpenAIServer(next_command) as server:
         proxy = proxied(server, session={"window_tokens": 8_000, "max_output_tokens": 500, "planner": "rules"})
         with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="any", max_retries=0) as client:
             for _ in range(30):
@@ -284,7 +284,7 @@ def test_chat_completions(proxied, tmp_path):
     instructions = {"role": "developer", "content": "Be brief."}
     messages = [instructions, {"role": "user", "content": "Check the modules."}]
     fields = {"model": "gpt-5.5", "tools": [{"type": "function", "function": {"name": "bash"}}], "seed": 7}
-    with MessagesServer(next_command) as server, httpx.Client(timeout=60) as client:
+    with OpenAIServer(next_command) as server, httpx.Client(timeout=60) as client:
         proxy = proxied(server, session={"window_tokens": 8_000, "max_output_tokens": 500, "planner": "rules"})
         for _ in range(30):
             answer = client.post(

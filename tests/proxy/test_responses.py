@@ -22,7 +22,7 @@ from planner.reading.messages import message_digest, result_ids
 from tests.bench.client_run import run_client
 from tests.hosts import hosts
 from tests.mod.client import ANSWER, BRIEF, BY_CARDS, FORKED
-from tests.responses_server import ResponsesServer, judge_items
+from tests.openai_server import OpenAIServer, judge_items
 from tests.strategies import plans, texts
 
 KEY = {"authorization": "Bearer sk-1"}
@@ -257,7 +257,7 @@ def sdk_client(proxy):
 
 @pytest.mark.real
 def test_the_real_sdk_streams_and_is_compacted(behind):
-    with ResponsesServer(next_call, window_tokens=40_000) as server:
+    with OpenAIServer(next_call, window_tokens=40_000) as server:
         proxy = behind(server)
         with sdk_client(proxy) as client:
             worked(client, [words("user", "Check the modules, and never delete a file.")], 25)
@@ -285,7 +285,7 @@ def compaction_of(client, items, ask: str) -> dict[str, Any]:
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_compaction_is_answered_and_its_answer_expanded(behind, ask, restarted, tmp_path):
     """By whichever way the client asks; by a proxy that was started anew, too, from the originals."""
-    with ResponsesServer(next_call, window_tokens=90_000) as server:
+    with OpenAIServer(next_call, window_tokens=90_000) as server:
         proxy = behind(server, window_tokens=80_000)
         with sdk_client(proxy) as client:
             items = worked(client, [words("user", "Check the modules.", id="msg_first")], 12)
@@ -332,7 +332,7 @@ class Planning:
 def test_the_conversation_s_own_model_plans_behind_it_while_it_is_cached_else_by_cards(behind):
     """Once behind the list as the client has it; then what the provider has cached is no longer what the client has."""
     model = Planning()
-    with ResponsesServer(model, window_tokens=40_000) as server:
+    with OpenAIServer(model, window_tokens=40_000) as server:
         proxy = behind(server, planner="auto")
         with sdk_client(proxy) as client:
             worked(client, [words("user", "Check the modules, and never delete a file.")], 40)
@@ -362,7 +362,7 @@ def test_the_conversation_s_own_model_plans_behind_it_while_it_is_cached_else_by
 )
 def test_whatever_the_model_answers_rules_plan_and_the_work_goes_on(behind, answer):
     model = Planning(answer)
-    with ResponsesServer(model, window_tokens=90_000) as server:
+    with OpenAIServer(model, window_tokens=90_000) as server:
         proxy = behind(server, window_tokens=80_000, planner="auto")
         with sdk_client(proxy) as client:
             items = worked(client, [words("user", "Check the modules.")], 12)
@@ -376,7 +376,7 @@ def test_whatever_the_model_answers_rules_plan_and_the_work_goes_on(behind, answ
 
 @pytest.mark.real
 def test_a_login_s_planner_is_asked_where_the_login_goes():
-    with ResponsesServer(Planning()) as chatgpt, ResponsesServer("none of it") as other:
+    with OpenAIServer(Planning()) as chatgpt, OpenAIServer("none of it") as other:
         places = Upstreams(other.url, other.url, f"{chatgpt.url}/backend-api/codex")
         session = {"window_tokens": 6_000, "max_output_tokens": 500}
         with ProxyServer(ProxySettings(upstreams=places, session=session)) as proxy:
@@ -452,7 +452,7 @@ def test_what_cannot_be_compacted_passes_as_it_came(behind):
         {"input": [*talk[:1], TRIGGER]},
         {"input": "Hello"},
     )
-    with ResponsesServer("ok") as server:
+    with OpenAIServer("ok") as server:
         proxy = behind(server, window_tokens=3_000)
         for body in bodies:
             httpx.post(f"{proxy.url}/v1/responses", json={"model": "gpt-5.5", **body}, headers=KEY)

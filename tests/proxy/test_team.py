@@ -33,7 +33,7 @@ from planner.reading.history import read_history
 from planner.settings import CheckedSettings
 from tests.bench.proxy_load import conversation
 from tests.hosts import hosts
-from tests.responses_server import ResponsesServer
+from tests.openai_server import OpenAIServer
 
 ROOT = Path(__file__).parents[2]
 MODEL = "claude-opus-5-5"
@@ -81,7 +81,7 @@ def team(folder, server, text="", keys=True):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_who_has_no_token_is_told_in_the_form_of_his_api(path, tmp_path):
-    with ResponsesServer("ok") as server, team(tmp_path, server) as of:
+    with OpenAIServer("ok") as server, team(tmp_path, server) as of:
         with open_store(str(tmp_path / "team.db")) as store:
             gone = create_token(store, "eve", 0.0)
             revoke_token(store, "eve", 1.0)
@@ -105,7 +105,7 @@ def test_who_has_no_token_is_told_in_the_form_of_his_api(path, tmp_path):
 def test_a_token_opens_and_the_key_of_the_team_goes_out_instead(path, header, tmp_path):
     if header == "x-api-key" and path != "/v1/messages":
         header = "api-key"
-    with ResponsesServer("ok") as server, team(tmp_path, server) as of:
+    with OpenAIServer("ok") as server, team(tmp_path, server) as of:
         token = of.tokens["ada"]
         own = {header: f"Bearer {token}" if header == "authorization" else token}
         others = {"x-api-key": "own-key"} if header == "x-compactor-token" and path == "/v1/messages" else {}
@@ -118,7 +118,7 @@ def test_a_token_opens_and_the_key_of_the_team_goes_out_instead(path, header, tm
 
 
 def test_without_a_key_of_the_team_each_shows_his_own_beside_the_token(tmp_path):
-    with ResponsesServer("ok") as server, team(tmp_path, server, keys=False) as of:
+    with OpenAIServer("ok") as server, team(tmp_path, server, keys=False) as of:
         token = of.tokens["ada"]
         assert of.post(**{"x-api-key": token}).status_code == 401
         assert of.post(**{"x-compactor-token": token, "x-api-key": "own-key"}).status_code == 200
@@ -144,7 +144,7 @@ def test_no_key_name_or_body_leads_into_the_conversations_of_another(of_ada, of_
 
 def test_two_people_who_say_the_same_have_two_conversations(tmp_path):
     whole = {**HELLO, "messages": conversation("same", 30)}
-    with ResponsesServer("ok", window_tokens=10**6) as server, team(tmp_path, server) as of:
+    with OpenAIServer("ok", window_tokens=10**6) as server, team(tmp_path, server) as of:
         for token in of.tokens.values():
             assert of.post(body=whole, authorization=f"Bearer {token}").status_code == 200
         sessions = of.proxy.gateway.conversations.sessions()
@@ -159,7 +159,7 @@ def test_two_people_who_say_the_same_have_two_conversations(tmp_path):
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_the_provider_counts_is_what_counts_until_the_quota_is_spent(path, stream, tmp_path):
-    with ResponsesServer("ok ok ok") as server, team(tmp_path, server, "[limits]\ntokens_a_day = 20\n") as of:
+    with OpenAIServer("ok ok ok") as server, team(tmp_path, server, "[limits]\ntokens_a_day = 20\n") as of:
         ada, bob = ({"x-compactor-token": token} for token in of.tokens.values())
         body = {
             **PATHS[path],
@@ -187,7 +187,7 @@ def test_what_the_provider_counts_is_what_counts_until_the_quota_is_spent(path, 
 def test_real_clients_understand_what_they_are_told(tmp_path):
     """And do not try again until midnight."""
     with (
-        ResponsesServer("ok") as server,
+        OpenAIServer("ok") as server,
         team(tmp_path, server, "[limits.people.ada]\ndollars_a_day = 0.0000001\n") as of,
     ):
         claude = partial(anthropic.Anthropic, base_url=of.proxy.url)
@@ -209,7 +209,7 @@ def test_real_clients_understand_what_they_are_told(tmp_path):
 
 def test_what_is_not_read_counts_by_its_size(tmp_path):
     limits = "[limits]\ntokens_a_day = 1000\n"
-    with ResponsesServer("ok") as server, team(tmp_path, server, limits, keys=False) as of:
+    with OpenAIServer("ok") as server, team(tmp_path, server, limits, keys=False) as of:
         token = {"x-compactor-token": of.tokens["ada"], "x-api-key": "any"}
         of.post("/v1/messages/batches", {"requests": ["x" * 8_000]}, **token)
         assert of.proxy.gateway.people.spent("ada")["tokens"] == pytest.approx(2_000, abs=20)
@@ -397,7 +397,7 @@ def test_it_does_not_start_with_what_is_wrong_and_says_so_in_a_line(case, tmp_pa
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value if case != "key" else "")
     more: list[str] = []
-    with ResponsesServer("ok") as server:
+    with OpenAIServer("ok") as server:
         config = written(tmp_path, server)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         cure = "upstreams.anthropic_key_variable: $TEAM_KEY holds no key"
@@ -416,7 +416,7 @@ def test_it_does_not_start_with_what_is_wrong_and_says_so_in_a_line(case, tmp_pa
 
 
 def test_tokens_are_created_listed_and_revoked_by_command(tmp_path, capsys):
-    with ResponsesServer("ok") as server:
+    with OpenAIServer("ok") as server:
         of = ["--config", str(written(tmp_path, server))]
     for name in ("ada", "bob"):
         assert run(["proxy", "token", "create", name, *of]) == 0
@@ -435,7 +435,7 @@ def test_tokens_are_created_listed_and_revoked_by_command(tmp_path, capsys):
 
 @pytest.mark.parametrize("value", [None, "", "two words", "line\nend"])
 def test_a_variable_without_a_key_is_named(value, tmp_path):
-    with ResponsesServer("ok") as server:
+    with OpenAIServer("ok") as server:
         read = read_team(written(tmp_path, server))
     with pytest.raises(SettingsError, match=r"upstreams.anthropic_key_variable: \$TEAM_KEY holds no key"):
         team_proxy(read, {**ENVIRONMENT, "TEAM_KEY": value} if value is not None else {})
@@ -446,14 +446,14 @@ def test_neither_the_working_folder_nor_variables_are_asked(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COMPACTOR_PRESET", "codex")
     monkeypatch.setenv("COMPACTOR_PROXY_TOKEN", "other")
-    with ResponsesServer("ok") as server, team(tmp_path, server) as of:
+    with OpenAIServer("ok") as server, team(tmp_path, server) as of:
         own = of.proxy._session_settings
         assert (own.window_tokens, own.preset, own.planner) == (24_000, "relevance", "rules")
         assert of.post(authorization=f"Bearer {of.tokens['ada']}").status_code == 200
 
 
 def test_ready_says_which_part_is_not_and_health_that_it_lives(tmp_path):
-    with ResponsesServer("ok") as server, team(tmp_path, server) as of:
+    with OpenAIServer("ok") as server, team(tmp_path, server) as of:
         get = partial(httpx.get, headers={"host": "anything"})
         assert get(of.proxy.url + "/ready").json() == {"ready": True, "store": "ok", "anthropic": "ok", "openai": "ok"}
         assert get(of.proxy.url + "/health").text == "ok\n"
@@ -475,7 +475,7 @@ def test_conversations_that_nobody_used_go_and_people_stay(tmp_path):
     with open_store(str(tmp_path / "team.db")) as store:
         for store.clock, name in ((lambda: time.time() - 9 * DAY, "old"), (time.time, "new")):
             store.save_history(read_history(conversation(name, 2)))
-    with ResponsesServer("ok") as server, team(tmp_path, server, "[retention]\nolder_than_days = 3\n") as of:
+    with OpenAIServer("ok") as server, team(tmp_path, server, "[retention]\nolder_than_days = 3\n") as of:
         with open_store(str(tmp_path / "team.db")) as store:
             while len(store.histories()) > 1:
                 time.sleep(0.01)

@@ -20,7 +20,7 @@ import pytest
 from applier.adapters.wrapped_client import wrapped_client
 from applier.testing import say, use
 from tests.bench.client_run import run_client
-from tests.responses_server import ResponsesServer
+from tests.openai_server import OpenAIServer
 from tests.server.agent import Script, Tools, one_call, work
 
 pytestmark = pytest.mark.real
@@ -45,7 +45,7 @@ def environment(tmp_path, **more):
 
 
 def test_a_client_is_run_with_its_own_arguments_and_code(tmp_path):
-    with ResponsesServer("hello") as server:
+    with OpenAIServer("hello") as server:
         command = [*COMPACTOR, "wrap", "--upstream", server.url, sys.executable, "-c", CLIENT, "--flag", "x"]
         done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("hello wrap ['--flag', 'x']\n", 7)
@@ -53,7 +53,7 @@ def test_a_client_is_run_with_its_own_arguments_and_code(tmp_path):
 
 
 def test_where_the_environment_already_points_is_the_provider_and_the_report_may_be_json(wrap):
-    with ResponsesServer("hello") as server:
+    with OpenAIServer("hello") as server:
         done = wrap("--json", sys.executable, "-c", CLIENT, ANTHROPIC_BASE_URL=server.url)
     told = json.loads(done.err)
     assert done.code == 7
@@ -88,7 +88,7 @@ def test_a_proxy_that_is_killed_goes_on_where_it_was(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     tools = Tools(tmp_path)
-    with ResponsesServer(Script(one_call, rounds=12), window_tokens=24_000) as server:
+    with OpenAIServer(Script(one_call, rounds=12), window_tokens=24_000) as server:
         proxy = Proxy(server.url, port, tmp_path)
         messages = []
 
@@ -114,7 +114,7 @@ def test_a_proxy_that_is_killed_goes_on_where_it_was(tmp_path):
 
 def test_a_full_store_costs_no_request(tmp_path):
     """Nothing can be stored, so nothing is removed; the provider's window is larger here."""
-    with ResponsesServer(Script(one_call, rounds=30)) as server:
+    with OpenAIServer(Script(one_call, rounds=30)) as server:
         proxy = Proxy(server.url, 0, tmp_path, most_bytes=8_192)
         with anthropic.Anthropic(base_url=proxy.url, api_key="any", max_retries=0) as client:
             messages = work(
@@ -176,7 +176,7 @@ def test_codex_is_told_by_an_option_and_its_requests_go_where_its_settings_say(w
     codex.write_text(CODEX.format(python=sys.executable))
     codex.chmod(0o755)
     home.mkdir()
-    with ResponsesServer("hello") as server:
+    with OpenAIServer("hello") as server:
         (home / "config.toml").write_text(setting.format(url=server.url))
         done = wrap(codex, CODEX_HOME=str(home), OPENAI_BASE_URL="https://unread.example.org/v1")
     assert (done.out, done.err.count("bypassed")) == (f"{SETTINGS[setting]}\n", 0), done.err
@@ -189,7 +189,7 @@ def test_codex_called_with_a_profile_is_sent_where_that_says_and_its_key_nowhere
     codex.write_text(CODEX.format(python=sys.executable))
     codex.chmod(0o755)
     home.mkdir()
-    with ResponsesServer("hello") as other, ResponsesServer("hello") as server:
+    with OpenAIServer("hello") as other, OpenAIServer("hello") as server:
         (home / "config.toml").write_text(f'openai_base_url = "{other.url}/v1"')
         (home / "work.config.toml").write_text(f'openai_base_url = "{server.url}/v1"')
         done = wrap(codex, *flags, CODEX_HOME=str(home))
@@ -266,7 +266,7 @@ class Restorer:
 def test_the_real_codex_restores_a_turn_in_its_sandbox(tmp_path):
     """Without a question to the person, by the name in the view: Codex lists no tool of a server."""
     model = Restorer()
-    with ResponsesServer(model, window_tokens=10_000_000) as server:
+    with OpenAIServer(model, window_tokens=10_000_000) as server:
         options = ["--window", "60000", "--planner", "rules", "--openai-upstream", server.url]
         env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "CODEX_API_KEY": "sk-none"}
         done = subprocess.run(
@@ -294,7 +294,7 @@ urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/
 
 @pytest.mark.parametrize("end", ["", "/v1/"])
 def test_an_upstream_is_named_with_or_without_the_end_of_a_client_s_base_url(wrap, end):
-    with ResponsesServer("hello") as server:
+    with OpenAIServer("hello") as server:
         done = wrap("--openai-upstream", server.url + end, sys.executable, "-c", ASKS)
     assert (done.code, server.paths) == (0, [("POST", "/v1/responses")]), done.err
 
@@ -315,7 +315,7 @@ for _ in range(600):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_wrap_is_the_clients_and_the_proxy_outlives_it(tmp_path, number):
-    with ResponsesServer("hello") as server:
+    with OpenAIServer("hello") as server:
         command = [*COMPACTOR, "wrap", "--upstream", server.url, sys.executable, "-c", WAITING]
         with subprocess.Popen(
             command, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

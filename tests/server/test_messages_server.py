@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from applier.testing import Answer, MessagesServer, overloaded, rate_limited, refuse, say, use
+from tests.openai_server import OpenAIServer
 
 NEWEST, OLDER = "claude-opus-5-5", "claude-haiku-4-5"
 HELLO = {"role": "user", "content": "Hello"}
@@ -213,7 +214,7 @@ def completed(client, streamed, **request):
 def test_chat_completions_are_answered_by_the_same_script(streamed):
     replies = [[say("I read it."), use("read", "call_1", path="a.py")], overloaded()]
     with (
-        MessagesServer(replies) as server,
+        OpenAIServer(replies) as server,
         openai.OpenAI(api_key="sk-any", base_url=f"{server.url}/v1", max_retries=0) as client,
     ):
         answer = completed(client, streamed)
@@ -233,7 +234,7 @@ def test_chat_completions_are_answered_by_the_same_script(streamed):
 def test_where_a_function_is_forced_text_is_its_arguments():
     forced = {"type": "function", "function": {"name": "read"}}
     with (
-        MessagesServer('{"path": "b.py"}') as server,
+        OpenAIServer('{"path": "b.py"}') as server,
         openai.OpenAI(api_key="sk-any", base_url=f"{server.url}/v1") as client,
     ):
         message = completed(client, False, tool_choice=forced).choices[0].message

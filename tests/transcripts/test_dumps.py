@@ -22,9 +22,10 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 from pydantic_ai import messages as pa
 
 from applier.adapters.transcripts import FORMATS, read_transcript, to_openai, write_transcript
-from applier.testing import MessagesServer, Request, judge, say, use
+from applier.testing import Request, judge, say, use
 from planner.errors import TranscriptError
 from planner.reading.messages import result_text
+from tests.openai_server import OpenAIServer
 
 with warnings.catch_warnings():  # it imports a module of its own that it calls deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -359,7 +360,7 @@ def test_runs_of_wrapped_clients_are_read(wrapped):
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x.py"}]},
     ]
     with (
-        MessagesServer(lambda _: [say("I see"), use("bash", "b", command="cat x.py")]) as server,
+        OpenAIServer(lambda _: [say("I see"), use("bash", "b", command="cat x.py")]) as server,
         tracing_context(enabled="local", client=Client(api_url=server.url, api_key="none", info={})),
     ):
         if wrapped == "anthropic":

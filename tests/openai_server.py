@@ -1,7 +1,7 @@
-"""The test server with OpenAI's Responses API: its refusals and its forms of answers.
+"""The test server with OpenAI's Responses and chat completions: their refusals and their forms of answers.
 
-Written from the API's documentation and from the requests of Codex 0.169. A call has one output and an output its call,
-no item occurs twice, reasoning leads to something of the same answer and comes back as issued, and so does a
+Written from the documentation and from the requests of Codex 0.169. In Responses a call has one output and an output
+its call, no item occurs twice, reasoning leads to something of the same answer and comes back as issued, and so does a
 compaction.
 """
 
@@ -19,7 +19,7 @@ from applier.testing.api_request import Block
 from applier.testing.messages_server import event_line
 from applier.testing.prompt_cache import text_tokens
 
-__all__ = ["ResponsesServer", "items_of", "judge_items"]
+__all__ = ["OpenAIServer", "items_of", "judge_items"]
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
@@ -38,8 +38,8 @@ _UNREAD = ("id", "status", "internal_chat_message_metadata_passthrough")
 _MOST_CACHED = 8
 
 
-class ResponsesServer(MessagesServer):
-    """Server that answers this API, too, from the same script."""
+class OpenAIServer(MessagesServer):
+    """Server that answers these APIs, too, from the same script."""
 
     def __init__(self, *script: Any, **options: Any) -> None:
         """Take the arguments of `MessagesServer`."""
@@ -48,15 +48,26 @@ class ResponsesServer(MessagesServer):
 
     def endpoint(self, path: str) -> Callable[[Request], tuple[Block, Answer | Failure]] | None:
         """Return the endpoint at `path`."""
-        return self.respond if path.endswith("/responses") else super().endpoint(path)
+        if path.endswith("/responses"):
+            return self.respond
+        return self.complete if path.endswith("/chat/completions") else super().endpoint(path)
 
     def respond(self, request: Request) -> tuple[Block, Answer | Failure]:
         """Answer by the rules of that API, with the cost of the uncached part."""
         violations = judge_items(request, self.window_tokens)
         return self.answered(request, violations, response, lambda output: self._items.charge(request, output))
 
+    def complete(self, request: Request) -> tuple[Block, Answer | Failure]:
+        """Answer a request for a chat completion, billed without a cache; refuse calls without answers."""
+        problem = unanswered_calls(request.body["messages"])
+        violations = (Refusal(1, problem),) if problem else ()
+        read = text_tokens(request.raw.decode())
+        return self.answered(request, violations, completion, lambda output: PromptUsage(read, output_tokens=output))
+
     def streamed(self, answer: Block) -> list[str]:
         """Return the lines that stream `answer`."""
+        if "choices" in answer:
+            return [*(f"data: {json.dumps(chunk)}\n\n" for chunk in completion_chunks(answer)), "data: [DONE]\n\n"]
         if answer.get("object") != "response":
             return super().streamed(answer)
         return list(map(event_line, response_events(answer)))
@@ -230,3 +241,71 @@ def _events(answer: Block) -> Iterator[Block]:
             yield {"type": "response.content_part.done", **place, "part": item["content"][0]}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": "response.completed", "response": answer}
+
+
+def unanswered_calls(messages: list[Block]) -> str:
+    """Return OpenAI's refusal of a call without an answer, or of an answer without a call; empty if there is
+    neither."""
+    waiting: set[str] = set()
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                return f"tool_call_id {message['tool_call_id']} is not found in 'tool_calls' of a preceding message"
+            waiting.remove(message["tool_call_id"])
+        elif waiting:
+            break
+        waiting |= {call["id"] for call in message.get("tool_calls") or ()}
+    return f"tool_call_ids did not have response messages: {', '.join(sorted(waiting))}" if waiting else ""
+
+
+def completion(message: Block, request: Request) -> Block:
+    """Return `message`, an answer of the Messages API, as a chat completion; a forced function gets its text as
+    arguments."""
+    text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
+    calls = [
+        _call(block["id"], block["name"], json.dumps(block["input"]))
+        for block in message["content"]
+        if block["type"] == "tool_use"
+    ]
+    body = request.body
+    forced = body.get("tool_choice")
+    if isinstance(forced, dict) and text:
+        calls, text = [_call(f"call_{message['id']}", forced["function"]["name"], text)], ""
+    spoken: Block = {"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}
+    usage = message["usage"]
+    read = usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"]
+    return {
+        "id": f"chatcmpl-{message['id']}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": body.get("model", ""),
+        "choices": [{"index": 0, "finish_reason": "tool_calls" if calls else "stop", "message": spoken}],
+        "usage": {
+            "prompt_tokens": read,
+            "completion_tokens": usage["output_tokens"],
+            "total_tokens": read + usage["output_tokens"],
+        },
+    }
+
+
+def _call(call_id: str, name: str, arguments: str) -> Block:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def completion_chunks(answer: Block) -> Iterator[Block]:
+    """Yield the chunks that stream a completion: pieces of its message, its stop reason, then the usage alone."""
+    (choice,) = answer["choices"]
+    chunk = {**answer, "object": "chat.completion.chunk", "choices": [], "usage": None}
+    for delta in _deltas(choice["message"]):
+        yield {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+    yield {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
+    yield {**chunk, "usage": answer["usage"]}
+
+
+def _deltas(message: Block) -> Iterator[Block]:
+    yield {"role": "assistant", "content": ""}
+    if message["content"]:
+        yield {"content": message["content"]}
+    for index, call in enumerate(message.get("tool_calls", ())):
+        yield {"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]}
+        yield {"tool_calls": [{"index": index, "function": {"arguments": call["function"]["arguments"]}}]}
