@@ -296,8 +296,8 @@ def named(node):
     return {node.module} if isinstance(node, ast.ImportFrom) else set()
 
 
-MEASURING = ("evaluate", "watch")
-"""Commands that measure; `demo` only takes its transcript from there, as data."""
+MEASURING = ("measure",)
+"""Modules of commands that measure; `demo` only takes its transcript from there, as data."""
 
 
 def test_only_commands_that_measure_import_what_measures():

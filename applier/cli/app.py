@@ -32,8 +32,8 @@ COMMANDS = {
     "learn": "learn",
     "commits": "learn",
     "undo": "stores",
-    "watch": "watch",
-    "eval": "evaluate",
+    "watch": "measure",
+    "eval": "measure",
     "prompts": "plans",
     "store": "stores",
     "proxy": "servers",
@@ -42,7 +42,7 @@ COMMANDS = {
     "demo": "plans",
 }
 """Modules in `applier.cli.commands` by command name, in the order of the help; the function is ``NAME_command``."""
-UNLISTED = {"mod": "mod"}
+UNLISTED = {"mod": "servers"}
 """Commands that only other programs call."""
 
 LONGEST_ERROR = 600

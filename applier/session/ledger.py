@@ -17,7 +17,7 @@ from applier.session.history_tracker import Arrival, HistoryTracker
 from applier.session.persistence import Committed, SavedFrame, SessionStore, commit
 from applier.store.records import NOTED_SECONDS
 from applier.store.store import Restored
-from applier.store.views import remember_view
+from applier.view import remember_view
 from planner.errors import ReferenceNotFound, StoreError
 
 __all__ = ["KnownState", "LastList", "Ledger", "Undoable"]

@@ -25,7 +25,7 @@ from applier.session.pressure import Pressure
 from applier.session.request import AgentCall, with_breakpoint
 from applier.settings import SessionSettings, load_settings
 from applier.store.store import Store
-from applier.store.views import holds_view, originals_behind
+from applier.view import holds_view, originals_behind
 from planner.api import check_argument
 from planner.errors import SettingsError, StoreDamaged, StoreError, TranscriptError
 from planner.prices import register_prices

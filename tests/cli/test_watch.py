@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.cli.commands.watch import curve_lines
+from applier.cli.commands.measure import curve_lines
 
 
 def test_compactions_and_curve_are_shown(compactor, transcript, folder):

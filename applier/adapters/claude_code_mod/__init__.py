@@ -24,8 +24,7 @@ from applier.session.presets import Preset
 from applier.session.result_tiers import DemoteLarge
 from applier.settings import SessionSettings, load_settings
 from applier.store.store import Store
-from applier.store.views import originals_behind
-from applier.view import view_text
+from applier.view import originals_behind, view_text
 from planner.api import PlannerChoice
 from planner.errors import SettingsError
 from planner.layout import thinking_policy

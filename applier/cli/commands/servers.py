@@ -1,25 +1,34 @@
-"""`compactor proxy` and `mcp`: the servers for clients, which run until they are stopped."""
+"""`compactor proxy` and `mcp`: the servers for clients, which run until they are stopped; `mod`: the program that our
+plugins inside clients run, with JSON in and JSON out."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import shlex
+import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
 
+from applier.adapters import claude_code_mod as mod
+from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.adapters.visible import Visible
 from applier.cli import options
-from applier.cli.screen import day, echo, print_data, print_json, print_table
+from applier.cli.files import read_file
+from applier.cli.screen import day, echo, one_line, print_data, print_json, print_table
 from applier.processes import program
 from applier.store.opening import open_store
 from applier.store.store import Store
+from planner.errors import CompactorError, SettingsError, StoreError
 from planner.settings import PlannerName
 
 if TYPE_CHECKING:
@@ -31,6 +40,7 @@ __all__ = [
     "SESSION_VARIABLE",
     "TOKEN_VARIABLE",
     "mcp_command",
+    "mod_command",
     "open_proxy",
     "proxy_command",
     "session_options",
@@ -252,3 +262,76 @@ def mcp_command(
     )
     with closing(visible):
         adapter.mcp_server(visible, by_thread=thread).run("stdio")
+
+
+_PAGE = "starlette"
+"""Package without which no review opens in a browser."""
+
+
+@click.command
+@click.argument(
+    "question",
+    type=click.Choice(["describe", "ahead", "compact", "receipt", "shorten", "look-up", "preview", "remember"]),
+)
+def mod_command(question: str) -> None:
+    """Answer our plugins inside clients: JSON on standard input, JSON on standard output.
+
+    The client runs it in the project's folder, whose settings are a stranger's: it leaves that first.
+    """
+    try:
+        project = os.getcwd()
+    except OSError:  # the folder was deleted
+        project = ""
+    try:
+        os.chdir(Path.home())
+    except (OSError, RuntimeError):  # some containers name a home that does not exist
+        os.chdir(os.sep)
+    sys.stdout.write(json.dumps(mod.describe() if question == "describe" else _answer(question, _input(), project)))
+
+
+def _answer(question: str, call: Any, project: str) -> object:
+    if question == "look-up":
+        return mod.look_up(call, lambda: options.existing_store(None), project, os.environ.get(SESSION_VARIABLE, ""))
+    if question == "preview":
+        return _previewed(call)
+    if question == "remember":
+        return _remembered(call)
+    with open_store() as store:
+        if question == "shorten":
+            return mod.shorten(call, store)
+        if question == "receipt":
+            return mod.receipt_of_own(call, store, time.time(), options.naming_store())
+        if question == "ahead":
+            return mod.ahead(call, store, project)
+        return mod.compact(call, store, time.time, options.naming_store(), project)
+
+
+def _remembered(call: Any) -> object:
+    """Answer Codex' hook, which never fails: Codex has compacted already, and continues with its own summary."""
+    try:
+        with open_store() as store:
+            return mod.remember(call, lambda path: read_file(Path(path)).messages, store, time.time())
+    except CompactorError as error:
+        return {"systemMessage": f"compactor: {one_line(str(error))}; Codex' own summary is all there is"}
+
+
+def _previewed(call: Any) -> object:
+    with ExitStack() as opened:
+        store = None
+        with suppress(StoreError):  # nothing was compacted yet
+            store = opened.enter_context(options.existing_store(None))
+        return mod.preview(call, store, _review)
+
+
+def _review(session: str) -> str:
+    """Return the command that reviews the session, in a browser if the extra is installed; empty without its log."""
+    log = next((log for log in CLAUDE_CODE.logs("", os.environ) if log.stem == session), None)
+    page = " --web" if find_spec(_PAGE) else ""
+    return f"compactor plan {shlex.quote(str(log))} --planner rules{page}" if log else ""
+
+
+def _input() -> Any:
+    try:
+        return json.loads(sys.stdin.buffer.read())
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"expected JSON on standard input: {error}") from None

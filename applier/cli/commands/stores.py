@@ -21,7 +21,7 @@ from applier.store.listing import StoredConversation, conversations, facts_about
 from applier.store.opening import open_store
 from applier.store.retention import collect_garbage
 from applier.store.store import Store
-from applier.store.views import holds_view, originals_behind
+from applier.view import holds_view, originals_behind
 from planner.errors import ReferenceNotFound, StalePlan, StoreError
 from planner.plan import FactType, Finding
 from planner.prices import switch_money
