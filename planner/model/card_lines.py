@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain
@@ -21,7 +21,7 @@ from planner.proposal import PlanRequest
 from planner.reading.lines import BlockText, Line, is_encoded, text_width, without_escapes
 from planner.relevance.ranking import rank_lines
 
-__all__ = ["card_text", "is_in_header", "is_sentence", "lines_of_cards"]
+__all__ = ["card_text", "is_in_header", "is_sentence", "lines_of_cards", "sources_of_repeats"]
 
 SHORT_TOKENS = 100
 """Size in raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, people's
@@ -100,6 +100,29 @@ def lines_of_cards(
         if not cards.take(turn, numbers, most_raw_tokens):
             break
     return {turn_id: frozenset(numbers) for turn_id, numbers in cards.shown.items()}
+
+
+def sources_of_repeats(
+    request: PlanRequest, turns: Sequence[TurnEvidence], shown: Mapping[str, Set[int]]
+) -> Mapping[str, Mapping[str, int]]:
+    """Return which cards show the lines of results that are left out, as a planner would otherwise not know that a page
+    or a room still looks as before: by turn id, the number of such lines by the id of the turn that shows them.
+
+    `shown`: numbers of the shown lines by turn id.
+    """
+    with_cards = [turn for turn in turns if turn.turn.id in shown]
+    shown_in: dict[str, str] = {}
+    for turn in with_cards:
+        for number in shown[turn.turn.id]:
+            shown_in.setdefault(_unmarked(card_text(request, turn, turn.lines[number - 1])), turn.turn.id)
+    repeats: dict[str, Counter[str]] = {turn.turn.id: Counter() for turn in with_cards}
+    for turn in with_cards:
+        for line in turn.lines:
+            if line.part == "result" and line.number not in shown[turn.turn.id] and not _is_hidden(turn, line.number):
+                plain = _unmarked(card_text(request, turn, line))
+                if len(plain) >= REPEAT_CHARACTERS and shown_in.get(plain, turn.turn.id) != turn.turn.id:
+                    repeats[turn.turn.id][shown_in[plain]] += 1
+    return repeats
 
 
 def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[Piece]:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from planner.evidence import TurnEvidence
 from planner.evidence.calls import Call
 from planner.model.answer import BEST_SCORE, spans
-from planner.model.card_lines import card_text, is_in_header, lines_of_cards
+from planner.model.card_lines import card_text, is_in_header, lines_of_cards, sources_of_repeats
 from planner.model.prompts import one_line, safe_text
 from planner.pinned import Pinned, pinned
 from planner.plan import CompactionPlan
@@ -37,6 +37,8 @@ number; and the tokens in it for earlier choices. The index is not cached."""
 
 MOST_FLAGS = 16
 """Number of a call's arguments that are searched for switches (arguments that are True)."""
+LEAST_REPEATS = 2
+"""Number of lines left out because another card shows them, from which a header names that card."""
 KEPT_MARK = "*"
 """Mark of a line that stays whatever the planner decides."""
 _PART_MARKS = {"user": "|", "assistant": ":", "call": ">", "result": "|"}
@@ -69,9 +71,10 @@ def turn_cards(
     if mark_kept:
         view = settings.window_tokens, request.target_tokens, settings.target_model
         kept = pinned(request.analysis, *view, None, "model")
+    repeats = sources_of_repeats(request, turns, shown)
     runs = groupby(turns, key=lambda turn: turn.turn.id if turn.turn.id in shown else "")
     return tuple(
-        _card(request, kept, next(run), shown[turn_id]) if turn_id else _fold(request, list(run))
+        _card(request, kept, next(run), shown[turn_id], repeats[turn_id]) if turn_id else _fold(request, list(run))
         for turn_id, run in runs
     )
 
@@ -84,13 +87,25 @@ def _first(choices: Iterable[T], fits: Callable[[T], bool]) -> T:
     return choice
 
 
-def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence, numbers: frozenset[int]) -> Card:
-    """Return the card of `turn` with the lines `numbers`. Its header has the number of all lines if lines with content
-    are left out that the header does not show."""
+def _card(
+    request: PlanRequest,
+    pinned_lines: Pinned | None,
+    turn: TurnEvidence,
+    numbers: frozenset[int],
+    repeats: Mapping[str, int],
+) -> Card:
+    """Return the card of `turn` with the lines `numbers`.
+
+    Its header has the number of all lines if lines with content are left out that the header does not show, and names
+    the turn whose card shows most of them (`repeats`: number of such lines by turn id).
+    """
     lines, header = [turn.lines[number - 1] for number in sorted(numbers)], _header(request, turn, 0)
     others = (line for line in turn.lines if line.number not in numbers and line.text.strip())
     if not all(line.part == "call" and is_in_header(card_text(request, turn, line), header) for line in others):
         header = _header(request, turn, len(turn.lines))
+    source = max(repeats, key=repeats.__getitem__, default="")
+    if source and repeats[source] >= LEAST_REPEATS:
+        header += f" · {repeats[source]} lines as in {source}"
     marks = _marks(turn) if lines else {}
     pinned_numbers = frozenset() if pinned_lines is None or turn.turn.live else pinned_lines.lines(turn)
     shown = (
