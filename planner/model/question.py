@@ -306,9 +306,9 @@ def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
     over = ", more than that: nothing but the brief can be added" if least > stay else ""
     text = (
         f"The conversation has {len(basis.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
-        f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most {lines} lines of "
-        f"about {basis.line_characters} characters ({lines * basis.line_characters:,} in all), headings not counted, "
-        f"and beside it {_recorded(basis)}"
+        f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most "
+        f"{lines * basis.line_characters:,} characters in all, headings not counted (about {lines} lines of "
+        f"{basis.line_characters}; a line may be longer), and beside it {_recorded(basis)}"
     )
     choice = choice_tokens(basis, turns)
     if not choice:

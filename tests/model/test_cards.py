@@ -212,6 +212,16 @@ def test_a_card_hints_at_what_failed_and_what_was_done_again():
     assert re.match(r"## t2 · \d+ · Read app/queue\.py", headers["t2"])
 
 
+def test_a_card_says_where_the_lines_are_that_its_result_repeats():
+    room = "The cellar is dark and cold.\nA rusty lantern hangs from a hook.\nStairs lead up to the kitchen."
+    moves = [call(n, "look", {"at": f"room {n}"}, room if n in (3, 9) else f"Corridor {n}.") for n in range(2, 12)]
+    request = plan_request([SAMPLE[0], *chain(*moves), *SAMPLE[-2:]])
+    cards = turn_cards(request, list(request.evidence.turns.values()), BUDGET)
+    shown, repeats = sorted((text_of(cards, "t3"), text_of(cards, "t9")), key=lambda text: "lantern" not in text)
+    assert "A rusty lantern" in shown and "A rusty lantern" not in repeats
+    assert re.search(r" · 3 lines as in (t3|t9)$", repeats.split("\n")[0])[1] in shown.split("\n")[0]
+
+
 def test_a_card_marks_the_lines_that_stay_in_any_case():
     request, cards = cards_of(SAMPLE)
     stands = pinned(

@@ -362,7 +362,7 @@ def test_what_is_sent_and_answered_stays_small():
         proposal = propose(server, request)
     assert request.evidence.tokens > 150_000
     assert proposal.provenance.usage.input_tokens <= 0.25 * request.evidence.tokens
-    sizes = re.search(r"brief of at most (\d+) lines .*; at most (\d+) entries", server.requests[0].prompt)
+    sizes = re.search(r"\(about (\d+) lines .*; at most (\d+) entries", server.requests[0].prompt)
     assert int(sizes[1]) * LINE_TOKENS + int(sizes[2]) * TOKENS_AN_ENTRY <= 0.04 * request.evidence.tokens
 
 

@@ -154,7 +154,7 @@ def sizes_of(words):
     ],
 )
 def test_a_line_of_the_page_is_as_long_as_its_tokens_are_in_the_language_of_the_conversation(words, characters):
-    limit = re.search(r"a brief of at most (\d+) lines of about (\d+) characters", sizes_of(words * 400))
+    limit = re.search(r"\(about (\d+) lines of (\d+);", sizes_of(words * 400))
     assert int(limit[2]) in characters
     line = (words * 40)[: int(limit[2])]
     assert plan_request().counter.text(line) <= 1.1 * LINE_TOKENS
