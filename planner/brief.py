@@ -1,8 +1,7 @@
 """Brief: one page of memory in the planner's words, checked statement by statement against the turns it cites.
 
-A heading has its own line; every other line is one statement that ends with its turns, ``(t9, t14)``. Names in a
-statement must occur in a cited turn, or the citation is corrected; a name that occurs nowhere is removed with its
-clause, never with the page.
+A heading has its own line. Every other line is one statement, which ends with its turns: ``(t9, t14)``. If a name in a
+statement is in none of the cited turns, the citation is corrected. If it is in no turn at all, its clause is removed.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, get_args
+from itertools import accumulate
+from typing import Literal, NamedTuple, get_args
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
@@ -40,8 +40,9 @@ __all__ = [
 
 Heading = Literal["REQUEST", "STATE", "EFFECTS", "FAILED", "DECISIONS", "FACTS", "PENDING", "NOTES", "NEXT"]
 HEADINGS: tuple[Heading, ...] = get_args(Heading)
-"""Headings in the order of the page: the user's wishes, the state of the work, effects on the outside world, failures
-and their causes, decisions, what was learned, running and waiting calls, the agent's own notes, what is left."""
+"""Headings in the order of the page. They are for the user's wishes, the state of the work, effects on the outside
+world, failures and their causes, decisions, what was learned, running and waiting calls, the agent's own notes, and
+what is left to do."""
 GIVE_WAY: tuple[Heading, ...] = (
     "FACTS",
     "DECISIONS",
@@ -53,28 +54,28 @@ GIVE_WAY: tuple[Heading, ...] = (
     "FAILED",
     "REQUEST",
 )
-"""Headings whose last statements are removed first when the page is too long, in this order."""
+"""Headings in the order in which they lose statements when the page is too long."""
 BRIEF_FINDINGS = frozenset({"brief_citation", "brief_quote", "brief_too_long", "invented_in_brief"})
-"""Codes of findings about a brief, which do not apply to another brief."""
+"""Codes of findings about a brief, which are out of date once the plan has another brief."""
 MOST_STATEMENTS = 400
-"""Largest number of statements on a page; further ones are dropped before any check."""
+"""Largest number of statements on a page; further ones are left out before any check."""
 MOST_CHARACTERS = 2_000
 """Length to which the line of a statement is cut."""
 MOST_CITED = 6
-"""Largest number of turns, after the first one, that are cited by a range such as ``t9-t40``."""
+"""Largest number of turns after the first one that a range such as ``t9-t40`` cites."""
 QUOTE_WORDS = 3
-"""Number of words from which a quotation is compared with the user's own words; in scripts without blanks, of pairs of
-characters."""
+"""Number of words from which a quotation is compared with the user's own words. In scripts without blanks each pair of
+characters counts as a word."""
 MOST_LONGER = 2
-"""Longest sentence that replaces a quotation of its part, in lengths of the part."""
+"""Largest length of a sentence that replaces a quotation of a part of it, as a multiple of the part's length."""
 
 CARRIED_SHARE = 0.5
 """Share of the words of a decisive line that a statement must contain to replace it."""
 
 _CITED = lazy_pattern(r"(?<!\s)\s*+\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
-"""``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
+"""Citation: ``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
 _ID = lazy_pattern(r"t?(\d{1,7})(?:\s*[–-]\s*t?(\d{1,7}))?")
-"""``t9``, ``9``, ``t9-t12``, ``9–12``."""
+"""One turn or range in a citation: ``t9``, ``9``, ``t9-t12``, ``9–12``."""
 _QUOTE = lazy_pattern(
     r"[\"“”„«»＂]([^\"“”„«»＂\n]{8,600}+)[\"“”„«»＂]"
     r"|[‘‹「『]([^’›」』\n]{8,600}+(?:(?<=\w)’\w[^’›」』\n]{0,200}+){0,8}+)[’›」』]"
@@ -83,14 +84,16 @@ _QUOTE = lazy_pattern(
 """Words in quotation marks of any language: ``"no more queues"``, ``„bitte nicht“``, ``'don't touch it'``; not the
 apostrophes of ``the agents' own and the users' words``."""
 _EDGES = " .!?\"'“”„«»‘‹›「」『』"
+"""Characters at either end of a quotation that do not matter for a comparison."""
 _IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
-"""Text right before a mark of code: ``print("hello big world")``; not a space."""
+"""Sign of code right before a quotation mark: ``print("hello big world")``."""
 _BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
 _OF_PROMPT = lazy_pattern(r"(?<!\s)\s*+\((?:inferred|live|kept|hint)\)", re.I)
-"""Words that a model copies from its prompt, meaningless on the page: ``(inferred)``; not ``(inferred from a.py)``."""
+"""Remark that a model copies from its prompt, meaningless on the page: ``(inferred)``; not ``(inferred from a.py)``."""
 _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
 """Line that is no statement: ``Files changed:``, a row of a table; not ``src/a.py: edited``."""
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
+"""Marks around a heading: ``## STATE:``."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,10 @@ class CheckedStatement:
 
 
 def read_brief(text: str) -> list[PageStatement]:
-    """Return the statements of a brief in order; lines above the first heading count as ``STATE``, and lines without
-    words, rows of tables and lines that end in ``:`` are left out."""
+    """Return the statements of a brief in order. Lines above the first heading count as ``STATE``.
+
+    Lines without words, rows of tables and lines that end in ``:`` are left out.
+    """
     heading: Heading = "STATE"
     statements: list[PageStatement] = []
     for line in text.splitlines():
@@ -152,7 +157,8 @@ def brief_text(statements: Iterable[PageStatement]) -> str:
 
 
 def with_notes(text: str, evidence: Evidence) -> str:
-    """Return the brief with NOTES replaced by the notes in the evidence, which no planner may omit or invent."""
+    """Return the brief with the statements under NOTES replaced by the agent's own notes, so that no planner omits or
+    invents one."""
     notes = [PageStatement("NOTES", f"{note.kind}: {note.text}", (note.turn_id,)) for note in written_notes(evidence)]
     statements = read_brief(text)
     others = [statement for statement in statements if statement.heading != "NOTES"]
@@ -167,7 +173,7 @@ def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]
 
 
 def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
-    """Return each statement of the brief with its corrections; those of earlier calls for `evidence` are reused."""
+    """Return each statement of the brief with its corrections. Each statement is checked once for `evidence`."""
     statements, checked = read_brief(text), evidence.once(_checks)
     for statement in statements:
         if statement not in checked:
@@ -176,14 +182,15 @@ def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
 
 
 def _checks(_: Evidence) -> dict[PageStatement, CheckedStatement]:
-    """Return an empty cache of checked statements, as a plan checks its page three times."""
+    """Return an empty cache of checked statements; making a plan checks its brief three times."""
     return {}
 
 
 def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> CheckedStatement:
     """Return `written` corrected until nothing is left to correct, as a correction can change the names in it.
 
-    A quotation is extended or marked once. If the new text has quotations to correct again, it loses its marks.
+    A quoted part of a sentence is extended or marked as a part once. If the result still has such a quotation, all its
+    quotation marks are removed.
     """
     findings: list[Finding] = []
     sound = _settled(replace(written, text=evidence.shown(written.text)), evidence, users_words, findings)
@@ -213,19 +220,22 @@ def _settled(
 
 
 def _read_again(statement: PageStatement) -> PageStatement | None:
+    """Return `statement` as it would be read from a page; None if it would be left out."""
     return next(iter(read_brief(f"{statement.heading}\n{statement.line}")), None)
 
 
 def _mended(
     statement: PageStatement, evidence: Evidence, users_words: str
 ) -> tuple[PageStatement | None, Finding | None]:
-    """Return `statement` with its first fault corrected, and a finding; None as the statement if no clause is true,
-    None as the finding if there is no fault."""
+    """Return `statement` with its first fault corrected, and a finding about the fault.
+
+    The statement is None if no clause of it can stay. The finding is None if there is no fault.
+    """
     sound, problem = _grounded(statement, evidence)
     if sound is None:
         clauses = [clause for clause in statement.text.split("; ") if not invented(clause, evidence.names)]
         corrected = replace(statement, text="; ".join(clauses)) if clauses else None
-        if corrected == statement:  # only the clauses together name it
+        if corrected == statement:  # the name is made of words of several clauses
             corrected = None
         repair = "the statement is struck" if corrected is None else "the clause that names it is struck"
         return corrected, Finding(code="invented_in_brief", problem=problem, repair=repair)
@@ -238,8 +248,11 @@ def _mended(
 
 
 def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStatement | None, str]:
-    """Return `statement` with citations added for names that the cited turns lack, and a problem, empty if nothing
-    changed; None and a problem if a name is in no turn."""
+    """Return `statement` with corrected citations, and the problem with them, empty without one.
+
+    Turns that do not exist are removed. For a name that is in none of the cited turns, the newest turn with it is
+    added. If a name is in no turn at all, None and the problem are returned.
+    """
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing = _missing(statement.text, cited, evidence)
     in_no_turn = frozenset(invented(statement.text, evidence.names)) if missing else frozenset()
@@ -263,16 +276,18 @@ def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str
 
 
 def _short(statement: PageStatement) -> str:
-    return f"{statement.text[:80]}{'…' * (len(statement.text) > 80)}"
+    """Return the beginning of a statement, for a finding."""
+    return statement.text if len(statement.text) <= 80 else f"{statement.text[:80]}…"
 
 
 def _users_words(evidence: Evidence) -> str:
-    """Return everything that the user wrote, and texts of earlier compactions, which may quote it; folded."""
+    """Return everything that the user wrote, and texts of earlier compactions, which may quote the user; folded."""
     return " ".join(filter(None, (turn.once(_quotable) for turn in evidence.turns.values())))
 
 
 def _quotable(turn: TurnEvidence) -> str:
-    # line by line: while it is folded, a text beyond ASCII takes twelve bytes a character
+    """Return the words of the user and of earlier compactions in `turn`, folded."""
+    # line by line: a text beyond ASCII takes twelve bytes a character while it is folded
     words = (_folded(line.text) for line in turn.lines.of_sources("user", "planner"))
     return " ".join(filter(None, words))
 
@@ -283,28 +298,33 @@ def _folded(text: str) -> str:
 
 
 def _plain(text: str) -> str:
+    """Return `text` with plain apostrophes and dots, and single spaces."""
     return " ".join(text.replace("’", "'").replace("…", "...").split())
 
 
 def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
-    """Return `statement` without quotation marks around words neither of the user nor code, and a problem or ""."""
+    """Return `statement` without quotation marks around words that are neither the user's nor code, and the problem,
+    empty without one."""
     cited = [evidence.turns[turn_id] for turn_id in statement.turns]
     return _unquoted(statement, lambda quotation: _may_quote(quotation, users_words, cited))
 
 
 def _unquoted(statement: PageStatement, may_stay: Callable[[re.Match[str]], bool]) -> tuple[PageStatement, str]:
-    """Return `statement` without the quotation marks that may not stay, and a problem or ""."""
+    """Return `statement` without the quotation marks that may not stay, and the problem, empty without one."""
     text, problem = statement.text, ""
-    while false := next((one for one in _QUOTE.finditer(text) if not may_stay(one)), None):
+    while wrong := next((quotation for quotation in _QUOTE.finditer(text) if not may_stay(quotation)), None):
         # one at a time: without one pair of marks, the others may form other pairs
-        text = " ".join((text[: false.start()] + false[0][1:-1] + text[false.end() :]).split())
-        problem = problem or f"not the user's own words: {false[0][1:81]!r}"
+        text = " ".join((text[: wrong.start()] + wrong[0][1:-1] + text[wrong.end() :]).split())
+        problem = problem or f"not the user's own words: {wrong[0][1:81]!r}"
     return replace(statement, text=text), problem
 
 
 def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvidence]) -> bool:
-    """Return True if the quotation may keep its marks: words of the user, fewer than `QUOTE_WORDS`, or code that a
-    cited turn contains with these marks."""
+    """Return True if a match of `_QUOTE` may keep its quotation marks.
+
+    It may if it has fewer than `QUOTE_WORDS`, if the user wrote its words, or if it is part of code and one of the
+    turns `cited` contains it with its marks.
+    """
     words, before = match[0][1:-1], match.string[: match.start()]
     if _count_words(words) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words:
         return True
@@ -313,13 +333,17 @@ def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvide
 
 
 def _count_words(text: str) -> int:
+    """Return the number of words; in scripts without blanks, of pairs of characters."""
     return len(text.split() if text.isascii() else words_of(text))
 
 
 def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: Evidence) -> PageStatement:
-    """Return `statement` with each quoted part of a sentence of the user extended or marked: the rest may invert it."""
+    """Return `statement` with each quoted part of a user's sentence extended to the sentence, or marked as a part.
 
-    def honest(match: re.Match[str]) -> str:
+    The rest of the sentence may say the opposite: ``"use the old API"`` in *never use the old API*.
+    """
+
+    def extended(match: re.Match[str]) -> str:
         words = match[0][1:-1]
         part = words.strip(" .…")
         if _count_words(words) < QUOTE_WORDS or _folded(part) not in users_words:
@@ -327,7 +351,7 @@ def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: 
         forms = (match[0][0] + form + match[0][-1] for form in _honest_forms(part, evidence))
         return next(filter(_QUOTE.fullmatch, forms), match[0])
 
-    return replace(statement, text=_QUOTE.sub(honest, statement.text))
+    return replace(statement, text=_QUOTE.sub(extended, statement.text))
 
 
 def _without_quotations(statement: PageStatement) -> PageStatement:
@@ -335,21 +359,23 @@ def _without_quotations(statement: PageStatement) -> PageStatement:
 
 
 def _honest_forms(part: str, evidence: Evidence) -> Iterator[str]:
-    """Yield the user's sentence around `part` unless it is long, then `part` with a mark where it is cut; nothing if it
-    is a whole sentence somewhere."""
+    """Yield the forms in which a part of a user's sentence may be quoted: the sentence, unless it is long, then `part`
+    with ``…`` where the sentence is cut. Yield nothing if the user also wrote `part` as a whole sentence."""
     folded = _folded(part)
     turns = (turn for turn in evidence.turns.values() if folded in turn.once(_quotable))
     lines = (_plain(line.text) for turn in turns for line in turn.lines.of_sources("user", "planner"))
     sentences = [_sentences_around(folded, line) for line in lines if folded in line.lower()]
     around = [_folded(sentence).strip(_EDGES).partition(folded.strip(_EDGES)) for sentence in sentences]
-    if not sentences or any(not before and not behind for before, _, behind in around):
+    if not sentences or any(not before and not after for before, _, after in around):
         return
     if len(sentences[0]) <= MOST_LONGER * len(part):
         yield sentences[0]
-    yield "…" * bool(around[0][0]) + part + "…" * bool(around[0][2])
+    before, _, after = around[0]
+    yield f"{'…' if before else ''}{part}{'…' if after else ''}"
 
 
 def _sentences_around(part: str, line: str) -> str:
+    """Return the sentences of `line` that contain `part`, which is in lower case."""
     at = line.lower().find(part)
     ends = [0, *(match.end() for match in SENTENCE_END.finditer(line)), len(line.lower())]
     start, stop = max(end for end in ends if end <= at), min(end for end in ends if end >= at + len(part))
@@ -357,10 +383,11 @@ def _sentences_around(part: str, line: str) -> str:
 
 
 def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
-    """Return the numbers of the decisive lines of failures that `brief` replaces, by turn id; entries leave these out.
+    """Return the numbers of the decisive lines of failures that statements of `brief` replace, by turn id.
 
-    A statement replaces a line if it is under FAILED, cites the turn, and contains all names and half of the other
-    words of the line; of several failures of a turn, it replaces the one that it repeats most.
+    Entries leave these lines out. A statement replaces a line if it is under FAILED, cites the turn, and contains all
+    names and half of the other words of the line. Of several such lines of a turn, it replaces the one that it repeats
+    most.
     """
     covered: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):
@@ -368,57 +395,65 @@ def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]
         for turn in (evidence.turns[turn_id] for turn_id in cited if turn_id in evidence.turns):
             decisive = [turn.lines[number - 1] for number in turn.decisive_lines]
             best = max(decisive, key=partial(_repeated, statement.text), default=None)
-            if best is not None and _repeated(statement.text, best)[0] >= CARRIED_SHARE:
+            if best is not None and _repeated(statement.text, best).share >= CARRIED_SHARE:
                 covered[turn.turn.id] = covered.get(turn.turn.id, frozenset()) | {best.number}
     return covered
 
 
-def _repeated(text: str, line: Line) -> tuple[float, bool]:
-    """Return the share of the words of `line`, without its names, that `text` contains, and whether it contains all of
-    it; 0 unless it has all names."""
+class _Repeated(NamedTuple):
+    """How much of a line a text repeats; a text that repeats more is greater."""
+
+    share: float
+    """Share of the words of the line, without its names, that the text contains; 0 unless it contains all names."""
+    has_whole_line: bool
+
+
+def _repeated(text: str, line: Line) -> _Repeated:
+    """Return how much of `line` is repeated by `text`."""
     words = {*words_of(line.text)}.difference(*map(words_of, specifics_of(line.text)))
     if not _last_names(line.text) <= _last_names(text):
-        return 0.0, False
-    return len(words & {*words_of(text)}) / len(words) if words else 1.0, line.text.strip() in text
+        return _Repeated(0.0, has_whole_line=False)
+    share = len(words & {*words_of(text)}) / len(words) if words else 1.0
+    return _Repeated(share, has_whole_line=line.text.strip() in text)
 
 
 def _last_names(text: str) -> set[str]:
-    """Return the names in `text`; for paths only the last part."""
+    """Return the names in `text`, of a path only its last part."""
     return {name.rstrip("/").rpartition("/")[2].casefold() for name in specifics_of(text)}
 
 
 def with_record(
     brief: str, records: Iterable[Sequence[PageStatement]], counter: TokenCounter, most_raw_tokens: float
 ) -> str:
-    """Return `brief` with the statements about effects and open calls that it lacks: those of which it cites no turn
-    under the same heading.
+    """Return `brief` with the statements of a record that it lacks. A record is about effects and open calls.
 
-    `records`: the same statements, newest first, in ever shorter forms; the first form that fits in `most_raw_tokens`
-    is used. If even the shortest does not fit, its oldest statements are replaced by one line with their turns.
+    The brief lacks a statement if no statement under the same heading cites one of its turns. `records`: the same
+    record, newest statements first, in ever shorter forms. The first form that fits in `most_raw_tokens` is used. If
+    even the shortest does not fit, one line with their turns replaces its oldest statements.
     """
     written = read_brief(brief)
     cited = {(one.heading, turn_id) for one in written for turn_id in one.turns}
+    missing: list[PageStatement] = []
+    costs: list[int] = []
     for record in records:
         missing = [one for one in record if not any((one.heading, turn_id) in cited for turn_id in one.turns)]
         costs = [counter.raw(statement.line + "\n") for statement in missing]
         if sum(costs) <= most_raw_tokens:
             break
-    room = most_raw_tokens
-    added: list[PageStatement] = []
-    for index, (statement, cost) in enumerate(zip(missing, costs, strict=True)):
-        room -= cost
-        if room < 0:
-            older_turns = tuple(dict.fromkeys(turn_id for one in reversed(missing[index:]) for turn_id in one.turns))
-            first_and_last = tuple(dict.fromkeys((older_turns[0], older_turns[-1])))
-            added.append(PageStatement("EFFECTS", f"earlier ones of {' to '.join(first_and_last)}", first_and_last))
-            break
-        added.append(statement)
+    fitting = sum(total <= most_raw_tokens for total in accumulate(costs))
+    added, older = missing[:fitting], missing[fitting:]
+    if older:
+        older_turns = [*dict.fromkeys(turn_id for statement in reversed(older) for turn_id in statement.turns)]
+        first_and_last = tuple(dict.fromkeys((older_turns[0], older_turns[-1])))
+        added.append(PageStatement("EFFECTS", f"earlier ones of {' to '.join(first_and_last)}", first_and_last))
     return brief_text([*written, *added]) if added else brief
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
-    """Return the brief reduced to `most_raw_tokens`, and the number of removed statements: under each heading the last
-    ones first, heading by heading in the order of `GIVE_WAY`."""
+    """Return the brief reduced to `most_raw_tokens`, and the number of removed statements.
+
+    The headings lose statements in the order of `GIVE_WAY`, each its last statement first.
+    """
     statements = read_brief(text)
     costs = [counter.raw(statement.line + "\n") for statement in statements]
     spent = sum(costs) + 2 * len(HEADINGS)

@@ -1,7 +1,6 @@
-"""Guards: check every decision, fact and statement of a plan, from a planner, a person or a file, and repair it. A
-repair only ever keeps more.
+"""Guards: check every decision, fact and statement of a plan, and repair what is wrong. A repair only ever keeps more.
 
-Pure and idempotent: guarding a guarded plan finds nothing new.
+A plan may come from a planner, a person or a file. Pure and idempotent: guarding a guarded plan finds nothing new.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = ["check_plan", "sound_proposal"]
 def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0) -> CompactionPlan:
     """Return `plan` repaired by the guards, with findings and the exact size of its view, and bound to `analysis`.
 
-    If the view is not smaller by at least one token and by `least_savings`, everything is kept. Idempotent.
+    If the view saves less than `least_savings` tokens, or none, everything is kept. Idempotent.
 
     Raises:
         StalePlan: the plan was made for another history.
@@ -83,8 +82,10 @@ def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, 
 
 
 def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
-    """Yield decisions by turn id that keep ever more, to try until the view is smaller: `sound`; everything kept except
-    live results that are too large; everything kept."""
+    """Yield decisions by turn id that keep ever more, to be tried until the view is smaller.
+
+    First `sound`; then everything is kept except live results that are too large; then everything.
+    """
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
     yield _guard_decisions(pins, kept.values(), model)[0]
@@ -92,7 +93,7 @@ def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iter
 
 
 def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDecision]) -> Iterator[TurnDecision]:
-    """Yield each turn's decision with its tokens before and after; turns without an entry stay whole."""
+    """Yield each turn's decision with its tokens before and after; a turn without an entry stays whole."""
     after = {turn_id: analysis.counter.text(entry + "\n") if entry else 0 for turn_id, entry in layout.entries.items()}
     for turn_id, turn in analysis.evidence.turns.items():
         tokens = {"tokens_before": turn.tokens, "tokens_after": after.get(turn_id, turn.tokens)}
@@ -129,10 +130,12 @@ def _no_such_turn(turn_id: object) -> Finding:
 
 
 def _meant(decision: TurnDecision) -> TurnDecision:
-    """Return `decision` without a summary and excerpts if its strategy ignores them: a later repair that changes the
-    strategy to ``summarize`` would use them unchecked."""
-    idle = decision.strategy != "summarize" and (decision.summary or decision.excerpts)
-    return decision.model_copy(update={"summary": "", "excerpts": ()}) if idle else decision
+    """Return `decision` without a summary and excerpts, unless its strategy is ``summarize``, which alone uses them.
+
+    If a later repair changed the strategy to ``summarize``, they would be used unchecked.
+    """
+    has_unused = decision.strategy != "summarize" and (decision.summary or decision.excerpts)
+    return decision.model_copy(update={"summary": "", "excerpts": ()}) if has_unused else decision
 
 
 @dataclass
@@ -146,8 +149,12 @@ class _Guarding:
 
     def sound(self) -> TurnDecision:
         """Return the decision after all guards, in this order, as each checks the repairs of the earlier ones."""
-        for guard in (self.untouched, self.called_failed, self.true, self.failure_stays, self.words_stay, self.traced):
-            guard()
+        self.keep_untouchable()
+        self.mark_failure()
+        self.check_texts()
+        self.keep_failure()
+        self.keep_user_words()
+        self.keep_trace()
         return self.decision
 
     def note_finding(self, code: str, problem: str, repair: str, **update: Any) -> None:
@@ -156,7 +163,7 @@ class _Guarding:
         self.decision = _meant(self.decision.model_copy(update=update))
 
     def lines_finding(self, code: str, lines: Iterable[int], problem: str, repair: str, **update: Any) -> None:
-        """Keep the lines numbered `lines` in addition to the kept ones, apply `update`, and add a finding."""
+        """Keep the lines numbered `lines` in addition to those kept already, apply `update`, and add a finding."""
         excerpts = ranges_of(self.kept_lines.union(lines))
         self.note_finding(code, problem, repair, strategy="summarize", excerpts=excerpts, **update)
 
@@ -165,9 +172,11 @@ class _Guarding:
         """Return the numbers of the lines that the decision keeps."""
         return line_numbers(self.decision.excerpts, len(self.turn.lines))
 
-    def untouched(self) -> None:
-        """Keep the live tail, messages of unknown kind and messages that the API would refuse; show a preview if the
-        live tail alone fills the window."""
+    def keep_untouchable(self) -> None:
+        """Keep the live tail, messages of unknown kind and messages that the API would refuse.
+
+        If the live tail alone fills the window, its long results and texts are replaced by previews.
+        """
         turn, decision = self.turn.turn, self.decision
         if broken_rule := self.pins.analysis.broken.get(turn.id):
             self.note_finding("invalid_history", broken_rule, "kept as it is", **KEPT)
@@ -180,14 +189,15 @@ class _Guarding:
         elif (turn.live or turn.must_stay) and decision.strategy != "keep":
             self.note_finding("live_tail", f"{decision.strategy} would touch what is not answered", "kept", **KEPT)
 
-    def called_failed(self) -> None:
+    def mark_failure(self) -> None:
         """Mark a turn as a failed approach if the evidence shows a failure and the plan does not report it."""
         if self.turn.failed and not self.decision.failed_approach and self.decision.strategy != "keep":
             problem = "the turn shows a failure that the plan does not name"
             self.note_finding("failure_not_named", problem, "marked as failed approach", failed_approach=True)
 
-    def true(self) -> None:
-        """Cut excerpts to the turn's lines; replace a summary that contains a name not in the turn by opening lines."""
+    def check_texts(self) -> None:
+        """Remove excerpts of lines that the turn does not have, and replace a summary with a name that is not in the
+        turn by opening lines."""
         last, excerpts = len(self.turn.lines), self.decision.excerpts
         within = tuple((low, min(high, last)) for low, high in excerpts if low <= high and low <= last)
         if within != excerpts:
@@ -196,7 +206,7 @@ class _Guarding:
         if problem := _invention(self.turn, self.decision.summary):
             self.lines_finding("invented_summary", opening_lines(self.turn), problem, "replaced by lines", summary="")
 
-    def failure_stays(self) -> None:
+    def keep_failure(self) -> None:
         """Keep the decisive lines of a failure that no statement of the brief replaces.
 
         If only the planner reports the failure, there are no decisive lines: the turn's opening lines are kept instead.
@@ -208,7 +218,7 @@ class _Guarding:
             lines = opening_lines(turn)
         self.loss_finding("failed_approach", lines, "how it failed", "its decisive lines stay")
 
-    def words_stay(self) -> None:
+    def keep_user_words(self) -> None:
         """Keep the user's words verbatim."""
         lines = self.pins.user_words.get(self.turn.turn.id, frozenset())
         self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
@@ -218,8 +228,9 @@ class _Guarding:
         if self.decision.strategy != "keep" and not lines <= self.kept_lines:
             self.lines_finding(code, lines, f"{self.decision.strategy} would lose {what}", repair)
 
-    def traced(self) -> None:
-        """Refer to an image or document instead of dropping it; replace an empty summary by lines or a reference."""
+    def keep_trace(self) -> None:
+        """Change ``drop`` of an image or document to ``reference``, and replace an empty summary by opening lines or a
+        reference."""
         decision = self.decision
         if decision.strategy == "drop" and self.turn.once(media_marks, self.pins.analysis.history):
             problem = "drop would lose an image or document without a trace"
@@ -249,7 +260,7 @@ def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tu
 
 
 def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
-    """Return why the source turn of `fact` does not support it; empty if it does. Checks each fact once."""
+    """Return why the source turn of `fact` does not support it; empty if it does. Equal facts are checked once."""
     turn = evidence.turns.get(fact.source)
     if turn is None:
         return f"the fact's source {fact.source} is no turn"
@@ -260,7 +271,7 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
 
 
 def _fact_problems(_: TurnEvidence) -> dict[tuple[str, str, str], str]:
-    """Return an empty cache of problems by type, content and quote of a fact: most are checked at every plan."""
+    """Return an empty cache of problems, by type, content and quote of a fact; most facts are in every plan."""
     return {}
 
 
@@ -271,14 +282,14 @@ def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
     if names:
         return f"the fact names {names[0]!r}, which {fact.source} does not contain"
     quote, words = " ".join(fact.quote.split()), join_lines(turn.user_lines)
-    words = " ".join((redact(words) if MARK in quote else words).split())  # a plan from disk has no secrets
+    words = " ".join((redact(words) if MARK in quote else words).split())  # secrets in a plan on disk are marks
     if (fact.type == "constraint" or quote) and not (quote and quote in words):
         return f"the quote {fact.quote[:60]!r} is not the user's own words in {fact.source}"
     return ""
 
 
 def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
-    """Return `proposal` without invalid parts and with a checked brief, and findings about these parts.
+    """Return `proposal` without invalid parts and with a checked brief, and findings about what was wrong.
 
     Raises:
         PlanRejected: `proposal` is not a `Proposal`, or has no provenance.
@@ -303,7 +314,10 @@ def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tu
 
 
 def _sound(turn: TurnEvidence, turn_proposal: TurnProposal) -> tuple[TurnProposal | None, Finding | None]:
-    """Return the valid part of a proposal for `turn` (None if all of it is invalid), and a finding about the rest."""
+    """Return the valid part of a proposal for `turn` (None if it is invalid as a whole), and a finding about the rest.
+
+    A summary with a name that is not in the turn is the only part that is removed alone.
+    """
     turn_id, problem = turn.turn.id, f"expected a TurnProposal, found {type(turn_proposal).__name__}"
     try:
         if isinstance(turn_proposal, TurnProposal):

@@ -1,8 +1,8 @@
 """Layout of a view: kept turns unchanged, notes for the rest, and the exact sizes.
 
-Pure: the same decisions over the same history give the same layout, and its list keeps the rules of the Messages API.
-On models with preserved thinking a thinking block is bound to every message before it, so all thinking after the first
-change is removed. Older models drop earlier thinking themselves, except before the calls of the present turn.
+Pure: the same decisions over the same history give the same layout. Its messages keep the rules of the Messages API.
+Some models bind a thinking block to every message before it; for these all thinking after the first change is removed.
+Older models drop earlier thinking themselves, except before the calls of the present turn.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, takewhile
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from planner.analysis import Analysis
 from planner.evidence import TurnEvidence
@@ -52,25 +52,33 @@ __all__ = [
 ]
 
 ThinkingPolicy = Literal["strip", "leave"]
+"""Treatment of thinking after the first changed message: removed, or left for the API to drop."""
 
 _CALL_ALONE = lazy_pattern(
     rf"<{USER_FRAME}>.*?</{USER_FRAME}>"
     r"|^(?P<mark>(?:t\d+ )?(?:✗ )?)> (?P<call>[^\n]{24,})(?=\n> |\Z)",
     re.S | re.M,
 )
-"""Entry line with a call and no further lines; also the user's words, whatever lines they have: ``t4 ✗ > Bash make test
-→ 2 failed``."""
+"""Line of an entry with a call, if no lines of the call follow: ``t4 ✗ > Bash make test → 2 failed``. The user's words
+match as a whole, without the group ``call``, so that no line in them does."""
+
+
+class _ViewMessage(NamedTuple):
+    """Message of a view."""
+
+    plain: Message
+    """Message as plain data, to be counted."""
+    sent: object
+    """Message as it is sent: the caller's own object if it is unchanged."""
 
 
 def lay_out(
     analysis: Analysis, decisions: Mapping[str, TurnDecision], *, brief: str, model: str, restore_tool: str
 ) -> Layout:
-    """Return the messages of a view by `decisions`, one for each turn, with their size: kept turns as they are, one
-    note for each run of other turns.
+    """Return the view by `decisions`, one for each turn: kept turns as they are, one note for each run of other turns.
 
-    `model`: the reader, which decides how thinking is treated; `brief` begins the first note, after the guide and the
-    history's key; `restore_tool`: the reader's tool that restores a turn, empty without one. The layout also counts the
-    last messages that are the caller's own objects.
+    `brief`: text in the first note, after the guide. `model`: the reader of the view, which decides how thinking is
+    treated. `restore_tool`: the reader's tool that restores a turn; empty without one.
     """
     history, evidence, counter = analysis.history, analysis.evidence, analysis.counter
     entries = {
@@ -81,31 +89,36 @@ def lay_out(
     entries = dict(_each_call_once(entries))
     first = _first_changed(history, decisions)
     strip_after = first if thinking_policy(model) == "strip" and first is not None else math.inf
-    view: list[tuple[Message, object]] = []  # each message as plain data, to count, and as it is sent
-    key, first_parts = history_key(history.digest), [clean(brief)]
+    view: list[_ViewMessage] = []
+    is_first_note = True
     for is_replaced, run in groupby(history.turns, lambda turn: turn.id in entries):  # kept turns, or turns for a note
         turns = list(run)
         if not is_replaced:
-            kept = (_kept(history, evidence.turns[turn.id], decisions, strip_after, restore_tool) for turn in turns)
-            view += chain.from_iterable(kept)
+            for turn in turns:
+                view += _kept(history, evidence.turns[turn.id], decisions[turn.id], strip_after, restore_tool)
             continue
-        parts = [*first_parts, *(entries[turn.id] for turn in turns)]
-        if first_parts:
-            parts.insert(0, guide_text([*first_parts, *entries.values()], turns[0].id, evidence.root, restore_tool))
+        key, parts = "", [entries[turn.id] for turn in turns]
+        if is_first_note:
+            page = clean(brief)
+            guide = guide_text([page, *entries.values()], turns[0].id, evidence.root, restore_tool)
+            key, parts = history_key(history.digest), [guide, page, *parts]
+            is_first_note = False
         if any(parts) or _parts_messages(history, turns):
             text = "\n".join(note_parts(key, [turn.id for turn in turns], parts))
             note: Message = {"role": "user", "content": [{"type": "text", "text": text}]}
-            view.append((note, note))
-        key, first_parts = "", []
-    messages = joined_messages((), (sent for _, sent in view))
+            view.append(_ViewMessage(note, note))
+    messages = joined_messages((), (message.sent for message in view))
     from_the_end = zip(reversed(messages), reversed(history.originals), strict=False)
-    own_objects = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], from_the_end))
-    return Layout(tuple(messages), counter.messages(plain for plain, _ in view), first, own_objects, entries)
+    untouched = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], from_the_end))
+    tokens = counter.messages(message.plain for message in view)
+    return Layout(tuple(messages), tokens, first, untouched, entries)
 
 
 def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield turn ids with their entries, in which a call without lines that an earlier entry already shows in the same
-    words is replaced by the id of that entry."""
+    """Yield turn ids with their entries, in which each line with a call occurs once.
+
+    If an earlier entry has the same line, the call is replaced by the id of that entry; calls with further lines stay.
+    """
     first_shown: dict[str, str] = {}
     for turn_id, text in entries.items():
 
@@ -119,8 +132,8 @@ def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
     """Return True if an empty note must replace `turns` because the messages around them must not become neighbours.
 
-    That is so before a system message, which the API may refuse without a user message before it, and between an answer
-    and a message that begins with thinking, which would no longer begin its message if the two were joined.
+    A system message needs a user's message before it, or the API may refuse it. A message that begins with thinking
+    would be joined to an answer before it, and the thinking would no longer come first.
     """
     before = history.messages[turns[0].start - 1 : turns[0].start]
     after = history.messages[turns[-1].stop : turns[-1].stop + 1]
@@ -129,7 +142,7 @@ def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
 
 
 def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> int | None:
-    """Return the index of the first message that the view changes; a live turn's calls stay."""
+    """Return the index of the first message that the view changes; None without one. Of a live turn the calls stay."""
     changed = (turn for turn in history.turns if decisions[turn.id].strategy != "keep")
     return next((turn.start + (turn.live and turn.kind == "tools") for turn in changed), None)
 
@@ -137,13 +150,12 @@ def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> i
 def _kept(
     history: History,
     evidence: TurnEvidence,
-    decisions: Mapping[str, TurnDecision],
+    decision: TurnDecision,
     strip_after: float,
     restore_tool: str,
-) -> Iterator[tuple[Message, object]]:
-    """Yield the messages of a kept or live turn as (plain message, message of the view): the latter is the caller's own
-    object if unchanged. Messages after index `strip_after` lose their thinking."""
-    turn, decision, block_index = evidence.turn, decisions[evidence.turn.id], 0
+) -> Iterator[_ViewMessage]:
+    """Yield the messages of a kept or live turn. Those after index `strip_after` of the history lose their thinking."""
+    turn, block_index = evidence.turn, 0
     for index in range(turn.start, turn.stop):
         original = history.messages[index]
         message = original
@@ -152,15 +164,15 @@ def _kept(
         block_index += len(blocks(original))
         sent = without_thinking(message) if index > strip_after else message
         if sent is not None:
-            yield sent, history.originals[index] if sent is original else sent
+            yield _ViewMessage(sent, history.originals[index] if sent is original else sent)
 
 
 def _demoted(
     message: Message, first: int, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str
 ) -> Message:
-    """Return `message` of the live tail with long results and pasted texts cut to the decision's excerpts.
+    """Return `message` of the live tail with its results and long texts cut to the decision's excerpts.
 
-    `first`: number of the turn's blocks in earlier messages, as evidence counts blocks through a turn.
+    `first`: index in the turn of the first block of the message.
     """
     kept_lines = line_numbers(decision.excerpts, len(evidence.lines))
     cut_blocks = {call.result_block for call in evidence.calls}
@@ -175,8 +187,8 @@ def _demoted(
 
 
 def _cut(block: Block, text: str) -> Block:
-    """Return `block` with `text` instead of its text. In a result, images and a cache mark stay; other content, such as
-    a document, becomes a mark in the text."""
+    """Return `block` with `text` instead of its text. In a result, images and the last cache mark stay, and other
+    content, such as a document, is replaced by a mark in the text."""
     if block["type"] == "text":
         return {**block, "text": text}
     inside = block.get("content")
@@ -189,8 +201,8 @@ def _cut(block: Block, text: str) -> Block:
 
 
 def inner_mark(block: Block) -> Block:
-    """Return the field ``cache_control`` for a result that is cut: the last cache mark inside it; empty if the result
-    has a mark of its own or there is none inside."""
+    """Return the last cache mark inside a result that is cut, as a field for the result itself; empty without one, or
+    if the result has a mark of its own."""
     marks = [] if "cache_control" in block else list(cache_marks(block.get("content")))
     return {"cache_control": marks[-1]} if marks else {}
 
@@ -198,8 +210,8 @@ def inner_mark(block: Block) -> Block:
 def joined_messages(view: Sequence[Any], more: Iterable[object]) -> list[Any]:
     """Return `view` with `more` added; neighbours of one role become one message, others stay the same objects.
 
-    A system message inside the list keeps its place after a user's message and before an assistant's: the API refuses
-    one between two messages of the user, and two in a row.
+    A user's message after system messages is joined to the user's message before these, as the API refuses a system
+    message between two messages of the user.
     """
     groups: list[list[Any]] = [[message] for message in view]
     for message in more:
@@ -248,12 +260,12 @@ def without_thinking(message: Message) -> Message | None:
 
 
 def leading_turn(history: History, kept: Container[str], model: str) -> str:
-    """Return the id of a turn that must be kept in addition to the `kept` ids, as its thinking leads the last calls of
-    the view; empty (mostly) if none must, or `model` needs no thinking there.
+    """Return the id of the turn with the thinking that the last calls of a view need; mostly empty.
 
-    Manual thinking occurs once, before the first call of a run; without it the API refuses the last call ("Expected
-    `thinking` …, but found `tool_use`"). In a view, notes and the user's words are text after results, so a run reaches
-    back over kept calls to the last kept answer.
+    It is empty if `model` needs no thinking there, or the turn is among the `kept` ids already. Manual thinking occurs
+    once, before the first call of a run, and without it the API refuses the last call ("Expected `thinking` …, but
+    found `tool_use`"). In a view, notes and the user's words are text after results, so a run of calls may consist of
+    kept turns that were far apart.
     """
     messages, kept_turns = history.messages, [turn for turn in history.turns if turn.id in kept]
     newest_first = (index for turn in reversed(kept_turns) for index in reversed(range(turn.start, turn.stop)))
@@ -261,7 +273,7 @@ def leading_turn(history: History, kept: Container[str], model: str) -> str:
     has_calls = first >= 0 and any(block["type"] == "tool_use" for block in blocks(messages[first]))
     if thinking_policy(model) == "strip" or not has_calls or leads_with_thinking(messages[first]):
         return ""
-    # from that answer back over kept turns with calls, then over messages up to one with thinking or the user's words
+    # go back over kept turns with calls, then over messages up to one with thinking, or after the user's words
     before = [turn for turn in kept_turns if turn.stop <= first and turn.kind != "user"]
     for turn in takewhile(lambda turn: turn.kind == "tools", reversed(before)):
         first = turn.start

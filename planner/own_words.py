@@ -1,12 +1,14 @@
 """The user's own words in a view: which typed lines stay verbatim, in any language, and how much room they have.
 
-Size, names and figures decide; patterns of English only add. Text that the user pasted is not typed.
+The size of a message and its names and figures decide. English words such as *never* raise the rank of a line. Text
+that the user pasted does not count as typed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
+from typing import NamedTuple
 
 from planner.analysis import Analysis
 from planner.evidence import TurnEvidence
@@ -15,46 +17,53 @@ from planner.evidence.user_words import binding_lines
 from planner.evidence.words import figures_of, without_figures
 from planner.reading.lines import Line
 
-__all__ = ["own_words", "words_limit"]
+__all__ = ["OwnWords", "own_words", "words_limit"]
 
 OWN_WORDS_SHARE = 0.5
-"""Share of the room for memory, after the lines of failures, that the user's typed words may take. A fifth keeps .60 of
-the entities that CompactBench's chats ask for, two fifths .96."""
+"""Share that the user's typed words may take of the room for memory, without the lines of failures. With a fifth,
+views keep .60 of the entities that CompactBench's chats ask for, with two fifths .96."""
 LEAST_WORDS_TOKENS = 400
 """Tokens of typed words that stay at any target, however small: a few sentences."""
 PAGE_FACTOR = 0.5
-"""Factor for both limits if a model wrote the brief, which repeats the user's demands in fewer words: with it, four
-short sessions of talk answered 48 of 66 questions at a tenth, without it 42."""
+"""Factor for both limits if a model wrote the brief, which repeats the user's demands in fewer words. At a tenth of
+their size, four short sessions of talk answered 48 of 66 questions with it, and 42 without it."""
 ENDS_SHARE = 0.25
-"""Share of the room for typed words for the ends of the latest and of the first message, if these are too long."""
+"""Share of the room for typed words that the first and last lines of a message may take, for each of two messages that
+are too long to stay whole: the user's last one and their first one."""
 MOST_NEWS = 8
-"""Number of names and figures above which more do not raise a message's rank: it is a list or a paste, not a wish."""
+"""Largest number of names and figures that raise a message's rank: with more it is a list or a paste, not a wish."""
+
+
+class OwnWords(NamedTuple):
+    """Typed lines that stay verbatim."""
+
+    lines: dict[str, frozenset[int]]
+    """Numbers of these lines, by turn id."""
+    incomplete_turns: int
+    """Number of turns with other typed lines, which do not stay."""
 
 
 def words_limit(memory_tokens: float, outcome_tokens: float, planner: str) -> float:
-    """Return the largest number of tokens for the user's typed words in a view with room for `memory_tokens`, of which
-    the outcomes of failed actions take `outcome_tokens`. `planner`: ``rules``, or another name."""
+    """Return the largest number of tokens for the user's typed words in a view.
+
+    `memory_tokens`: the room for anything but the live tail. `outcome_tokens`: tokens that lines of failures and of
+    later successes take of it. `planner`: ``rules``, or another name.
+    """
     share = OWN_WORDS_SHARE * max(memory_tokens - outcome_tokens, memory_tokens / 2)
     return (1.0 if planner == "rules" else PAGE_FACTOR) * max(share, LEAST_WORDS_TOKENS)
 
 
-def own_words(analysis: Analysis, most_tokens: float) -> tuple[dict[str, frozenset[int]], int]:
-    """Return the numbers of the typed lines that stay verbatim, by turn id, and the number of turns that are
-    incomplete.
+def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
+    """Return the typed lines that stay verbatim. If all fit in `most_tokens`, all stay.
 
-    If everything fits in `most_tokens`, everything stays. Otherwise these stay while there is room: the ends of the
-    latest and of the first message; lines with binding words in English; whole messages, those with many names and
-    figures for their size first, as answers, consent and corrections are rather short; the ends of the others. A line
-    that was typed twice stays once, where it was typed last.
+    Otherwise they stay in this order while there is room: both ends of the user's last and first message; lines with
+    binding words in English; whole messages, those with many names and figures for their size first, as answers,
+    consent and corrections are rather short; both ends of the other messages. A line that was typed twice stays once,
+    where it was typed last.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale
-    seen: set[str] = set()
-    typed: dict[str, list[Line]] = {}
-    for turn_id, turn in reversed(turns.items()):
-        lines = {line.text.strip(): line for line in turn.typed_lines}
-        typed[turn_id] = sorted(line for text, line in lines.items() if text not in seen)
-        seen.update(lines)
+    typed = _typed_once(turns)
     speaking = [turns[turn_id] for turn_id, lines in typed.items() if lines and not turns[turn_id].turn.live]
     raw_tokens = {turn.turn.id: turn.tokens_of(line.number for line in typed[turn.turn.id]) for turn in speaking}
     words: dict[str, frozenset[int]] = {}
@@ -72,17 +81,29 @@ def own_words(analysis: Analysis, most_tokens: float) -> tuple[dict[str, frozens
     incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
     for at, turn in enumerate(incomplete):
         room = _grow(words, turn, _ends(turn, typed[turn.turn.id], room / (len(incomplete) - at)), room)
-    return words, len(incomplete)
+    return OwnWords(words, len(incomplete))
+
+
+def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
+    """Return the typed lines by turn id, the newest turn first; a line that was typed again later is left out."""
+    seen: set[str] = set()
+    typed: dict[str, list[Line]] = {}
+    for turn_id, turn in reversed(turns.items()):
+        lines = {line.text.strip(): line for line in turn.typed_lines}
+        typed[turn_id] = sorted(line for text, line in lines.items() if text not in seen)
+        seen.update(lines)
+    return typed
 
 
 def _news(lines: Sequence[Line]) -> int:
-    """Return the number of distinct names and figures in each line, added up, at most `MOST_NEWS`."""
+    """Return the number of distinct names and figures in each line, added up; at most `MOST_NEWS`."""
     return min(MOST_NEWS, sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines))
 
 
 def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
-    """Return the numbers of lines with a binding word in English (never, must), by turn id, in the order of `typed`,
-    the newest turn first; of lines of several turns that differ only in figures, those of the newest turn."""
+    """Return the numbers of the lines with a binding word in English (never, must), by turn id, in the order of
+    `typed`. If lines of several turns differ only in figures, only the line of the first turn is returned, which is the
+    newest."""
     seen: set[str] = set()
     binding: dict[str, frozenset[int]] = {}
     for turn_id, lines in typed.items():
@@ -103,8 +124,8 @@ def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozens
 
 
 def _ends(turn: TurnEvidence, lines: Sequence[Line], most: float) -> frozenset[int]:
-    """Return the numbers of a message's lines that fit in `most` raw tokens: the first and the last, lines with binding
-    words in English, then from both ends inward."""
+    """Return the numbers of the lines of a message that fit in `most` raw tokens. If not all fit, these come first: the
+    first and the last line, then lines with binding words in English, then lines from both ends inward."""
     if turn.tokens_of(line.number for line in lines) <= most:
         return frozenset(line.number for line in lines)
     inward = chain.from_iterable(zip(lines, reversed(lines), strict=True))

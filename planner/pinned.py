@@ -1,7 +1,8 @@
 """Parts of a history that stay in every plan: the live tail, the user's words, decisive lines of failures, and
 successes of actions that failed before.
 
-They are computed once for a window, a target and a brief; the tail is replaced by previews only if it fits no window.
+They depend on the window, the target and the brief. The live tail is shortened to previews only if it would fill the
+window.
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ from planner.reading.history import History
 
 __all__ = ["Pinned", "memory_room", "pinned", "unknown_view"]
 
-LEAST_ROOM_SHARE, LEAST_ROOM_BESIDE_LIVE = 0.1, 0.5
-"""Smallest room for memory: a tenth of the target or of the live tail, whichever is larger, at most half of the target.
-A view with only the last results would be no memory; and a larger target never has less room."""
+LEAST_ROOM_SHARE = 0.1
+"""Smallest room for memory, as a share of the target or of the live tail, whichever is larger: a view with only the
+last results would be no memory."""
+LEAST_ROOM_BESIDE_LIVE = 0.5
+"""Limit of this smallest room, as a share of the target."""
 LIVE_SHARE = 0.5
-"""Largest share of the window for a live tail; a larger one would leave no room for an answer and is demoted."""
+"""Largest share of the window for a live tail. A larger tail would leave no room for an answer and is *demoted*: its
+results and long texts are replaced by previews."""
 PREVIEW_LINES = 12
-"""Number of first and of last lines shown of a demoted result: about the 2,000 characters that other systems
-preview."""
+"""Number of lines that a preview shows at the beginning, and again at the end: about 2,000 characters, as in other
+systems."""
 PREVIEW_SHARE = 0.25
-"""Largest share of the window for all previews together; the number of lines of each is reduced until they fit."""
+"""Largest share of the window for all previews together; they show fewer lines until they fit."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,9 @@ class Pinned:
 
     analysis: Analysis
     whole: frozenset[str]
-    """Turns that stay whole: unanswered ones, ones that must not change, and a view with unknown originals."""
+    """Ids of turns that stay whole: unanswered turns, turns that must not change, and a view with unknown originals."""
     demoted: Mapping[str, frozenset[int]]
-    """Numbers of the lines that previews keep, by the ids of live turns; empty if the tail fits the window."""
+    """Numbers of the lines that previews show, by the ids of live turns; empty if the tail fits the window."""
     user_words: Mapping[str, frozenset[int]]
     """Numbers of the typed lines that stay verbatim, by turn id; all of them if they fit."""
     words_left_out: int
@@ -63,7 +67,8 @@ def pinned(
 ) -> Pinned:
     """Return the parts of a history that stay in addition to the `brief` (None if it is not written yet).
 
-    `model` reads the view; `planner` is the planner's name in its provenance, such as ``rules``.
+    `model`: the reader of the view. `planner`: the planner's name, ``rules`` or another, on which the room for the
+    user's words depends.
     """
     turns = analysis.evidence.turns
     covered = covered_failures(brief or "", analysis.evidence)
@@ -80,16 +85,24 @@ def pinned(
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
     memory = memory_room(target_tokens, analysis.evidence.live_tokens)
     limit = words_limit(memory, analysis.once(_outcome_tokens), planner)
-    words, left_out = analysis.once(own_words, min(limit, (1 - LIVE_SHARE) * window_tokens))
-    previews = analysis.once(_previews, demoted, window_tokens)
+    words = analysis.once(own_words, min(limit, (1 - LIVE_SHARE) * window_tokens))
     return Pinned(
-        analysis, frozenset(whole.union(analysis.broken)), previews, words, left_out, failures, successes, covered
+        analysis,
+        whole=frozenset(whole.union(analysis.broken)),
+        demoted=analysis.once(_previews, demoted, window_tokens),
+        user_words=words.lines,
+        words_left_out=words.incomplete_turns,
+        failures=failures,
+        successes=successes,
+        covered=covered,
     )
 
 
 def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
-    """Return the numbers of the lines that show later successes of failed actions, by turn id: of each the first line
-    of the call, and the lines of its outcome."""
+    """Return the numbers of the lines that show later successes of failed actions, by turn id.
+
+    These are the first line of the successful call, and the lines of its outcome.
+    """
     turns = analysis.evidence.turns
     lines: dict[str, frozenset[int]] = {}
     for turn_id, call_number in retried(analysis.evidence).values():
@@ -109,20 +122,26 @@ def _outcome_tokens(analysis: Analysis) -> float:
 
 
 def memory_room(target_tokens: float, live_tokens: float) -> float:
-    """Return how many of a view's `target_tokens` are available for anything but the live tail; never none."""
+    """Return how many of a view's `target_tokens` are available for anything but the live tail: the rest, but at least
+    the smallest room. A larger target never has less room."""
     least = min(LEAST_ROOM_BESIDE_LIVE * target_tokens, LEAST_ROOM_SHARE * max(live_tokens, target_tokens))
     return max(target_tokens - live_tokens, least)
 
 
 def unknown_view(history: History) -> str:
-    """Return the id of the turn among the first two that looks like the first note of a view, whose originals are then
-    unknown here; empty without one."""
+    """Return the id of the turn among the first two that looks like the first note of a view; empty without one.
+
+    The originals of such a view are not known: if they were, they would be planned instead.
+    """
     return next((turn.id for turn in history.turns[:2] if first_note(history.messages_of(turn)) is not None), "")
 
 
 def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -> dict[str, frozenset[int]]:
-    """Return the numbers of the lines that stay of each demoted turn, with as many lines at either end of its long
-    parts as fit in `PREVIEW_SHARE` of the window."""
+    """Return the numbers of the lines in the previews of the `demoted` turns, by turn id.
+
+    The previews show at most `PREVIEW_LINES` at either end of each long part. They show fewer lines if all previews
+    together would exceed `PREVIEW_SHARE` of the window.
+    """
     turns = [analysis.evidence.turns[turn_id] for turn_id in demoted]
     room = PREVIEW_SHARE * window_tokens / analysis.counter.scale
     for most in range(PREVIEW_LINES, -1, -1):
@@ -133,9 +152,9 @@ def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -
 
 
 def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
-    """Return the numbers of the first and last `most` lines of each result and each text of the user (there at least
-    one), and of all lines outside these."""
-    most = max(most, turn.turn.kind == "user")
+    """Return the numbers of the first and last `most` lines of each result and each text of the user, and of all other
+    lines of the turn. Of the user's texts at least one line at either end stays."""
+    most = max(most, 1 if turn.turn.kind == "user" else 0)
     long_blocks = {call.result_block for call in turn.calls}
     long_blocks |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
     shown = {line.number for line in turn.lines.outside(long_blocks)}

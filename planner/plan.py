@@ -1,4 +1,4 @@
-"""Plan: data bound to a history, in the same form for a model, rules, a person or a file."""
+"""Plan: decisions about a history as data, in the same form whether a model, rules or a person made it."""
 
 from __future__ import annotations
 
@@ -36,19 +36,22 @@ __all__ = [
 ]
 
 MOST_TOKENS = 10**12
-"""Largest count in a plan; a larger one in a file is damage, on which arithmetic would fail."""
+"""Largest count in a plan. A larger one in a file is refused as damage, as computing with it could fail."""
 CACHED_SHARE = 0.1
 """Weight of a token from a provider's cache, relative to an uncached one: the highest price of such a read."""
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
+"""Half of a character, which UTF-8 cannot express."""
 
 
 def whole_characters(value: Any) -> Any:
-    """Raise an error for text with half a character (a lone surrogate), which a history may contain but a plan may
-    not."""
+    """Return `value`; in a text, each half of a character (a lone surrogate) is replaced by ``�``. A history may
+    contain such halves, a plan may not."""
     return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
 Strategy = Literal["keep", "summarize", "reference", "drop"]
+"""Treatment of a turn: it stays, or is replaced by a summary and excerpts, or by a line that names it, or by nothing.
+"""
 FactType = Literal["decision", "error", "file_state", "dependency", "constraint"]
 Text = Annotated[str, BeforeValidator(whole_characters)]
 Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
@@ -102,7 +105,7 @@ class Finding(PlanPart):
 
 
 class HistoryStamp(PlanPart):
-    """Which history the plan was made for."""
+    """Identity and size of the history that a plan was made for."""
 
     messages: Count
     turns: Count
@@ -146,7 +149,7 @@ class Usage(PlanPart):
 
 
 class Provenance(PlanPart):
-    """Where a plan came from."""
+    """Origin and cost of a plan."""
 
     planner: str
     model: str = ""
@@ -158,14 +161,14 @@ class Provenance(PlanPart):
     read_tokens: Count = 0
     """Tokens that planners read for this plan and earlier ones of its session: the sum of `Usage.read_tokens`."""
     read_turns: Count = 0
-    """Number of turns from the first on that a planner has read, for this plan or an earlier one whose brief it
-    continues: later questions need not show them again, except `unread_turns`. 0: the plan is by rules alone."""
+    """Number of turns, from the first on, that a planner has read for this plan or for an earlier plan that it
+    continues. Later questions need not show them again, except `unread_turns`. 0 for a plan by rules alone."""
     unread_turns: tuple[str, ...] = ()
-    """Ids of those turns that no planner has read, because their piece got no answer."""
+    """Ids of turns among these that no planner has read: they were in a piece of the history that got no answer."""
     named: tuple[str, ...] = ()
     """Ids of the turns that the planner decided; the rules decided the others."""
     filled_tokens: Count = 0
-    """Tokens of the view chosen by the rules, where the planner's choice left space."""
+    """Tokens of the view that the rules chose, in space that the planner left."""
     notes: tuple[Text, ...] = ()
     """Remarks of the planner for a reviewer, such as that it fell back to the rules."""
 
@@ -180,23 +183,25 @@ class Layout:
     first_changed: int | None
     """Index of the first changed message; None if nothing changed."""
     untouched: int
-    """Number of messages at the end of the view that are the history's last ones, the same objects."""
+    """Number of messages at the end of the view that are the same objects as the last messages of the history."""
     entries: Mapping[str, str]
     """Entries of the turns that notes replace, by turn id."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Analysis and layout of a guarded plan's history; in memory only."""
+    """Analysis and layout of a guarded plan, which exist in memory only."""
 
     analysis: Analysis
     layout: Layout
     turns: tuple[TurnDecision, ...]
+    """Decisions that were laid out; the layout is out of date if the plan has others."""
     brief: str
+    """Brief that was laid out."""
 
 
 class CompactionPlan(BaseModel):
-    """Decisions for every turn, facts, findings and where they came from; applying it calls no model."""
+    """Decisions for every turn, brief, facts, findings and provenance; applying it calls no model."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
@@ -289,10 +294,10 @@ class CompactionPlan(BaseModel):
 
     @classmethod
     def from_json(cls, text: str | bytes, place: str = "plan") -> CompactionPlan:
-        """Return the plan in `text`.
+        """Return the plan in `text`. `place`: the name of the text in errors, such as a file.
 
         Raises:
-            PlanRejected: `text` is not a plan of this version; `findings` names each field.
+            PlanRejected: `text` is not a plan of this version; `findings` names each wrong field.
         """
         try:
             return cls.model_validate(json.loads(text))
@@ -309,6 +314,7 @@ class CompactionPlan(BaseModel):
 
 
 def _finding(place: str, item: Any) -> Finding:
+    """Return a finding for `item`, one error of pydantic."""
     where = ".".join(str(part) for part in item["loc"])
     problem = f"{place}: {where or 'top level'}: {item['msg'].removeprefix('Value error, ')}"
     return Finding(code="invalid_plan", problem=problem)

@@ -26,12 +26,12 @@ def test_a_hunt_counts_what_it_does(name):
 
 
 GUARDS = {
-    "untouched": guards._Guarding,
-    "called_failed": guards._Guarding,
-    "true": guards._Guarding,
-    "failure_stays": guards._Guarding,
-    "words_stay": guards._Guarding,
-    "traced": guards._Guarding,
+    "keep_untouchable": guards._Guarding,
+    "mark_failure": guards._Guarding,
+    "check_texts": guards._Guarding,
+    "keep_failure": guards._Guarding,
+    "keep_user_words": guards._Guarding,
+    "keep_trace": guards._Guarding,
     "_invention": guards,
     "_fact_problem": guards,
 }
