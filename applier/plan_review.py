@@ -81,10 +81,7 @@ class PlanReview:
 def reviewed(
     plan: CompactionPlan, messages: Sequence[object], edits: Sequence[Edit] = (), *, brief: str | None = None
 ) -> PlanReview:
-    """Return the review of `plan` over `messages`, after `edits` and with `brief` instead of the plan's own.
-
-    Its plan has passed the guards. Writes nothing.
-    """
+    """Return the review of `plan` over `messages` after `edits`, perhaps with another `brief`, and the guards."""
     changed = _edited(plan, edits)
     if brief is not None:
         findings = tuple(finding for finding in changed.findings if finding.code not in BRIEF_FINDINGS)

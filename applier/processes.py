@@ -49,10 +49,7 @@ def _place() -> Path:
 
 
 def program_file(name: str) -> str:
-    """Return the file of the program `name` on PATH; empty if there is none.
-
-    Entries relative to the working folder are ignored, because programs there are untrusted.
-    """
+    """Return the file of the program `name` on PATH, without entries relative to the folder; empty without one."""
     entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
     place = shutil.which(name, path=os.pathsep.join(entries)) or ""
     return place if os.path.isabs(place) else ""

@@ -76,8 +76,7 @@ class _Sight:
                 self._sentences[word].add(number)
 
     def covers(self, text: str) -> bool:
-        """Return True if the view contains `text`, or has for each sentence of `text` a sentence with most of its
-        words."""
+        """Return True if the view contains `text`, or for each sentence one with most of its words."""
         if one_line(text) in self._text:
             return True
         words = [found for found in map(_words, _SENTENCE_END.split(text)) if len(found) >= LEAST_WORDS]
@@ -124,10 +123,7 @@ def forecast(
     tokens: tuple[int, int] | None = None,
     dollars: Mapping[str, float] | None = None,
 ) -> str:
-    """Return the receipt that applying `plan` would give; `review`: the command that shows the whole plan, or empty.
-
-    `tokens` and `dollars` as in `receipt`.
-    """
+    """Return the receipt that applying `plan` would give; `review`: the command that shows the whole plan, if any."""
     shown = preview(plan)
     (before, after), account = tokens or (shown.tokens_before, shown.tokens_after), _account_of(shown)
     if shown.first_changed_message is None:
@@ -177,8 +173,7 @@ class _Account:
         facts: Sequence[ExtractedFact] = (),
         stated_failures: Collection[str] = (),
     ) -> _Account:
-        """Compare `before` with the list that is `sent`; `facts` add decisions, and `stated_failures` are those in the
-        brief."""
+        """Compare `before` with the list that is `sent`; `facts` add decisions, the brief has the `stated_failures`."""
         sight, items = _Sight(sent, before.evidence), [*_items(before, facts)]
         gone = [item for item in items if not _is_visible(item, sight, stated_failures)]
         return cls(before.history, items, gone, before.secrets)
@@ -219,8 +214,7 @@ def _is_visible(item: _Item, sight: _Sight, stated_failures: Collection[str]) ->
 
 
 def _item_lines(account: _Account, start: str) -> Iterator[str]:
-    """Yield the number of visible items by kind, then, after a line that begins with `start`, the lost ones: a line for
-    each of the most important, one line for all names."""
+    """Yield the number of visible items by kind, then, after a line that begins with `start`, the lost ones."""
     totals, lost = (Counter(item.kind for item in items) for items in (account.items, account.gone))
     parts = [f"{totals[kind] - lost[kind]} of {totals[kind]} {PLURALS[kind]}" for kind in KINDS if totals[kind]]
     if parts:
@@ -294,8 +288,7 @@ def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) 
 
 
 def _names(analysis: Analysis) -> Iterator[_Item]:
-    """Yield the names that the agent used again in a later turn, the most likely needed first, without keys of its
-    calls."""
+    """Yield the names that the agent used again later, the most likely needed first, without keys of its calls."""
     evidence, relevance = analysis.evidence, analysis.relevance
     first, again = dict[str, str](), dict[str, str]()  # turn of each name's first occurrence, and of its newest use
     for turn_id, turn in evidence.turns.items():

@@ -70,8 +70,7 @@ class Preview:
     payback_calls: float | None
     """Number of calls until the smaller list has saved the cost of `invalidated_tokens`; None if nothing changes."""
     thinking: str
-    """Treatment of thinking. ``strip``: thinking after the first change is removed; ``leave``: the API drops what it
-    does not need."""
+    """Treatment of thinking: ``strip`` removes it after the first change, ``leave`` leaves that to the API."""
     plan: CompactionPlan
     """Plan with the guards' repairs."""
     dollars: Mapping[str, float] = field(default_factory=dict)
@@ -136,8 +135,7 @@ def look_in(store: StorePlace) -> None:
 
 
 def _behind(messages: Sequence[object], store: StorePlace = None) -> tuple[list[Any], CompactionPlan | None] | None:
-    """Return the originals of `messages` and their plan, from `store`, or from the default one and those used so far;
-    None if none of them has the view."""
+    """Return the originals of `messages` and their plan, from `store` or from all used so far; None without them."""
     with suppress(TranscriptError):  # whoever reads it refuses a value that is no list of messages
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
@@ -331,8 +329,7 @@ def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message],
 
 
 def _with_other_ids(message: Message, later_ids: set[str], key: str) -> Message:
-    """Return `message` with `key` appended to the ids of calls that later calls use again: after a view, a host may
-    number its calls from 1."""
+    """Return `message` with `key` appended to ids that later calls use again: a host may number calls anew."""
     if later_ids.isdisjoint((*call_ids(message), *result_ids(message))):
         return message
     content = []

@@ -76,11 +76,7 @@ def compactor() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (default: the process's own) and return its code; print errors on standard error.
-
-    Raises:
-        KeyboardInterrupt: the user interrupted.
-    """
+    """Run one command line (default: the process's own), print errors, and return the exit code."""
     replace_what_is_missing()
     try:
         code = compactor.main(arguments, prog_name="compactor", standalone_mode=False)

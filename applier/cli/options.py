@@ -207,7 +207,6 @@ def store_anywhere(name: str) -> str:
 
 
 def naming_store() -> str:
-    """Return the shell command that uses this process's store; it names a file only, since an address may contain a
-    password."""
+    """Return the shell command that uses this process's store, if that is a file: an address may have a password."""
     file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
     return f"{STORE_VARIABLE}={shlex.quote(str(file))} compactor" if file else "compactor"

@@ -81,8 +81,7 @@ def plan_options(*, planner: Any = None, target_model: str | None = None, **more
 
 
 def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
-    """Return the plan of `read`, a file called `name`; print on standard error why the rules planned instead of a
-    model."""
+    """Return the plan of `read`, a file called `name`; print why the rules planned instead of a model."""
     options = plan_options(**how)
     if read.messages and not options.task_of(read):
         raise click.UsageError(f"{name} has no task: name it with --task.")
@@ -93,8 +92,7 @@ def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
 
 
 def write_view(review: PlanReview, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
-    """Write the view of a reviewed plan to `output` in the format of `read`, after storing originals, plan and facts; a
-    session log gets the id `session_id`, or a new one."""
+    """Store originals, plan and facts, then write the view in the format of `read`, a log with a new `session_id`."""
     view = read.messages
     session_id = session_id or (str(uuid4()) if read.client else "")
     if review.changes:
@@ -227,8 +225,7 @@ def _is_current(row: Row | None, path: str) -> bool:
 
 @contextmanager
 def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_Report]:
-    """Yield a report that appends to `output`, locked, after rewriting it with only these `rows`; `size`: bytes of
-    `output` when it was read, 0 without a file."""
+    """Yield a report that appends to `output`, locked, which then has only these `rows`; `size`: bytes when read."""
     if output is None:
         yield _Report({})
         return
@@ -283,8 +280,7 @@ def _usage_at_most(path: str, options: PlanOptions) -> Usage:
 def _plan_due(
     due: Sequence[str], options: PlanOptions, report: _Report, plans: Path | None, *, workers: int, cap: float
 ) -> None:
-    """Plan the files in `due`, and write each plan to the folder `plans`, then its row; stop with an error over the
-    cap, or after several failures of the model in a row."""
+    """Plan the files in `due`; write each plan to `plans`, then its row. Stop over the cap, or if the model is away."""
     spent, failures = 0.0, 0
     work = partial(plan_row, options=options)
     with progress("planning", len(due)) as step, closing(in_processes(work, due, workers)) as done:

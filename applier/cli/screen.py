@@ -101,8 +101,7 @@ def print_table(
     empty: str = "",
     err: bool = False,
 ) -> None:
-    """Print a table, or the text `empty` without rows. Columns in `right` are numbers; cells in `whole` columns are
-    never wrapped. `err`: on standard error."""
+    """Print a table, or the text `empty` without rows; columns in `right` are numbers, those in `whole` never wrap."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left", no_wrap=title in whole)

@@ -64,8 +64,7 @@ class Exam(BaseModel, frozen=True):
     questions: tuple[ExamQuestion, ...] = Field(min_length=1)
 
     def literal_scores(self, text: str) -> dict[int, float]:
-        """Return 1 or 0 for each question number: whether `text` contains an accepted string, with white space
-        folded."""
+        """Return 1 or 0 for each question number: whether `text` contains an accepted string."""
         folded = one_space(text)
         return {
             question.number: float(any(one_space(accepted) in folded for accepted in question.answer_any))

@@ -81,11 +81,7 @@ class FolderPlanner:
         return [file.read_text("utf-8") for file in files]
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Return the proposal in the recorded answers.
-
-        Raises:
-            NotRecorded: answers are missing; the prompts for the next ones were written.
-        """
+        """Return the proposal in the recorded answers; if some are missing, write prompts and raise `NotRecorded`."""
         answers = self.answers
         recorded = self._file("answer").is_file()
         prompts = () if recorded else rendered_prompts(request, answers=answers)
@@ -167,15 +163,13 @@ def _named(name: str) -> Iterator[None]:
 def compact_by(
     messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
 ) -> list[Message]:
-    """Return the view of a plan for this target. The target is passed on as a share of the messages' size, since
-    planners count tokens differently."""
+    """Return the view of a plan for this target, passed on as a share since planners count tokens differently."""
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
     return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 
 
 def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
-    """Return the largest list within the target that a session with this preset sends at any of the `WINDOWS`; if none
-    is within it, the smallest."""
+    """Return the largest list within the target that the preset sends at one of the `WINDOWS`, or the smallest."""
     scale = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
     sent: list[list[Message]] = []
     for width in WINDOWS:

@@ -114,10 +114,7 @@ def replay(
     settings: SessionSettings | None = None,
     replace: bool = False,
 ) -> Replay:
-    """Replay a whole transcript; the removed originals stay in `store`, which should be empty.
-
-    With `replace` the simulated agent replaces its list by each result; without it the list keeps growing.
-    """
+    """Replay a whole transcript; removed originals stay in `store`. `replace`: the agent goes on with the sent list."""
     calls: list[ReplayedCall] = []
     session = Session(
         task,
@@ -140,8 +137,7 @@ def replay(
 def _replayed(
     session: Session, messages: Sequence[object], counter: TokenCounter, fixed_tokens: int, model: str, replace: bool
 ) -> Iterator[ReplayedCall]:
-    """Yield the simulated call before each assistant message. `fixed_tokens`: size of system and tools; `replace`: the
-    agent goes on with the list that was sent, not with its own."""
+    """Yield the simulated call before each assistant message. `fixed_tokens`: size of system and tools."""
     agents_list: list[Any] = []
     before: Sequence[Any] = ()  # the list sent last
     history_tokens, logged, counted = fixed_tokens, 0, dict[int, int]()

@@ -40,8 +40,7 @@ __all__ = [
 ]
 
 _URL = r"https?://[^\s\"'`<>()\[\]{}|\\^]+"
-"""URL up to the point where prose or markup continues: ``https://example.org/a?b=1``; not the bracket in
-``(https://a.org)``."""
+"""URL without the markup after it: ``https://a.org/a?b=1``; not the bracket in ``(https://a.org)``."""
 _PATH = r"(?:~|\.{1,2})?(?:/[\w.@+-]+)+|(?<![\w.@+-])[\w.@+-]++(?:/[\w.@+-]++)+"
 """``/srv/app``, ``~/x``, ``../lib/a.py``, ``src/a.py``; not a slash alone. ``and/or`` matches: `_is_path` judges."""
 _WORD = r"\w+(?:[.\-:@]+\w+)*"
@@ -245,8 +244,7 @@ class NeedRecall:
 
     @property
     def in_context(self) -> float:
-        """Share of specifics that the result contains with at least half of the words around one original
-        occurrence."""
+        """Share of specifics in the result with half of the words around one original occurrence."""
         return 1 - (len(self.lost) + len(self.bare)) / self.needed if self.needed else 1.0
 
 
@@ -272,8 +270,7 @@ class Survival:
 
 
 def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -> tuple[Need, ...]:
-    """Return the specifics in `before`, not in `task`, that the agent writes in `after` before any result shows
-    them."""
+    """Return the specifics in `before`, not in `task`, that the agent writes in `after` before a result shows them."""
     texts = pieces(before)
     before_text = "\n".join(texts)
     needs = []

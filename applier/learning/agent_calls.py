@@ -69,8 +69,7 @@ _PASSING = re.compile(
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield each general check command once, from its first success, and each build command once for which the agent
-    wrote a reason."""
+    """Yield each general check command that succeeded, and each build command for which the agent wrote a reason."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
@@ -187,8 +186,7 @@ def _comments(command: Command) -> bool:
 
 
 def _reasoned(message: tuple[str, str]) -> tuple[str, str] | None:
-    """Return the title and the first sentence of the body that states a reason and, without a title, has a name; None
-    if there is none."""
+    """Return the title and the first sentence with a reason and, without a title, with a name; None without one."""
     title, body = message
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
         for sentence in filter(_is_lasting, sentences(folded(paragraph))):

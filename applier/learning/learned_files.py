@@ -227,8 +227,7 @@ def mattering(lines: Sequence[str], task: str) -> list[str]:
 
 
 def file_below(root: Path, path: str) -> str | None:
-    """Return the content of `path` if it is a text file under `root`, has no second name (hard link), and is not too
-    large; else None."""
+    """Return the content of `path` if it is a small text file below `root` without a second name; else None."""
     try:
         top = os.path.realpath(root)  # unlike `resolve`, `realpath` accepts links that lead in a circle
         place = os.path.realpath(os.path.join(top, path))
@@ -242,8 +241,7 @@ def file_below(root: Path, path: str) -> str | None:
 
 
 def opening_text(lines: Collection[str], counter: TokenCounter, most_tokens: int) -> tuple[str, int]:
-    """Return as many `lines` as fit in `most_tokens`, without their sources, and their number; an empty text if none
-    fits."""
+    """Return as many `lines`, without sources, as fit in `most_tokens`, and their number; empty if none fits."""
     shown: list[str] = []
     text = ""
     for line in lines:

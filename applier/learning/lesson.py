@@ -121,8 +121,7 @@ def folded(text: str) -> str:
 
 
 def error_subject(text: str) -> str:
-    """Return the key of an error: its text without places and numbers, or a linter's rule; empty for errors that are
-    too common."""
+    """Return the key of an error: its text without places and numbers, or a linter's rule; empty if too common."""
     text = _PLACE.sub("", folded(text))
     if len(text) > ERROR_CHARACTERS:
         return ""

@@ -79,8 +79,7 @@ class Memory:
         return digest_of(line) in self.approved.values()
 
     def is_read(self, conversation: FinishedConversation, reader: str) -> bool:
-        """Return True if `reader` or a better one has read the conversation in its present form; a model reads more
-        than ``rules``."""
+        """Return True if `reader`, or instead of rules any, has read this form of the conversation."""
         stored = self.conversations.get(conversation.name, {})
         return stored.get("digest") == conversation.digest and (reader == "rules" or stored.get("reader") == reader)
 
@@ -117,8 +116,7 @@ class Memory:
             self.store.set_state(f"lessons-review:{self._project}", kept)
 
     def lines(self, every: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return the lines to propose: those kept by the review, and new ones of conversations that wait for no
-        review."""
+        """Return the lines that the review kept, and new ones of conversations that wait for no review."""
         review = self.review
         waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
         unseen = [line for line in review.unseen(every) if line.sources[0].conversation not in waiting]

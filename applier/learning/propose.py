@@ -110,8 +110,7 @@ def _dated(source: str, day: str) -> str:
 
 
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
-    """Return one line for each subject worth proposing, grouped by kind, the newest first; each has the text of its
-    newest source. Expired errors are left out."""
+    """Return a line for each subject worth proposing, by kind, newest first; expired errors are left out."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
     for one in sorted(_once(heard), key=_age, reverse=True):
         by_subject[one.lesson.kind, one.lesson.subject].append(one)

@@ -66,16 +66,14 @@ class Reader:
         return self.model.name if self.model is not None else "rules"
 
     def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
-        """Return the highest cost in dollars of asking about each conversation in `due`, and then reviewing its lines
-        and `unseen` other new ones."""
+        """Return the highest cost in dollars of reading `due` and reviewing their lines and `unseen` others."""
         if self.model is None:
             return 0.0
         each = sum(self.model.estimated_cost(one.tokens) for one in due)
         return each + self.estimated_review_cost(known, unseen + MOST_LESSONS * len(due))
 
     def estimated_review_cost(self, known: Review, unseen: int) -> float:
-        """Return the highest cost in dollars of reviewing `unseen` new lines, in several questions if need be; each
-        also shows lines that the review `known` has kept."""
+        """Return the highest cost in dollars of reviewing `unseen` new lines, each time with the kept ones."""
         new_counts = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
         kept_count = min(MOST_CANDIDATES, len(known.groups) + unseen - new_counts[0]) if new_counts else 0
         return sum(self.model.estimated_review_cost(one + kept_count) for one in new_counts if self.model is not None)
@@ -116,8 +114,7 @@ def lessons_of(evidence: Evidence) -> list[Lesson]:
 
 
 def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
-    """Return the valid lessons of a model's `answer`, and those that rules read: all commands, and others that the
-    model's do not cover."""
+    """Return the valid lessons of a model's `answer`, and those by rules: commands, and what the model's lack."""
     written = list(filter(None, (_checked(one, evidence) for one in answer[:MOST_LESSONS])))
     covered = [stems(f"{one.text} {one.words}") for one in written]
     return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or not _is_covered(one, covered))]

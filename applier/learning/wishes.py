@@ -132,8 +132,7 @@ def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """Return a statement on one line, without assent at its front, doubt at its end, and requests for now after the
-    last binding sentence; empty for a question, or if it needs its context."""
+    """Return a statement without assent, doubt and later requests for now; empty if it is not clear alone."""
     parts = sentences(_ITEM.sub("", folded(statement.text)))
     binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
     later = parts[binding[-1] + 1 :] if binding else []
@@ -175,8 +174,7 @@ def choices(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _answers(call: Call) -> Iterator[tuple[str, str]]:
-    """Yield question and answer for each question of `call` that the user answered by an offered option or by words
-    that bind."""
+    """Yield each question of `call` that the user answered by an offered option or by binding words, and the answer."""
     questions = call.input.get("questions")
     for one in questions if isinstance(questions, list) else [call.input]:
         question = one.get("question") if isinstance(one, Mapping) else None

@@ -50,8 +50,7 @@ _SEAL = "seal"
 
 
 def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write all of `store` as of one moment to the new file `path`, which is a store itself and can be imported by
-    another."""
+    """Write all of `store` as of one moment to the new file `path`, which is a store itself."""
     _write(store, Path(path), lambda backend: backend.keys(""), overwrite)
 
 
@@ -80,8 +79,7 @@ def _keys_of(backend: Backend, history_key: str) -> list[str]:
 
 
 def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]], overwrite: bool) -> None:
-    """Copy the records that `keys_of` chooses, with their seal, into a new store in a private folder next to `path`,
-    then move its file to `path` in one step."""
+    """Copy the records that `keys_of` chooses, and their seal, into a new store; then move its file to `path`."""
     _refuse_taken(store, path, overwrite)
     try:
         folder = tempfile.mkdtemp(prefix=f".{path.name[:100]}.", dir=path.absolute().parent)
@@ -218,8 +216,7 @@ class _Import:
     messages: dict[str, str] = field(default_factory=dict)
     """Digest of each message's content in the store, by its digest in the archive; they differ if the store redacts."""
     plain: dict[str, str] = field(default_factory=dict)
-    """Digest of each message as in histories (see `message_digest`), by its digest in the archive; empty for a message
-    with removed secrets."""
+    """Digest of each message as in histories, by its digest in the archive; empty if secrets were removed."""
     nodes: dict[str, Node] = field(default_factory=dict)
     """The node in the store, by the digest of the node in the archive."""
     groups: dict[str, list[str]] = field(default_factory=dict)
@@ -259,8 +256,7 @@ class _Import:
             self.store.backend.add({f"message/{self.messages[digest]}": pack(stored)})
 
     def _take_nodes(self) -> None:
-        """Import the nodes, each after its parent, and recompute what their keys claim: group, position, and the digest
-        of the history up to them, unless removed secrets have made that unknown."""
+        """Import the nodes, each after its parent; recompute the group, position and prefix that their keys claim."""
         self.nodes[""], self.groups[records.NOTHING.prefix] = records.NOTHING, [records.NOTHING.group]
         running: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
         nodes = records.nodes_of(self.archive.keys("node/"))

@@ -153,8 +153,7 @@ class SqlBackend(Backend):
                 raise
 
     def first(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """Run the first statement of a transaction as `rows` does; once more on a new connection if the server had
-        closed the old one."""
+        """Run the first statement of a transaction; again on a new connection if the server had closed the old one."""
         try:
             return self.rows(sql, values)
         except self.errors:

@@ -103,8 +103,7 @@ def restored_part(
     max_characters: int | None = None,
     by_words: bool = True,
 ) -> Restored:
-    """Return the turn `messages`, or the part requested from `Store.restore`; without `by_words` only literal or
-    pattern matches count."""
+    """Return the turn `messages`, or the part requested from `Store.restore`."""
     history = read_history(messages)
     turn = Turn("t1", 0, len(messages), "other", "", False)
     every = turn_lines(history, turn)
@@ -177,8 +176,7 @@ def _media(block: Block) -> Iterator[Block]:
 
 
 def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tuple[int, str]]:
-    """Return numbers and texts of the matching lines in `part` and of their neighbours: of all matches, or of the best
-    by words and a list of the others."""
+    """Return numbers and texts of matching lines in `part` and of their neighbours; by words, only of the best."""
     wanted = hits.best[:BEST_LINES] if hits.by_words else hits.lines
     few = len(wanted) <= FEW_LINES
     near = _near(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
@@ -235,8 +233,7 @@ def _joined(runs: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
 
 
 def _shown(line: Line, hit: bool, most: int | None) -> str:
-    """Return ``12: text`` for a `hit`; else the first `most` characters as ``11- text``, without a file viewer's
-    number."""
+    """Return ``12: text`` for a `hit`; else the first `most` characters as ``11- text``."""
     text = without_numbers(line.text)
     return f"{line.number}: {text}" if hit else f"{line.number}- {_clipped(text, most)}"
 
@@ -329,8 +326,7 @@ def _filtered(history: History, turn: Turn, searched: Searched, part: Part | Non
 
 
 def _calls(history: History, turn: Turn) -> Mapping[int, int]:
-    """Return `Searched.calls` of a turn: for the index of each call's and each result's block, the index of the call's
-    block."""
+    """Return `Searched.calls` of a turn: the index of the call's block for each call's and each result's block."""
     by_id: dict[str, int] = {}
     calls: dict[int, int] = {}
     for index, (_, block) in enumerate(history.blocks_of(turn)):

@@ -120,8 +120,7 @@ class FactIndex:
         return [one for (one,) in self._table.execute(sql, (*values, most))]
 
     def _seldom(self, terms: str) -> str:
-        """Return the query for the uncommon words of the query `terms`, if these alone find `first` facts; else an
-        empty text."""
+        """Return the query for the uncommon words of `terms` if these alone find `first` facts; else an empty text."""
 
         def count(some: str) -> int:
             return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (some,)).fetchone()[0])
@@ -132,8 +131,7 @@ class FactIndex:
         return some if 0 < len(seldom) < len(every) and count(some) >= self.first else ""
 
     def _refresh(self) -> None:
-        """Bring the table to the store's present state: read a newer stored table, then all facts that it lacks; store
-        the table again if these are many."""
+        """Bring the table to the store's present state; store it again if many facts are new."""
         with self._backend.transaction():
             parts = self._backend.keys(INDEXED)
             if parts != self._parts:

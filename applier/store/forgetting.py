@@ -100,8 +100,7 @@ class Kin:
         return {key for digest, pairs in candidates for digits, key in pairs if digest.startswith(digits)}
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
-        """Return the keys of the events with one of these `digests` as a value, and of all events of the sessions in
-        `states`, which are keys."""
+        """Return the keys of the events with one of `digests` as a value, and of those of the sessions in `states`."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
         shortest = {digest[:_INDEXED] for digest in digests}

@@ -118,8 +118,7 @@ def known_facts(
 def facts_about(
     facts: Iterable[KnownFact], *, kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return those of `facts` that are of this `kind` and were extracted at `since` or later; with `words` only those
-    that contain one of them, best match first."""
+    """Return those of `facts` of this `kind`, since then, with one of the `words`, of these the best match first."""
     some = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
     if not words.strip():
         return some

@@ -47,11 +47,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/.*", re.DOTALL)
 
 
 def default_path() -> Path:
-    """Return the default file of the store.
-
-    Raises:
-        StoreError: the user has no home folder.
-    """
+    """Return the default file of the store; raise a `StoreError` if the user has no home folder."""
     try:
         path = Path(platformdirs.user_state_dir("relevance-compactor"), "store.db")
     except RuntimeError:
@@ -98,11 +94,7 @@ def open_store(
 
 
 def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the file of the store that `open_store` would open; None for one on a server.
-
-    Raises:
-        StoreError: the name is not valid.
-    """
+    """Return the file that `open_store` would open, None for a server; raise a `StoreError` for an invalid name."""
     name = _name(url_or_path)
     if _SERVER.fullmatch(name):
         return None

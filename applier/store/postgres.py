@@ -110,8 +110,7 @@ class PostgresBackend(SqlBackend):
         return kind(f"{self.place}: {' '.join(str(error).split()) or type(error).__name__}")
 
     def create(self) -> None:
-        """Create the table, ordered by the keys' characters, without the server's samples of the content, which would
-        outlive it."""
+        """Create the table without the server's samples of the content, which would outlive it."""
         self.rows(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         self.rows('CREATE TABLE records (key TEXT COLLATE "C" PRIMARY KEY, body BYTEA NOT NULL)')
         self.rows("ALTER TABLE records ALTER COLUMN key SET STATISTICS 0, ALTER COLUMN body SET STATISTICS 0")

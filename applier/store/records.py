@@ -96,8 +96,7 @@ def encode(value: object, place: str) -> bytes:
 
 
 def count_values(raw: bytes, most: int) -> int:
-    """Estimate the number of values in the JSON text `raw` without parsing it: from its commas and opening brackets,
-    and, only if these are more than `most`, without those inside strings."""
+    """Estimate the number of values in the JSON text `raw` without parsing it; exact counting begins above `most`."""
     rough = sum(map(raw.count, (b",", b"[", b"{")))
     if rough <= most:
         return rough
@@ -347,8 +346,7 @@ def saved_history(backend: Backend, prefix: str, tip: str) -> StoredHistory | No
 
 
 def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
-    """Store `history` by its digest, or by its `tip` if another form has that name; if it is stored already, record
-    its use once `NOTED_SECONDS` have passed. Return its stored form."""
+    """Store `history`, or record its use if it is stored and `NOTED_SECONDS` have passed; return its stored form."""
     saved = saved_history(backend, history.prefix, history.tip)
     if saved and history.used - saved.used < NOTED_SECONDS:
         return saved

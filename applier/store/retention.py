@@ -139,8 +139,7 @@ def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: 
 
 
 def _cost(kin: Kin, messages: _Messages, family: HistoryFamily, paid: set[str] | None = None) -> int:
-    """Return the size in bytes of the nodes and messages of `family`, without `paid` messages; add the others to
-    `paid`."""
+    """Return the bytes of the nodes and messages of `family`, without those `paid`, to which the others are added."""
     unpaid = {kin.nodes[digest].message for digest in family.nodes} - (paid or set())
     if paid is not None:
         paid |= unpaid

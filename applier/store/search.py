@@ -137,8 +137,7 @@ def _compiled(pattern: str) -> regex.Pattern[str] | None:
 
 
 def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> tuple[dict[str, Hits], int]:
-    """Return at most `limit` turns by the BM25 of their whole text, each with its lines that share the most words with
-    the search, and the number of all turns with such words."""
+    """Return at most `limit` turns by BM25, each with the lines that share most words, and the number of all."""
     ids = list(turns)
     ranks = ranked([join_lines(lines) for lines in turns.values()], search)
     if not ranks:
@@ -157,10 +156,7 @@ def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | Non
 
 
 def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
-    """Return the index and BM25 of each text with a word of `search`, best first; of equal ones the last.
-
-    A phrase in quotes is one word; a name of several words (``src/auth.ts``) is one word, too.
-    """
+    """Return the index and BM25 of each text with a word of `search`, best first; of equal ones the last."""
     terms = asked_terms(search)
     if not terms:
         return []
@@ -219,8 +215,7 @@ def _pairs(run: str) -> list[str]:
 
 
 def _terms(search: str) -> Iterator[str]:
-    """Yield each phrase and word of `search` in quotes, as FTS5 needs them; of a name with several words (``a.py``)
-    also each word."""
+    """Yield each phrase and word of `search` in quotes, as FTS5 needs them; of ``a.py`` also ``a`` and ``py``."""
     for phrase, unquoted in _ASKED.findall(search.lower().encode("utf-8", "replace").decode()):
         words = _words(phrase or unquoted)
         if len(words) > 1:

@@ -52,8 +52,7 @@ class SqliteBackend(SqlBackend):
     """Errors of the driver; a damaged file may also cause `UnicodeDecodeError` or, by a false length, `MemoryError`."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float) -> None:
-        """Prepare the file at `path`, created if necessary, with a wait of `busy_timeout_seconds` for other
-        processes."""
+        """Create the file at `path` if there is none; wait `busy_timeout_seconds` for other processes."""
         self._identity = _prepared(path)
         self._path = path.resolve()
         self._timeout = busy_timeout_seconds
@@ -61,8 +60,7 @@ class SqliteBackend(SqlBackend):
         super().__init__(str(self._path))
 
     def connect(self) -> sqlite3.Connection:
-        """Connect; see `SqlBackend.connect`. On a full disk one connection alone can still read, for one
-        transaction."""
+        """Connect. On a full disk one connection alone can still read, for one transaction."""
         self._is_alone = False
         try:
             return self._opened()

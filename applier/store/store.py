@@ -72,8 +72,7 @@ class Store:
     def __init__(
         self, backend: Backend, *, redact_originals: bool = False, clock: Callable[[], float] = time.time
     ) -> None:
-        """Use `backend` until `close`. With `redact_originals` no secret is stored, see `open_store`. `clock` returns
-        the time."""
+        """Use `backend` until `close`; with `redact_originals` no secret is stored. `clock` returns the time."""
         self.backend, self.clock = backend, clock
         self._redacts = redact_originals
         self._open = True
@@ -107,8 +106,7 @@ class Store:
         return self.clock() - history.used >= records.NOTED_SECONDS
 
     def note_use(self, history_key: str) -> None:
-        """Record that the conversation `history_key` continues, so that `collect_garbage` keeps it; writes at most once
-        an hour."""
+        """Record that a conversation continues, so that `collect_garbage` keeps it; writes at most once an hour."""
         with self.backend.transaction():
             is_due = self._is_due(find_history(self.backend, history_key))
         if is_due:
@@ -164,11 +162,7 @@ class Store:
         return _plan_id(digest)
 
     def load_plan(self, plan_id: str) -> CompactionPlan:
-        """Return the plan with that id, or with any longer beginning of its digest.
-
-        Raises:
-            ReferenceNotFound: no plan has that id.
-        """
+        """Return the plan with that id, or raise `ReferenceNotFound`."""
         with self.backend.transaction():
             (content,) = read(self.backend, [self._plan_key(plan_id)]).values()
         try:
@@ -193,8 +187,7 @@ class Store:
         return tuple(_plan_id(digest) for _, digest in ordered)
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
-        """Store `facts` of a saved history, each once, without likely secrets and without any piece of `secrets`, which
-        are those of the history."""
+        """Store `facts` of a saved history, each once, without likely secrets and the history's known `secrets`."""
         plain = redact([fact.model_dump(mode="json") for fact in facts], secrets)
         contents = [encode(fact, "fact") for fact in plain]
         with self.backend.transaction(write=True):
@@ -385,8 +378,7 @@ class Store:
         return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
 
     def flush(self) -> list[Finding]:
-        """Erase deleted content from every file and log of the database; return a finding for each place that may
-        still contain some."""
+        """Erase deleted content from all files and logs; return a finding for each place that may still have some."""
         return [Finding(code="left", problem=problem) for problem in self.backend.flush()]
 
     def verify(self) -> list[Finding]:
@@ -424,11 +416,7 @@ def _check_unchanged(history: History, index: int) -> None:
 
 
 def event_place(event: Mapping[str, Any]) -> str:
-    """Return the prefix of the key of `event`; see `Store.record_event`.
-
-    Raises:
-        StoreError: its time is not valid.
-    """
+    """Return the beginning of the key of `event`; raise a `StoreError` if its time is not valid."""
     time = event.get("time")
     if not isinstance(time, int | float) or not abs(time) < _FARTHEST_SECOND:
         raise StoreError(f"event: 'time' has to be seconds since the epoch, found {type(time).__name__}")

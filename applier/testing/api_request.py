@@ -146,20 +146,14 @@ class Request:
         return merged
 
     def parts(self) -> Iterator[tuple[str, Block]]:
-        """Yield the prompt in the API's order: tools, system, messages; each block with its owner.
-
-        Deferred tools are part of the prompt only if a search returns them.
-        """
+        """Yield tools (not deferred ones), system and messages in the API's order; each block with its owner."""
         yield from (("tools", tool) for tool in self.tools if not tool.get("defer_loading"))
         yield from (("system prompt", block) for block in self.system)
         yield from ((self.messages[at]["role"], block) for at, _, block in self.blocks())
 
     @cached_property
     def digests(self) -> list[str]:
-        """Digests of the empty prompt, and of the prompt up to and including each part.
-
-        Neighbours of one role count as one message, and cache marks are no part of the prompt.
-        """
+        """Digests of the empty prompt, and of the prompt up to and including each part, without cache marks."""
         return list(accumulate(self.parts(), chained, initial=""))
 
     @cached_property

@@ -35,10 +35,7 @@ _DIGEST = 64
 def judge(
     request: Request, window_tokens: int | None = None, issued: Mapping[str, list[list[str]]] | None = None
 ) -> tuple[Refusal, ...]:
-    """Return the reasons for the API to answer 400, in order; empty for a valid request.
-
-    `issued`: the thinking of the server's own answers (see `_latest_thinking_is_whole`).
-    """
+    """Return the reasons for the API to answer 400, in order. `issued`: the thinking of the server's own answers."""
     if problem := request.is_well_formed():
         return (Refusal(0, problem),)
     if len(request.raw) > MAX_BODY_BYTES:
@@ -63,8 +60,7 @@ def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
 
 
 def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[Refusal]:
-    """Check rules 11 and 14 (a signature has its text and its conversation) and rule 23 (a ``compaction`` block is
-    byte-exact)."""
+    """Check rules 11 and 14 (a signature has its text and conversation) and 23 (a ``compaction`` is byte-exact)."""
     known: dict[str, list[tuple[Block, str]]] = {}
     for at, index, block in before.blocks():
         known.setdefault(_seal(block), []).append((block, before.bindings[at, index]))
@@ -124,10 +120,7 @@ def thinking_and_rest(content: Sequence[Block]) -> tuple[list[str], str]:
 
 
 def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[str]]]) -> Iterator[str]:
-    """Check that the thinking of the latest assistant message is whole, unmodified and in order, or left out entirely.
-
-    `issued` maps the rest of each answer to its thinking.
-    """
+    """Check that the latest answer has all its thinking or none. `issued`: thinking by the rest of each answer."""
     last, content = _last_answer(request)
     thinking, rest = thinking_and_rest(content)
     if thinking and thinking not in issued.get(rest, [thinking]):

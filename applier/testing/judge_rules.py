@@ -105,8 +105,7 @@ def settings_suit_the_model(request: Request) -> Iterator[str]:
 
 
 def the_newest_version_is_stricter(request: Request) -> Iterator[str]:
-    """Check that a request of API version 2026-10-21 sets no sampling and has no document in an assistant's message and
-    no citations on a user's text."""
+    """Check that API version 2026-10-21 gets no sampling, no assistant's document, no citations on a user's text."""
     if request.headers.get("anthropic-version", "") < _STRICT_API:
         return
     for name in ("temperature", "top_p", "top_k"):
@@ -157,8 +156,7 @@ def texts_are_not_blank(request: Request) -> Iterator[str]:
 
 
 def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
-    """Check that there are at most four cache marks, never on messages, empty text or thinking; one hour before five
-    minutes."""
+    """Check that there are at most four cache marks, none on thinking or empty text; one hour before five minutes."""
     for at, message in enumerate(request.messages):
         if _MARK in message:
             yield f"messages.{at}.{_MARK}: Extra inputs are not permitted"
@@ -179,8 +177,7 @@ def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
 
 
 def system_messages_are_allowed(request: Request) -> Iterator[str]:
-    """Check that ``system`` messages are only for models that accept them, after the user's and before the
-    assistant's."""
+    """Check that ``system`` messages are only for models that accept them, between the user's and the assistant's."""
     before: Block = {"role": "", "content": ""}
     for at, message in enumerate(request.messages):
         role = message["role"]
@@ -199,8 +196,7 @@ def system_messages_are_allowed(request: Request) -> Iterator[str]:
 
 
 def media_are_few_and_small(request: Request) -> Iterator[str]:
-    """Check that there are at most 100 images and pages; with more than 20 images each at most 2,000 pixels wide and
-    high."""
+    """Check that there are at most 100 images and pages; of over 20 images none exceeds 2,000 pixels a side."""
     blocks = list(_all_blocks(request))
     images = [(place, block) for place, block in blocks if block.get("type") == "image"]
     pages = sum(pdf_pages(block) for _, block in blocks if block.get("type") == "document")
@@ -223,8 +219,7 @@ def text_is_unicode(request: Request) -> Iterator[str]:
 
 
 def compaction_blocks_lead(request: Request) -> Iterator[str]:
-    """Check that a server's compaction block comes first in its message, and that none is requested during a call or
-    with a setting that would cut the answer short."""
+    """Check that a compaction block comes first, and that none is requested during a call or with a stop setting."""
     signed = 0
     for at, index, block in request.blocks():
         if block["type"] != "compaction":
@@ -370,10 +365,7 @@ def inputs_are_objects(request: Request) -> Iterator[str]:
 
 
 def server_results_follow_their_calls(request: Request) -> Iterator[str]:
-    """Check that a server tool's result comes after its ``server_tool_use``, in the same assistant turn.
-
-    A paused turn continues in the next assistant message, so neighbours of one role are read as one.
-    """
+    """Check that a server tool's result follows its ``server_tool_use`` in the same turn, also after a pause."""
     for at, role, blocks in request.merged():
         opened: set[str] = set()
         waiting: set[str] = set()

@@ -124,8 +124,7 @@ class MessagesServer:
         return 200, {"input_tokens": request_tokens(request)}
 
     def reply(self, request: Request) -> tuple[Block, Answer | Failure]:
-        """Return the message that answers `request` (or the error, as JSON), and the script's reply it was made
-        from."""
+        """Return the message (or the error, as JSON) that answers `request`, and the script's reply behind it."""
         with self._lock:
             violations = judge(request, self.window_tokens, self._issued)
             reply = self._next(request, violations)
@@ -168,8 +167,7 @@ class MessagesServer:
         return failure.as_json(), failure
 
     def _next(self, request: Request, violations: Sequence[Refusal]) -> Answer | Failure:
-        """Return the script's next reply, unless the request breaks a rule; a script's error becomes a 500 without
-        retry."""
+        """Return the script's next reply, or the first violation; a script's error becomes a 500 without retry."""
         if violations:
             return _refusal(violations[0])
         entry = self._script[min(self._replies, len(self._script) - 1)]

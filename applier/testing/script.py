@@ -35,8 +35,7 @@ class Answer:
     stop_reason: str = ""
     """Reason to stop; empty means ``tool_use`` if it calls a client tool, else ``end_turn``."""
     fault: Fault = ""
-    """Fault of the connection: closed before the answer or half way, a stream that ends amid an event or in garbage, or
-    no answer at all."""
+    """Fault of the connection: closed early or half way, an event cut short, garbage, or no answer."""
     hold: Callable[[], object] | None = None
     """Function called once in the middle of a stream; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)

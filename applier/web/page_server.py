@@ -157,8 +157,7 @@ def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
 
 
 def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
-    """Return an endpoint that answers with the result of `work`, called in a thread with the path's parameters; None
-    becomes 404."""
+    """Return an endpoint that answers with the result of `work` for the path's parameters; None becomes 404."""
 
     async def endpoint(request: Request) -> Response:
         value = await anyio.to_thread.run_sync(partial(work, **request.path_params))
@@ -168,8 +167,7 @@ def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
 
 
 def _with_body(form: type[BaseModel], work: Callable[[Any], Mapping[str, Any]]) -> Endpoint:
-    """Return an endpoint that reads the body as `form` and answers with the result of `work`, called in a thread;
-    errors become 400 (the body) and 409 (the work)."""
+    """Return an endpoint that answers with the result of `work` for a body; errors become 400 (body) and 409 (work)."""
 
     async def endpoint(request: Request) -> Response:
         try:

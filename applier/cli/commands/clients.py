@@ -158,8 +158,7 @@ def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
 
 
 def _compacted(session: Session, *, of_last: bool) -> dict[str, Any]:
-    """Return the sizes of a conversation and, if it is one of the last (`of_last`), a list of what its last compaction
-    left in the agent's sight and removed from it."""
+    """Return the sizes of a conversation and, if it is one of the last, what its last compaction kept and removed."""
     state, receipt = session.state, ""
     with suppress(CompactorError):  # a plan of an earlier run has no messages
         receipt = in_sight(session.plan) if of_last and session.plan else ""
@@ -276,8 +275,7 @@ def resume_command(
 
 
 def _log_of(session: str, store: str | None) -> Path:
-    """Return the log with this path or id; for ``last`` the newest log of this folder, without those that this command
-    wrote and no client has continued since."""
+    """Return the log with this path or id; for ``last`` the newest of this folder that this command did not write."""
     if Path(session).is_file():
         return Path(session)
     folder = os.getcwd() if session == "last" else ""
@@ -307,8 +305,7 @@ def _written(store: str | None) -> dict[str, float]:
 
 
 def _typed(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
-    """Return the shell command that continues a session in its `folder`; if the client does not find the file at
-    `place`, the command first copies it to `in_place`."""
+    """Return the shell command that continues a session; it copies the file to `in_place` if the client needs that."""
     steps = [client.resume_command(session_id)]
     if folder:
         steps.insert(0, f"cd {shlex.quote(folder)}")

@@ -238,8 +238,7 @@ def _clear_parts(folder: Path) -> None:
 
 
 def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: tuple[str, str]) -> Iterator[Problem]:
-    """Yield every reason why the plugin in `folder` does not work. `wanted`: its files as this version writes them;
-    `version`: the client's program and the version that it prints, see `_client_version`."""
+    """Yield every reason why the plugin in `folder` does not work. `wanted`: its files as this version writes them."""
     again = f"compactor install {client}"
     present, about = _present(client, folder), CLIENTS[client]
     place, printed = version
@@ -295,8 +294,7 @@ def _answer(command: list[str]) -> object:
 
 
 def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Yield file and content of each of Claude Code's settings, and True if a person cannot change them: their own, the
-    working folder's (shared and local), and the machine's or organization's."""
+    """Yield file and content of each of Claude Code's settings, and True if a person cannot change them."""
     machine = {"darwin": "/Library/Application Support/ClaudeCode", "win32": "C:\\Program Files\\ClaudeCode"}
     managed = Path(machine.get(sys.platform, "/etc/claude-code"))
     persons, remote = (config_folder(os.environ) / name for name in ("settings.json", "remote-settings.json"))

@@ -237,8 +237,7 @@ class _Learned:
         return self.files.merged(texts, lines, self.memory.approved, self.today)
 
     def write(self, texts: Mapping[str, str], changes: Mapping[str, str], approved: Mapping[str, str]) -> None:
-        """Write the `changes` of the files `texts`, and record the `approved` lines (digest by key). Lines that are no
-        longer in a file may be proposed again."""
+        """Write the `changes` of the files `texts`, and record the `approved` lines and those that are gone."""
         for name in (name for name in changes if changes[name] != texts[name]):
             make_folder((self.files.project / name).parent)
             write_unchanged(self.files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
@@ -279,8 +278,7 @@ def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
 def _read_all(
     every: Sequence[FinishedConversation | Unread], learned: _Learned, reader: Reader, cap: float, *, apart: bool
 ) -> tuple[dict[str, Any], list[ProposedLine]]:
-    """Read the new conversations, have the reader's model, if any, review their lessons, and return a report and the
-    lines to propose. `apart`: rules may read in several processes."""
+    """Read new conversations, have a model review their lessons; return a report and the lines to propose."""
     memory, readable = learned.memory, [one for one in every if isinstance(one, FinishedConversation)]
     due = [one for one in readable if not memory.is_read(one, reader.name)]
     if reader.model is not None:
@@ -301,8 +299,7 @@ def _read_all(
 def _review_lines(
     lines: Sequence[ProposedLine], memory: Memory, reader: Reader, cap: float, report: dict[str, Any]
 ) -> None:
-    """Have the model review `lines` that it has not seen, question by question, as long as the dollars in `report` stay
-    within `cap`; add the cost, and a problem if lines are left, to `report`."""
+    """Have the model review new `lines`, question by question, within `cap`; add costs and problems to `report`."""
     while unseen := len(memory.review.unseen(lines)):
         estimated_cost = reader.estimated_review_cost(memory.review, min(unseen, MOST_CANDIDATES))
         why = f"that may cost {money(estimated_cost)} more: raise --cap"
@@ -327,8 +324,7 @@ def _read_due(
     cap: float,
     report: dict[str, Any],
 ) -> None:
-    """Store the lessons of each of the `readings` at once, and update `report`; stop over the cap, or after several
-    failures in a row."""
+    """Store each of the `readings` at once, and update `report`; stop over the cap, or after several failures."""
     usage, failures, problems = Usage(), 0, report["problems"]
     with progress("reading conversations", len(due)) as step, closing(readings):
         for one, reading in readings:

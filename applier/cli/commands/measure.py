@@ -116,10 +116,7 @@ def _print_one(run: Replay, model: str) -> None:
 
 
 def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> list[str]:
-    """Return `values` as `height` lines of block characters in at most `width` columns, with `top` at the upper edge.
-
-    A column for several values shows the highest.
-    """
+    """Return `values` as `height` lines of block characters in at most `width` columns, `top` at the upper edge."""
     count = min(len(values), width)
     edges = [index * len(values) // count for index in range(count + 1)] if count else [0]
     columns = [max(values[first:last]) for first, last in pairwise(edges)]
