@@ -15,7 +15,7 @@ from itertools import takewhile
 from typing import Any
 
 from applier.testing import Answer, Failure, MessagesServer, PromptUsage, Refusal, Request
-from applier.testing.api_request import Block
+from applier.testing.api_forms import Block
 from applier.testing.messages_server import event_line
 from applier.testing.prompt_cache import text_tokens
 

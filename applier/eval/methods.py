@@ -38,7 +38,6 @@ __all__ = [
     "Method",
     "NotRecorded",
     "compact_by",
-    "compact_by_preset",
     "find_method",
     "methods_for",
 ]

@@ -1,7 +1,6 @@
 """Lessons: their kinds, their equality, and their support by a record.
 
-Lessons are collected elsewhere: by `wishes` from the user's words, by `agent_calls` from the agent's calls, by
-`readers` from a model's answer.
+Lessons are collected elsewhere: by `by_rules` from words and calls, by `readers` from a model's answer.
 """
 
 from __future__ import annotations

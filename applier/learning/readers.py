@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from applier.learning.agent_calls import check_commands, failures, passes_again, reasons
+from applier.learning.by_rules import (
+    check_commands,
+    choices,
+    failures,
+    is_lasting,
+    is_question,
+    passes_again,
+    reasons,
+    wishes,
+)
+from applier.learning.learned import FinishedConversation
 from applier.learning.lesson import (
     Kind,
     Lesson,
@@ -25,9 +35,7 @@ from applier.learning.lesson import (
     stated,
     stems,
 )
-from applier.learning.memory import FinishedConversation
 from applier.learning.propose import MOST_CANDIDATES, ProposedLine, Review
-from applier.learning.wishes import choices, is_lasting, is_question, wishes
 from applier.settings import load_settings
 from planner.analysis import Analysis, analyze_history
 from planner.api import asks_model

@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from applier.learning.learned_files import lines_for, opening_text
-from applier.learning.memory import Memory
+from applier.learning.learned import Memory, lines_for, opening_text
 from applier.session.compaction import Compaction, attempt, rest, run_row, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.persistence import session_name

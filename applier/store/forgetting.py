@@ -24,7 +24,6 @@ __all__ = [
     "remove_history",
     "sessions_of",
     "state_name",
-    "upwards",
 ]
 
 _INDEXED = 8

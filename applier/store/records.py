@@ -39,7 +39,6 @@ from planner.reading.history import History, prefix_digests
 from planner.reading.messages import json_pieces
 
 __all__ = [
-    "EMPTY_HISTORY",
     "NOTED_SECONDS",
     "NOTHING",
     "Node",

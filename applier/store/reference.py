@@ -14,14 +14,12 @@ from planner.errors import ReferenceNotFound
 from planner.placeholders import KEY_DIGITS, history_key
 
 __all__ = [
-    "EXPECTED_KEY",
     "find_history",
     "find_referenced",
     "nodes_of_turn",
     "parse_key",
     "parse_reference",
     "shortest_names",
-    "unambiguous",
 ]
 
 EXPECTED_KEY = f"expected 'h' and {KEY_DIGITS} hex digits"

@@ -15,11 +15,10 @@ Rule 0 is everything else a body must be.
 Shares no code with the planner, so that it can judge what the planner makes.
 """
 
-from applier.testing.api_request import Refusal, Request
+from applier.testing.api_forms import Answer, Failure, Refusal, Request, overloaded, rate_limited, refuse, say, use
 from applier.testing.judge import judge, judge_edit
 from applier.testing.messages_server import Exchange, MessagesServer
 from applier.testing.prompt_cache import CACHE_READ_PRICES, PromptCache, PromptUsage
-from applier.testing.script import Answer, Failure, overloaded, rate_limited, refuse, say, use
 
 __all__ = [
     "CACHE_READ_PRICES",

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from applier.testing.api_request import (
+from applier.testing.api_forms import (
     ADAPTIVE_THINKING,
     BOUND_THINKING,
     THINKING_TYPES,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from applier.testing.api_request import (
+from applier.testing.api_forms import (
     ADAPTIVE_THINKING,
     NO_SAMPLING,
     THINKING_TYPES,

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from applier.testing.api_request import Block, Refusal, Request, blocks_of
+from applier.testing.api_forms import Answer, Block, Failure, Refusal, Reply, Request, Script, blocks_of, events, say
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
 from applier.testing.prompt_cache import PromptCache, PromptUsage, request_tokens, text_tokens
-from applier.testing.script import Answer, Failure, Reply, Script, events, say
 
 __all__ = ["Exchange", "MessagesServer", "event_line"]
 

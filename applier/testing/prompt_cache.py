@@ -13,7 +13,7 @@ from itertools import accumulate
 from operator import add
 from typing import Any
 
-from applier.testing.api_request import Block, Request, blocks_of, canonical, image_pixels
+from applier.testing.api_forms import Block, Request, blocks_of, canonical, image_pixels
 
 __all__ = ["CACHE_READ_PRICES", "PromptCache", "PromptUsage", "request_tokens", "text_tokens"]
 

@@ -16,7 +16,7 @@ from rich.progress import track
 from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript, transcript_files
-from applier.eval.exam import read_exams
+from applier.eval.evaluation import read_exams
 from applier.eval.methods import RECORDED, FolderPlanner
 from applier.session.presets import PRESETS
 from planner.model.planners import ModelPlanner

@@ -18,7 +18,7 @@ from typing import Any
 
 import planner
 from applier.adapters.transcripts import Transcript, read_transcript
-from applier.eval.exam import Exam, read_exams
+from applier.eval.evaluation import Exam, read_exams
 from applier.eval.survival import plain_text
 from applier.view import preview
 from planner.analysis import analyze_history

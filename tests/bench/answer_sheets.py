@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from applier.eval.exam import Exam, ExamView
+from applier.eval.evaluation import Exam, ExamView
 from planner.errors import TranscriptError
 from tests.bench.looking_up import looked_up, reader_text
 

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from applier.eval.exam import ExamQuestion, ExamSample, exam_samples, read_exams
+from applier.eval.evaluation import ExamQuestion, ExamSample, exam_samples, read_exams
 from applier.eval.methods import Method, methods_for
 from applier.eval.survival import message_tokens, plain_text
 from planner.reading.messages import Message

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 from applier.adapters.transcripts import read_transcript
-from applier.learning.learned_files import mattering, opening_text
+from applier.learning.learned import mattering, opening_text
 from applier.learning.lesson import Lesson
 from applier.learning.propose import Heard, ProposedLine, Review, proposed_lines
 from applier.learning.readers import lessons_of, with_written

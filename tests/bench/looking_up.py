@@ -17,7 +17,7 @@ from rich.console import Console
 
 from applier.adapters.agent_tools import LOOK_UPS, answer_call
 from applier.adapters.visible import Visible
-from applier.eval.exam import ExamSample
+from applier.eval.evaluation import ExamSample
 from applier.eval.survival import text_tokens
 from applier.store import open_store
 from planner.errors import CompactorError

@@ -20,7 +20,15 @@ from rich.table import Table
 
 from applier.adapters.transcripts import Transcript, read_transcript, transcript_files
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
-from applier.eval.exam import QUESTION_KINDS, ExamSample, ExamView, exam_means, exam_samples, exam_view, read_exams
+from applier.eval.evaluation import (
+    QUESTION_KINDS,
+    ExamSample,
+    ExamView,
+    exam_means,
+    exam_samples,
+    exam_view,
+    read_exams,
+)
 from applier.eval.methods import FolderPlanner
 from applier.eval.survival import plain_text
 from applier.session import Session

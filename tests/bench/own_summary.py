@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from applier.adapters.transcripts import read_transcript
-from applier.eval.evaluation import Cut, EvaluationRow, evaluate, measured
-from applier.eval.exam import ExamSample, ExamView, exam_view
+from applier.eval.evaluation import Cut, EvaluationRow, ExamSample, ExamView, evaluate, exam_view, measured
 from applier.eval.methods import NotRecorded, methods_for
 from applier.eval.survival import find_needs, message_tokens, plain_text, text_tokens
 from planner.reading.messages import Message, blocks

@@ -10,8 +10,16 @@ from rich.console import Console
 from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript, transcript_files
-from applier.eval.evaluation import cut_at, evaluation_means
-from applier.eval.exam import QUESTION_KINDS, ExamView, exam_means, exam_samples, exam_views, read_exams
+from applier.eval.evaluation import (
+    QUESTION_KINDS,
+    ExamView,
+    cut_at,
+    evaluation_means,
+    exam_means,
+    exam_samples,
+    exam_views,
+    read_exams,
+)
 from applier.eval.methods import NotRecorded, methods_for
 from tests.bench.answer_sheets import advance_round, graded_views, read_sheets
 from tests.bench.labels import failure_flags, measure_labels, read_labels

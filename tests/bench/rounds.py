@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from applier.eval.exam import Exam
+from applier.eval.evaluation import Exam
 from applier.eval.methods import FolderPlanner, NotRecorded, compact_by
 from applier.eval.survival import message_tokens, one_space, plain_text
 from applier.session.session import Session

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.eval.exam import Exam, ExamView, exam_means, exam_samples, exam_views, read_exams
+from applier.eval.evaluation import Exam, ExamView, exam_means, exam_samples, exam_views, read_exams
 from applier.eval.survival import one_space, plain_text
 from planner.errors import TranscriptError
 from tests.bench.__main__ import main

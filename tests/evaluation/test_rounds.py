@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from applier.eval.exam import Exam
+from applier.eval.evaluation import Exam
 from applier.eval.survival import message_tokens
 from planner.plan import Usage
 from planner.reading.tokens import TokenCounter

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from applier.adapters.transcripts import read_transcript
 from applier.adapters.visible import Visible
-from applier.learning.memory import Memory
+from applier.learning.learned import Memory
 from applier.learning.propose import proposed_lines
 from applier.learning.readers import with_written
 from applier.store import open_store

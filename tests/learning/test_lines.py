@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.learning.learned_files import BEGIN, END, approved_lines, digest_of, learned_lines, merged
+from applier.learning.learned import BEGIN, END, approved_lines, digest_of, learned_lines, merged
 from applier.learning.lesson import Lesson, sentence_key
 from applier.learning.propose import Heard, proposed_lines
 

@@ -4,7 +4,7 @@ import pytest
 
 from applier.adapters.transcripts import transcript_files
 from applier.cli.commands.learn import MANY, conversations_in
-from applier.learning.memory import FinishedConversation
+from applier.learning.learned import FinishedConversation
 
 
 @pytest.fixture

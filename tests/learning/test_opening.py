@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.learning.learned_files import file_below, opening_text
+from applier.learning.learned import file_below, opening_text
 from applier.session import Session
 from applier.settings import load_settings
 from planner.reading.tokens import TokenCounter

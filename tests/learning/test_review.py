@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.learning.learned_files import digest_of, learned_lines, merged
+from applier.learning.learned import digest_of, learned_lines, merged
 from applier.learning.lesson import Lesson
 from applier.learning.propose import MOST_CANDIDATES, Heard, Review, proposed_lines
 from planner.model.lessons import ReviewedLine

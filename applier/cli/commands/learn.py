@@ -27,8 +27,7 @@ from applier.adapters.transcripts import Transcript, read_transcript, transcript
 from applier.cli import options
 from applier.cli.files import make_folder, write_unchanged
 from applier.cli.screen import echo, print_json, print_table, progress, shorten
-from applier.learning.learned_files import LearnedFiles, difference, digest_of
-from applier.learning.memory import FinishedConversation, Memory
+from applier.learning.learned import FinishedConversation, LearnedFiles, Memory, difference, digest_of
 from applier.learning.propose import MOST_CANDIDATES, ProposedLine, proposed_lines
 from applier.learning.readers import Reader, Reading, open_reader
 from applier.processes import all_cores, in_processes

@@ -16,8 +16,18 @@ from applier.adapters.transcripts import transcript_files
 from applier.cli import options
 from applier.cli.files import read_file
 from applier.cli.screen import clean, echo, one_line, print_json, print_table, progress, screen, show_page
-from applier.eval.evaluation import EvaluationRow, evaluate_files, evaluation_means
-from applier.eval.exam import QUESTION_KINDS, ExamMean, ExamView, exam_means, exam_samples, exam_views, read_exams
+from applier.eval.evaluation import (
+    QUESTION_KINDS,
+    EvaluationRow,
+    ExamMean,
+    ExamView,
+    evaluate_files,
+    evaluation_means,
+    exam_means,
+    exam_samples,
+    exam_views,
+    read_exams,
+)
 from applier.eval.methods import METHODS
 from applier.eval.replay import Replay, replay
 from applier.session.events import Event

@@ -1,0 +1,388 @@
+"""Lessons by rules: the user's wishes, decisions and answers in their own words; the project's checks, errors with the
+later success of the same check, and published reasons from the agent's calls.
+
+If a file was changed, too, the cause of a success is unknown. Text about a single file or test is no lesson.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain, pairwise, product, takewhile
+
+from applier.learning.lesson import Kind, Lesson, error_subject, folded, sentence_key, sentences
+from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.calls import Call
+from planner.evidence.names import specifics_of
+from planner.evidence.turns import shortened
+from planner.evidence.user_words import typed_lines
+from planner.programming.checks import check_kind, check_kinds, recoveries
+from planner.programming.coding_tools import commands_in
+from planner.programming.failures import RAN_NOTHING
+from planner.programming.file_changes import changed_paths
+from planner.programming.shell import Command, documents, without_paging
+from planner.reading.lines import Statement, statements
+
+__all__ = [
+    "check_commands",
+    "choices",
+    "failures",
+    "is_lasting",
+    "is_question",
+    "passes_again",
+    "reasons",
+    "wishes",
+]
+
+SHORT_MESSAGE = 1_500
+"""Length of a message up to which its single sentences may be lessons."""
+WORDS_CHARACTERS = 320
+"""Largest length of a statement in characters; a longer one is a text of its own."""
+LEAST_WORDS = 4
+"""Fewest words that others understand: not ``always both``."""
+_LASTING = re.compile(
+    r"\b(?:from now on|going forward|as a rule)\b"
+    r"|^(?:please )?(?:in (?:the )?future|next time|remember (?:to|that))\b"
+    r"|^(?:every time|whenever|each time) (?:you|we)\b"
+    r"|(?:^|[.;,:!]\s*|\b(?:please|must|should|shall|we|you|to|and|but|also) )"
+    r"(?:always|never) (?!(?:been|was|were|is|are|had|has|did|got|seen)\b)(?!\w+ed\b|\w{2,}[^\Ws]s\b|happen\b)\w+"
+    r"|\bwe (?:really )?(?:don'?t|do not) (?:want|use|do|allow|support|ship|write|accept|merge|mock)\b"
+    r"|\bwe (?:want|prefer|have|need|try) to avoid\b"
+    r"|\bwe (?:always |strongly )?prefer\b|\bwe only (?:use|support|ship)\b"
+    r"|(?:^|[.;!]\s*|\bwe )no longer (?:need|use|want|support|ship)\b"
+    r"|(?:^|[.;,:!]\s*|\band )no (?!idea|clue|problem)[\w ,-]{3,60}\b(?:at all|anywhere)\b"
+    r"|\bthe (?:\w+ )?(?:directive|rule|principle|policy|convention) is\b"
+    r"|\bwe(?:['’]re| are) (?:going to |now )?(?:adopt\w*|archiv\w*|deprecat\w*|standardi[sz]\w*|switch\w* to) "
+    r"|\bmust (?:stay|remain)\b",
+    re.I,
+)
+"""Words that bind beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``; not ``it
+never returns``, ``this always failed``, ``I don't want that one``."""
+_QUESTION = re.compile(
+    r"^\W*(?:what|why|h?y|how|where|when|which|who|is|are|was|do|does|did|can|could|should|would|will|shall|have|has|"
+    r"isn'?t|aren'?t|don'?t (?:we|you)|didn'?t)\b(?!.*[.!;]\s+\S)|\?\W*$",
+    re.I | re.S,
+)
+"""Question, which decides nothing: ``why is it never called``, ``we never do that, right?``."""
+_AFTERTHOUGHT = re.compile(r",? but (?:i think|i guess|not sure|maybe|perhaps)\b.*$", re.I | re.S)
+"""Doubt at the end of a statement: ``never block the user, but I think we should warn``."""
+_ASSENT = re.compile(r"^(?:yes|ok|okay|yeah|sure)[.,!]? +", re.I)
+_REASON = re.compile(r"\b(?:because|otherwise|so that|so no need|the risk|we (?:don['’]?t|do not) have an?)\b", re.I)
+_DECIDES = re.compile(
+    r"\b(?:let'?s|we should|should(?:n'?t| not)|must|don'?t|do not|no need|instead of|rather than|avoid|we want"
+    r"|we'?ll|keep|replace|drop)\b",
+    re.I,
+)
+_POINTING = re.compile(
+    r"^\W*(?:(?:ok|okay|yes|no|yeah|and|but|so|also|then|just|please|can you|let'?s|don'?t|do not)[\s,]+)*"
+    r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
+    re.I,
+)
+"""Words that need their context: ``no, remove this again because …``; not ``keep the queue, since …``."""
+_ASKS = re.compile(
+    r"\W*(?:please|can|could|would|will|let|then|also|now|next|go|add|make|fix|submit|after|see|refer|though)\b", re.I
+)
+"""Beginning of a sentence that asks for something now."""
+_TAKEN_BACK = re.compile(
+    r"\b(?:wrong (?:chat|window|session)|never ?mind|scratch that|disregard|ignore (?:my|the|that|this) (?:last|prev))",
+    re.I,
+)
+"""Words that take back the user's last words."""
+_COURSE = re.compile(
+    r"\b(?:next(?: steps?)?|proceed|continue|commit|push|pull request|go ahead|ready|approve|start|run|review"
+    r"|would you like to (?:do|work))\b",
+    re.I,
+)
+"""Question about the next step of this work: ``what would you like to do next?``; its answer decides nothing."""
+COURSE_WORDS = 20
+"""Largest number of words in such a question."""
+_CONVENTIONS = re.compile(r"\b(?:constraints|conventions|ground rules|house rules|principles|guidelines)\b", re.I)
+_ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)]) +")
+_OF_THIS_TASK = re.compile(
+    r"\bthis (?:is|task|PR|change|branch|issue|session)\b|\bthe (?:proposed|new|PR|task)\b|#\d", re.I
+)
+_FORBIDS = re.compile(
+    r"(?:^|[.;,:!]\s*|\b(?:please|and|but|so) )(?:do not|don'?t|never|no|avoid|always|must|only)\b"
+    r"|\b(?:must|has to|have to)\b",
+    re.I,
+)
+"""Words that bind at least this task: ``don't mock the store``, ``it must run on 3.11``; not ``I do not know``."""
+
+
+def wishes(evidence: Evidence) -> Iterator[Lesson]:
+    """Yield the user's wishes, with whether each one lasts, and decisions with their reason, in their own words."""
+    yield from _conventions(evidence)
+    for turn in _kept_turns(evidence):
+        is_answer = any(call.kind == "ask" for call in turn.calls)  # the host adds its own words to an answer
+        written = [line for line in turn.user_lines if line.part == "user" or not is_answer]
+        if sum(len(line.text) for line in written) > SHORT_MESSAGE:
+            continue  # a task's description binds only that task
+        for one in statements(typed_lines(written)):
+            words = _binding_words(one)
+            decides, lasts = _is_reasoned(words), is_lasting(words)
+            if lasts or decides or _FORBIDS.search(words):
+                kind: Kind = "wish" if lasts or not decides else "decision"
+                yield Lesson(kind, f"“{words}”", words, turn.turn.id, sentence_key(words), lasting=lasts or decides)
+
+
+def _conventions(evidence: Evidence) -> Iterator[Lesson]:
+    """Yield the items of lists that the user calls constraints or conventions, with whether each one lasts."""
+    for turn in evidence.turns.values():
+        is_listed = False  # under a heading that announces constraints or conventions
+        for one in statements(line for line in turn.user_lines if line.part == "user"):
+            text = folded(one.text)
+            if text.startswith("#"):
+                is_listed = bool(_CONVENTIONS.search(text))
+            item = _ITEM.sub("", text)
+            if is_listed and item != text and _is_clear(item) and not _OF_THIS_TASK.search(item):
+                lasts, key = is_lasting(item), sentence_key(item)
+                yield Lesson("wish", f"“{item}”", item, turn.turn.id, key, lasting=lasts, is_long=True)
+
+
+def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
+    """Return the turns with the user's words, except those that they took back in their next message."""
+    spoken = [turn for turn in evidence.turns.values() if turn.user_lines]
+    taken_back = {
+        before.turn.id
+        for before, after in pairwise(spoken)
+        if any(_TAKEN_BACK.search(line.text) for line in after.user_lines)
+    }
+    return [turn for turn in spoken if turn.turn.id not in taken_back]
+
+
+def _binding_words(statement: Statement) -> str:
+    """Return a statement without assent, doubt and later requests for now; empty if it is not clear alone."""
+    parts = sentences(_ITEM.sub("", folded(statement.text)))
+    binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
+    later = parts[binding[-1] + 1 :] if binding else []
+    text = " ".join([*parts[: len(parts) - len(later)], *takewhile(lambda one: not _ASKS.match(one), later)])
+    text = _ASSENT.sub("", _AFTERTHOUGHT.sub("", text))
+    return text if _is_clear(text) else ""
+
+
+def _is_clear(text: str) -> bool:
+    """Return True if the text can be understood alone, and asks nothing."""
+    has_fit_length = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS
+    return has_fit_length and not _POINTING.match(text) and not is_question(text)
+
+
+def is_question(text: str) -> bool:
+    """Return True for a question."""
+    return bool(_QUESTION.search(text))
+
+
+def is_lasting(text: str) -> bool:
+    """Return True for English text with words that bind beyond the task."""
+    return bool(_LASTING.search(text))
+
+
+def _is_reasoned(text: str) -> bool:
+    """Return True for a decision of the user with its reason."""
+    return bool(_REASON.search(text) and _DECIDES.search(text))
+
+
+def choices(evidence: Evidence) -> Iterator[Lesson]:
+    """Yield the user's answers to the agent's questions, without questions about the next step and very short ones."""
+    for turn in _kept_turns(evidence):
+        dialogs = [call for call in turn.calls if call.kind == "ask"] if turn.turn.kind != "user" else []
+        for question, answer in chain.from_iterable(map(_answers, dialogs)):
+            is_about_next_step = _COURSE.search(question) and len(question.split()) <= COURSE_WORDS
+            if not is_about_next_step and len(question.split()) >= LEAST_WORDS:
+                text = f"{shortened(question, WORDS_CHARACTERS)} → “{answer}”"
+                yield Lesson("decision", text, answer, turn.turn.id, sentence_key(question))
+
+
+def _answers(call: Call) -> Iterator[tuple[str, str]]:
+    """Yield each question of `call` that the user answered by an offered option or by binding words, and the answer."""
+    questions = call.input.get("questions")
+    for one in questions if isinstance(questions, list) else [call.input]:
+        question = one.get("question") if isinstance(one, Mapping) else None
+        if not isinstance(question, str):
+            continue
+        form = re.escape(f'"{question}"="') + '([^"]+)"|^User (?:selected|responded): (.+)'
+        match = re.search(form, call.text, re.S)
+        answer = folded(match[1] or match[2]) if match else ""
+        offered = one.get("options") or one.get("choices") or ()
+        labels = {folded(str(each.get("label", "") if isinstance(each, Mapping) else each)) for each in offered}
+        binds = any(words.search(answer) for words in (_DECIDES, _LASTING, _FORBIDS))
+        if answer and (answer in labels or (binds and _is_clear(answer))):
+            yield folded(question), answer.removesuffix(" (Recommended)")
+
+
+# The agent's calls.
+
+MOST_WORDS, WHY_CHARACTERS = 5, 280
+"""Largest number of words in a general command, and of characters in its reason."""
+_WHY = re.compile(
+    r"\b(?:since|because|has no|doesn['’]t have|so (?:that )?(?:the|build|tests?|it)\b.{0,200}?\b(?:use|see|find))",
+    re.I,
+)
+_OF_ONE_WORK = re.compile(r"\A(?:-run|-k|-t|--grep)\Z|::|\.\w{1,5}(?::\d{1,9})?\Z|\A(?!\./\.\.\.\Z)[^/]*+/|[$`\"'*\\]")
+"""Word that refers to a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not ``./...``."""
+_EVERYBODYS = re.compile(
+    r"go (?:build|test|vet) \./\.\.\.|cargo (?:build|check|clippy|test)|make"
+    r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:build|check|lint|test|typecheck)"
+    r"|(?:python3? -m )?(?:pytest|unittest)"
+)
+"""Commands that everybody tries first in any project of the kind."""
+
+COMMAND_CHARACTERS = 80
+_PROVIDES = frozenset(("install", "add", "sync", "setup", "trust", "bootstrap", "link", "restore", "ci"))
+"""Words of commands that install something missing: ``bun install``, ``npm ci``."""
+
+LEAST_REASON_WORDS, MOST_CHARACTERS = 8, 320
+"""Fewest words and most characters of a sentence with a reason."""
+ALIKE = 0.6
+"""Share of common words from which two sentences count as the same."""
+_QUOTED = re.compile(r"(?:-m|--message|--body|\bbody=)[ =]?\"((?:[^\"\\]|\\.)*)\"|(?:-m|--body) '([^']*)'", re.S)
+_ESCAPED = re.compile(r"\\([`\"$\\])|\*\*")
+"""Escapes of a shell, and marks of bold text."""
+_GROUNDS = re.compile(
+    r"\b(?:because|since|so that|otherwise|rather than|instead of|intentionally|by design|now that|to avoid|, so)\b"
+    r"|\bso (?:we|it|the|this|a)\b|, not [\w-]+",
+    re.I,
+)
+"""Sentence with a reason: ``…, so we log and continue rather than …``; not ``Add a test``."""
+_PASSING = re.compile(
+    r"\b(?:this (?:PR|branch|commit)|follow-up|interim|for now|TODO|just (?:been )?(?:merged|added)|today|superseded"
+    r"|fixed in|added in|already|stale|(?:good|valid) catch|(?:good|fair) point|was|were|caused|produced|passed|failed"
+    r"|didn't|(?:we|it|this|they|which) now)\b|#\d+|merge conflict",
+    re.I,
+)
+"""Sentence about the present work or its past, which is no decision."""
+
+
+# Checks of the project.
+
+
+def check_commands(evidence: Evidence) -> Iterator[Lesson]:
+    """Yield each general check command that succeeded, and each build command for which the agent wrote a reason."""
+    known: set[str] = set()
+    for turn, call, outcome in evidence.ended_calls():
+        if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
+            continue
+        for command in commands_in(call) if call.kind == "run" else ():
+            words, kind = " ".join(command.words), check_kind(command)
+            if kind and _is_general(command) and not _EVERYBODYS.fullmatch(words) and words not in known:
+                known.add(words)
+                yield Lesson("command", f"{kind}: `{words}`", words, turn.turn.id, words, lasting=False)
+            key = f"why {words}"
+            if kind == "build" and key not in known and (why := _why(turn)):
+                known.add(key)
+                yield Lesson("command", f"`{words}`: “{why}”", why, turn.turn.id, key)
+
+
+def _why(turn: TurnEvidence) -> str:
+    """Return the first short sentence of the agent's words in `turn` that states a reason; empty if there is none."""
+    spoken = " ".join(folded(one.text) for one in statements(turn.lines.of_part("assistant")))
+    return next((one for one in sentences(spoken) if len(one) <= WHY_CHARACTERS and _WHY.search(one)), "")
+
+
+def _is_general(command: Command) -> bool:
+    """Return True for a short command, no part of a pipe, that mentions no single file, folder or test."""
+    is_short = command.before in (";", "&&") and len(command.words) <= MOST_WORDS
+    return is_short and not any(_OF_ONE_WORK.search(word) for word in command.words)
+
+
+# Errors of checks.
+
+
+def failures(evidence: Evidence) -> Iterator[Lesson]:
+    """Yield the lines of failed checks, each with the command after which the same check succeeded, if known."""
+    # the last turn of a recovery is the success, all others are failures
+    passed = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
+    for turn, call, outcome in evidence.ended_calls():
+        if outcome.status != "failed" or outcome.refused or call.kind != "run" or not check_kinds(call):
+            continue
+        success = passed.get(turn.turn.id, "")
+        remedy = _remedy(evidence, turn, success) if success else ""
+        ending = f"; passed after {remedy} at {success}" if remedy else ""
+        for line in turn.statements_of(turn.decisive_lines):
+            if line.block == call.result_block and (subject := error_subject(line.text)):
+                words = folded(line.text)
+                text = f"`{words.replace('`', '')}` of {_shown(evidence, call)}{ending}"
+                yield Lesson("error", text, words, turn.turn.id, subject, success if remedy else "", lasting=False)
+
+
+def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
+    """Return True if a check (or else a program or tool) that failed in `failed` succeeds in `later`."""
+    ended = [call for _, call, outcome in later.ended_calls if outcome.status in ("passed", "done")]
+    return later.turn.number > failed.turn.number and any(map(_is_same, product(failed.failed_calls, ended)))
+
+
+def _is_same(pair: tuple[Call, Call]) -> bool:
+    """Return True if both calls run a check of one kind; if the first runs none, one program or tool."""
+    first_kinds, second_kinds = map(set, map(check_kinds, pair))
+    first, second = ({one.words[0] for one in commands_in(call)} or {call.name} for call in pair)
+    return bool(first_kinds & second_kinds or (not first_kinds and first & second))
+
+
+def _shown(evidence: Evidence, call: Call) -> str:
+    """Return the command of `call` as code, shortened, without options that only shorten its output."""
+    bare = without_paging(call.subject)
+    return f"`{shortened(evidence.shown(bare), COMMAND_CHARACTERS).replace('`', '')}`"
+
+
+def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
+    """Return the commands that installed something from the turn `failed` to the turn with the id `passed`; empty if a
+    file was changed between them, as that may be the cause."""
+    first, last = failed.turn.number, evidence.turns[passed].turn.number
+    ran: dict[str, None] = {}
+    for turn, call, outcome in evidence.ended_calls():
+        if first <= turn.turn.number <= last and outcome.status not in ("failed", "unanswered"):
+            if any(changed_paths(turn, call, outcome)):
+                return ""
+            ran |= {
+                f"`{' '.join(one.words)}`": None for one in commands_in(call) if _PROVIDES.intersection(one.words[:3])
+            }
+    return ", ".join(ran)
+
+
+# Published reasons.
+
+
+def reasons(evidence: Evidence) -> Iterator[Lesson]:
+    """Yield a decision from each published message (commit, comment, review answer): its first sentence with a reason,
+    after the title of a commit. A sentence like an earlier one is left out."""
+    known: list[frozenset[str]] = []
+    for turn, call, outcome in evidence.ended_calls():
+        if outcome.status in ("failed", "unanswered", "running") or outcome.refused:
+            continue
+        for title, sentence in filter(None, map(_reasoned, _messages(call))):
+            words = frozenset(sentence_key(sentence).split())
+            if not any(len(words & other) >= ALIKE * min(len(words), len(other)) for other in known):
+                known.append(words)
+                text = _ESCAPED.sub(r"\1", f"{title}: “{sentence}”" if title else f"“{sentence}”")
+                yield Lesson("decision", text, sentence, turn.turn.id, sentence_key(title or sentence))
+
+
+def _messages(call: Call) -> Iterator[tuple[str, str]]:
+    """Yield title and body of each message that `call` publishes; only a commit has a title."""
+    is_commit = any(one.starts("git", "commit") for one in commands_in(call))
+    if call.kind == "run" and (is_commit or any(map(_comments, commands_in(call)))):
+        written = [one.text for one in documents(call.command)]
+        for text in written or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
+            title, _, body = text.partition("\n") if is_commit else ("", "", text)
+            yield folded(title), body
+
+
+def _comments(command: Command) -> bool:
+    """Return True for a command that publishes a comment: ``gh pr comment 7 --body …``, ``gh api …/replies``."""
+    answers = command.starts("gh", "api") and any(word.endswith(("/replies", "/comments")) for word in command.words)
+    return answers or (command.words[0] in ("gh", "glab") and command.words[2:3] == ("comment",))
+
+
+def _reasoned(message: tuple[str, str]) -> tuple[str, str] | None:
+    """Return the title and the first sentence with a reason and, without a title, with a name; None without one."""
+    title, body = message
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
+        for sentence in filter(_is_lasting, sentences(folded(paragraph))):
+            if title or specifics_of(sentence):
+                return title, sentence.removeprefix("- ")
+    return None
+
+
+def _is_lasting(sentence: str) -> bool:
+    """Return True for a sentence of fit length that states a reason, and not one about the present work."""
+    has_fit_length = len(sentence.split()) >= LEAST_REASON_WORDS and len(sentence) <= MOST_CHARACTERS
+    return has_fit_length and bool(_GROUNDS.search(sentence)) and not _PASSING.search(sentence)
