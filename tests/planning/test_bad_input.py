@@ -247,7 +247,7 @@ def test_one_huge_result_is_cut_to_the_target(kind):
     shown = preview(planned(messages, target_tokens=4_000))
     assert shown.tokens_after <= 4_000
     assert refused(shown.messages) == []
-    assert ("Ids name stored turns" in said(shown.messages)) == (shown.tokens_before > 4_000)
+    assert ("is the id of a stored turn" in said(shown.messages)) == (shown.tokens_before > 4_000)
 
 
 @pytest.mark.real

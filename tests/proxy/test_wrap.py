@@ -275,7 +275,7 @@ def test_the_real_codex_restores_a_turn_in_its_sandbox(tmp_path):
             timeout=120, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert 'mcp__compactor__restore_context(\\"t2\\") returns a turn whole' in model.view
+    assert 'mcp__compactor__restore_context(\\"t2\\") returns the whole turn' in model.view
     assert "t3 lines 1 to 3 of" in model.restored
 
 
