@@ -242,7 +242,7 @@ def test_only_the_api_and_what_measures_or_prints_know_the_model_and_nothing_bel
             "applier.eval",
             "applier.cli",
             "applier.adapters.claude_code_mod",
-            "applier.adapters.proxy.responses_planner",
+            "applier.adapters.proxy.responses_api",
             "applier.learning.readers",
             "applier.learning.propose",
         ),

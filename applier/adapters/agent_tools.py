@@ -157,10 +157,8 @@ def _restored(record: _Record, wanted: RestoreContext) -> Answer:
 
 
 def _matching(record: _Record, wanted: SearchContext) -> str:
-    """Return a few lines of the best matches, the ids of the others, and a hint to narrow the search.
-
-    If nothing matches with the filters, return matches without them.
-    """
+    """Return a few lines of the best matches, the ids of the others, and a hint to narrow the search. If nothing
+    matches with the filters, return matches without them."""
     limit = wanted.limit + MOST_NAMED
     result = record.search(wanted.text, part=wanted.part, tool=wanted.tool, limit=limit)
     if result.matches:
@@ -175,9 +173,7 @@ def _matching(record: _Record, wanted: SearchContext) -> str:
 
 def _shown(result: SearchResult, most: int, page: int) -> str:
     """Return the first match and the next ones that fit into `page` characters, at most `most`; list the others by id.
-
-    A match that repeats earlier ones, such as a file that was read again, is only listed.
-    """
+    A match that repeats earlier ones, such as a file that was read again, is only listed."""
     room = min(page, most * TURN_CHARACTERS)
     shown: list[str] = []
     listed_ids: list[str] = []

@@ -1,7 +1,7 @@
 """Plugins through which clients use this package: their files and folders, and the reasons why a client ignores them.
 
-A client loads our folder by itself in every session and project: no setting is changed. Reads only files of the wheel,
-and writes only files of the plugin.
+A client loads our folder in every session and project: no setting is changed. Reads only files of the wheel, and writes
+only files of the plugin.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from applier.adapters.transcripts.claude_code import config_folder
+from applier.adapters.transcripts.codex import home_folder
 from applier.store.opening import STORE_VARIABLE
 
 __all__ = [
@@ -48,10 +49,17 @@ PART = f".{PLUGIN_NAME}-install-"
 """Prefix of a folder during installation or removal; clients ignore hidden folders."""
 PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
 """Name of the plugin in Claude Code."""
-MARKETPLACE = "relevance-compactor"
-"""Name of our folder in Codex, which loads plugins from marketplaces only."""
+DISTRIBUTION = "relevance-compactor"
+"""Name of this package, and of our folder in Codex, which loads plugins from marketplaces only."""
+CODEX_ID = f"{PLUGIN_NAME}@{DISTRIBUTION}"
+"""Name of the plugin in Codex."""
 ENTRY = f"../{PLUGIN_NAME}.js"
-"""File next to the folder that loads it, for a client that loads files (OpenCode)."""
+"""File next to the folder that loads it, for OpenCode, which loads files."""
+_ENTRY_TEXT = """\
+// OpenCode loads each file of its `plugins` folder; the plugin itself is in the folder beside this file.
+
+export { default } from './compactor/index.js'
+"""
 MANIFEST, PROGRAM = ".claude-plugin/plugin.json", "program.json"
 ADMINISTRATOR = "ask whoever manages this machine"
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
@@ -68,7 +76,7 @@ class PluginClient:
     command: str
     """Program that a person types."""
     sources: tuple[str, ...]
-    """Folders of the wheel, below `applier/adapters`, whose files make the plugin."""
+    """Folders below `applier/adapters/javascript` with files of the plugin."""
     home: Callable[[Mapping[str, str]], Path]
     """Folder in which the client keeps its own files, by the environment."""
     holder: str
@@ -77,6 +85,8 @@ class PluginClient:
     """First version of the client with the interface that the plugin uses."""
     update: str
     """Command that updates the client."""
+    documents: Callable[[Sequence[str], Mapping[str, str]], Mapping[str, object]] = lambda _argv, _environment: {}
+    """Function that returns further files of the plugin as JSON data, by the program and its environment."""
     registers: tuple[str, ...] = ()
     """Commands of the client that load the plugin, if it does not find the folder itself."""
     forgets: tuple[str, ...] = ()
@@ -96,30 +106,77 @@ def _home_of_opencode(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("OPENCODE_CONFIG_DIR") or os.path.join(shared, "opencode")).expanduser().absolute()
 
 
-def _home_of_codex(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("CODEX_HOME") or "~/.codex").expanduser().absolute()
+def _claude_code_documents(_argv: Sequence[str], _environment: Mapping[str, str]) -> dict[str, object]:
+    """Return the manifest of a plugin with one module: ``hooks/register.js``."""
+    return {
+        MANIFEST: {
+            "name": PLUGIN_NAME,
+            "version": metadata.version(DISTRIBUTION),
+            "description": "Compacts by relevance: what matters stays, everything removed can be brought back.",
+            "author": {"name": DISTRIBUTION},
+            "license": "MIT",
+        },
+        "hooks/hooks.json": {"modules": ["./register.js"]},
+    }
 
 
-CLAUDE_CODE, CODEX = "claude-code", "codex"
+def _codex_documents(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, object]:
+    """Return a marketplace of one plugin: our MCP server, and a hook that runs after each of Codex' compactions.
+    Codex copies a plugin again only if its version changes, so that depends on the program."""
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    digest = sha256(repr([*argv, *variables]).encode()).hexdigest()
+    # Codex starts servers without the person's variables, and hooks with them: both are to find one store
+    passed: dict[str, object] = {"env": dict(environment)} if environment else {"env_vars": [STORE_VARIABLE]}
+    server = {"command": "".join(argv[:1]), "args": [*argv[1:-1], "mcp", "--thread"], **passed}
+    run = shlex.join([*(["env", *variables] if variables else []), *argv, "remember"])
+    hook = {"matcher": "compact", "hooks": [{"type": "command", "command": run, "timeout": HOOK_SECONDS}]}
+    plugin = {
+        "name": PLUGIN_NAME,
+        "source": {"source": "local", "path": f"./{PLUGIN_NAME}"},
+        "policy": {"installation": "AVAILABLE", "authentication": "ON_INSTALL"},
+    }
+    return {
+        ".agents/plugins/marketplace.json": {"name": DISTRIBUTION, "plugins": [plugin]},
+        f"{PLUGIN_NAME}/.codex-plugin/plugin.json": {
+            "name": PLUGIN_NAME,
+            "version": f"{metadata.version(DISTRIBUTION)}+{digest[:8]}",
+            "description": "Keeps what Codex' compactions leave out",
+            "mcpServers": "./.mcp.json",
+            "hooks": "./hooks/hooks.json",
+        },
+        f"{PLUGIN_NAME}/.mcp.json": {"mcpServers": {PLUGIN_NAME: server}},
+        f"{PLUGIN_NAME}/hooks/hooks.json": {"hooks": {"SessionStart": [hook]}},
+    }
+
+
+CLAUDE_CODE, CODEX, OPENCODE = "claude-code", "codex", "opencode"
 CLIENTS = {
     CLAUDE_CODE: PluginClient(
-        "Claude Code", "claude", ("claude_code_mod/plugin",), config_folder, "skills", (2, 1, 287), "claude update"
+        "Claude Code",
+        "claude",
+        ("claude_code",),
+        config_folder,
+        "skills",
+        (2, 1, 287),
+        "claude update",
+        _claude_code_documents,
     ),
     CODEX: PluginClient(
         "Codex",
         "codex",
         (),
-        _home_of_codex,
+        home_folder,
         "",
         (0, 171, 0),
         "codex update",
-        ("plugin marketplace add {folder}", f"plugin add {PLUGIN_NAME}@{MARKETPLACE}"),
-        (f"plugin remove {PLUGIN_NAME}@{MARKETPLACE}", f"plugin marketplace remove {MARKETPLACE}"),
+        _codex_documents,
+        ("plugin marketplace add {folder}", f"plugin add {CODEX_ID}"),
+        (f"plugin remove {CODEX_ID}", f"plugin marketplace remove {DISTRIBUTION}"),
     ),
-    "opencode": PluginClient(
+    OPENCODE: PluginClient(
         "OpenCode",
         "opencode",
-        ("javascript/opencode", "javascript/shared"),
+        ("opencode", "shared"),
         _home_of_opencode,
         "plugins",
         (1, 18, 17),
@@ -128,7 +185,7 @@ CLIENTS = {
     "pi": PluginClient(
         "Pi",
         "pi",
-        ("javascript/pi", "javascript/shared"),
+        ("pi", "shared"),
         _home_of_pi,
         "extensions",
         (0, 87, 0),
@@ -149,40 +206,11 @@ class Problem:
 def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: str = CLAUDE_CODE) -> dict[str, bytes]:
     """Return every file of the plugin by its path in the folder; the plugin runs `argv` with `environment` added."""
     program = {"argv": list(argv), "environment": dict(environment)}
-    contents = {PROGRAM: (json.dumps(program, indent=2) + "\n").encode()}
-    if client == CODEX:
-        contents |= _codex_files(argv, environment)
+    documents = {PROGRAM: program, **CLIENTS[client].documents(argv, environment)}
+    contents = {path: (json.dumps(document, indent=2) + "\n").encode() for path, document in documents.items()}
     for source in CLIENTS[client].sources:
-        contents |= _below(files("applier.adapters").joinpath(source), "")
-    entry = contents.pop(f"{PLUGIN_NAME}.js", None)
-    return contents if entry is None else {**contents, ENTRY: entry}
-
-
-def _codex_files(argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
-    """Yield a marketplace of one plugin: our MCP server, and a hook that runs after each of Codex' compactions.
-
-    Codex copies a plugin again only if its version changes, so the version depends on the program.
-    """
-    place = {"name": PLUGIN_NAME, "source": {"source": "local", "path": f"./{PLUGIN_NAME}"}}
-    policy = {"installation": "AVAILABLE", "authentication": "ON_INSTALL"}
-    program = [*argv, *(f"{name}={value}" for name, value in environment.items())]
-    version = f"{metadata.version(MARKETPLACE)}+{sha256(repr(program).encode()).hexdigest()[:8]}"
-    parts = {"mcpServers": "./.mcp.json", "hooks": "./hooks/hooks.json"}
-    about = {"name": PLUGIN_NAME, "version": version, "description": "Keeps what Codex' compactions leave out"}
-    server: dict[str, object] = {"command": "".join(argv[:1]), "args": [*argv[1:-1], "mcp", "--thread"]}
-    # Codex starts servers without the person's variables, and hooks with them: both are to find one store
-    server |= {"env": dict(environment)} if environment else {"env_vars": [STORE_VARIABLE]}
-    variables = [f"{name}={value}" for name, value in environment.items()]
-    run = shlex.join([*(["env", *variables] if variables else []), *argv, "remember"])
-    hook = {"matcher": "compact", "hooks": [{"type": "command", "command": run, "timeout": HOOK_SECONDS}]}
-    documents: dict[str, object] = {
-        ".agents/plugins/marketplace.json": {"name": MARKETPLACE, "plugins": [{**place, "policy": policy}]},
-        f"{PLUGIN_NAME}/.codex-plugin/plugin.json": {**about, **parts},
-        f"{PLUGIN_NAME}/.mcp.json": {"mcpServers": {PLUGIN_NAME: server}},
-        f"{PLUGIN_NAME}/hooks/hooks.json": {"hooks": {"SessionStart": [hook]}},
-    }
-    for path, document in documents.items():
-        yield path, (json.dumps(document, indent=2) + "\n").encode()
+        contents |= _below(files("applier.adapters").joinpath("javascript", source), "")
+    return {**contents, ENTRY: _ENTRY_TEXT.encode()} if client == OPENCODE else contents
 
 
 def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
@@ -194,11 +222,8 @@ def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
-    """Replace `folder` by these files: write them to a new folder first, then move that into place.
-
-    Raises:
-        OSError: the files cannot be written, and `folder` is unchanged; or another process wrote there.
-    """
+    """Replace `folder` by these files: write them to a new folder first, then move that into place. An OSError leaves
+    `folder` unchanged, unless another process wrote there."""
     with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
         new = Path(beside, "new")
         new.mkdir(mode=0o700)  # the program's environment may name a store by its password
@@ -273,12 +298,11 @@ def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Itera
 def codex_problems(listing: Mapping[str, Any], folder: str) -> Iterator[Problem]:
     """Yield the problems in the output of ``codex plugin list --json``; the plugin is in `folder`."""
     listed = listing.get("installed")
-    name = f"{PLUGIN_NAME}@{MARKETPLACE}"
-    own = next((one for one in listed or () if isinstance(one, dict) and one.get("pluginId") == name), None)
+    own = next((one for one in listed or () if isinstance(one, dict) and one.get("pluginId") == CODEX_ID), None)
     if own is None:
         yield Problem(f"Codex does not load what is in {folder}", "compactor install codex")
     elif not own.get("enabled"):
-        yield Problem("the plugin is turned off in Codex", f"codex plugin add {name}")
+        yield Problem("the plugin is turned off in Codex", f"codex plugin add {CODEX_ID}")
 
 
 def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
@@ -292,10 +316,8 @@ def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) -> Iterator[Problem]:
-    """Yield a problem for each setting of Claude Code, in the file `name`, that keeps it from loading mods.
-
-    `managed`: the machine's settings, which a person cannot change.
-    """
+    """Yield a problem for each setting of Claude Code, in the file `name`, that keeps it from loading mods. `managed`:
+    the machine's settings, which a person cannot change."""
     cure = ADMINISTRATOR if managed else f"remove it from {name}"
     for key in ("disableAllHooks", "allowManagedHooksOnly") if managed else ("disableAllHooks",):
         if settings.get(key):

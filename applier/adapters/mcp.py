@@ -90,8 +90,7 @@ def _of_thread(visible: Visible, run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
-    """Return the look-up `name` as a tool that answers from `visible`; its description is the docstring of its
-    input."""
+    """Return the look-up `name` as a tool that answers from `visible`, described by the docstring of its input."""
     model, _ = PROJECT_TOOLS[name]
 
     def tool(**arguments: Any) -> list[str | Image]:
@@ -165,6 +164,6 @@ class _Tools:
 
 
 def _line(event: dict[str, Any]) -> str:
-    at = datetime.fromtimestamp(float(event.get("time") or event.get("at") or 0), UTC)
+    at = datetime.fromtimestamp(event["time"], UTC)
     sizes = f"{event.get('tokens_before', 0):,} → {event.get('tokens_after', 0):,} tokens"
     return f"{at:%Y-%m-%d %H:%M:%S} {event.get('kind', '')}: {event.get('message', '')} ({sizes})"

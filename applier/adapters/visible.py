@@ -98,11 +98,7 @@ class Visible:
         return [VisibleConversation(name, frame.key, frame.plan_id) for name, frame in frames.items() if frame.key]
 
     def current(self) -> VisibleConversation:
-        """Return the conversation of the session itself, or else the one that was compacted last.
-
-        Raises:
-            ReferenceNotFound: nothing was compacted.
-        """
+        """Return the session's own conversation, or the one compacted last; raise ReferenceNotFound without one."""
         conversations = self._newest_first()
         return next((one for one in conversations if one.session in self._sessions), conversations[0])
 
@@ -114,8 +110,7 @@ class Visible:
         return conversations[::-1]
 
     def _owners(self) -> str:
-        """Return the text of an error that lists owners, if clients of a proxy chose the session's name; else an empty
-        text."""
+        """Return an error that lists owners, if clients of a proxy chose the session's name; else an empty text."""
         names = {name.rpartition(".")[0] for name in self._ending(_OF_OWNER)} if self._sessions else set()
         some = ", ".join(sorted(names)[:_SHOWN])
         return f"this name was chosen by clients of a proxy; use --session with name and owner: {some}" if names else ""
@@ -124,10 +119,7 @@ class Visible:
         self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
     ) -> Restored:
         """Return the turn of `reference`, or its `lines`, or those that match `search`; at most `max_characters`.
-
-        Raises:
-            ReferenceNotFound: no visible conversation has it, or several have different turns of that number.
-        """
+        Raise ReferenceNotFound if no conversation has it, or several have different ones."""
         conversations = self._newest_first()
         if not parse_reference(reference)[0]:
             reference = self._full_reference(reference.strip(), conversations)
@@ -154,8 +146,7 @@ class Visible:
         return next(iter(turns), f"{current.history_key}:{turn}")
 
     def short(self, reference: str) -> str:
-        """Return `reference` with the shortest key that identifies one visible conversation; unchanged if it is not
-        visible."""
+        """Return `reference` with the shortest key of its visible conversation; unchanged if it is not visible."""
         key, _, turn = reference.rpartition(":")
         digits = {conversation.history_key.removeprefix("h") for conversation in self.conversations()}
         return f"{shortest_names(sorted(digits)).get(key.removeprefix('h'), key)}:{turn}"
@@ -183,7 +174,7 @@ class Visible:
     def events(self) -> list[dict[str, Any]]:
         """Return the visible events, oldest first."""
         names = self._names()
-        return [event for event in self.store.events() if _session_of(event) in names] if names else []
+        return [event for event in self.store.events() if event.get("session") in names] if names else []
 
     def _names(self) -> list[str]:
         """Return the ids of the visible sessions, then the ids below them in the order of their first event."""
@@ -192,8 +183,4 @@ class Visible:
     def _ending(self, end: str) -> list[str]:
         """Return the session ids of events that consist of a visible session's id and the pattern `end`."""
         whole = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){end}")
-        return [name for event in self.store.events() if whole.fullmatch(name := _session_of(event))]
-
-
-def _session_of(event: dict[str, Any]) -> str:
-    return str(event.get("session") or event.get("session_id") or "")
+        return [name for event in self.store.events() if whole.fullmatch(name := event.get("session", ""))]

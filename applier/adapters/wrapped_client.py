@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import Any
 
+from applier.adapters.transcripts.codex import home_folder
+
 __all__ = ["WrappedClient", "wrapped_client"]
 
 ANTHROPIC, OPENAI, CHATGPT = "upstream", "openai_upstream", "chatgpt_upstream"
@@ -43,10 +45,8 @@ class WrappedClient:
         return {"ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": f"{url}/v1"}
 
     def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:  # noqa: ARG002
-        """Return the command line with the options that the client needs.
-
-        `server`: the command of our MCP server, empty without one; it reads these `variables`.
-        """
+        """Return the command line with the options that the client needs. `server`: the command of our MCP server,
+        empty without one; it reads these `variables`."""
         return self.command
 
 
@@ -73,10 +73,8 @@ class _Codex(WrappedClient):
         return [self.command[0], *words, *self.command[1:]]
 
     def _place(self) -> tuple[str, str]:
-        """Return the setting with the provider's address for Codex, and its value; an empty value: OpenAI.
-
-        No setting: the provider is built into Codex (``ollama``), and its address cannot be changed.
-        """
+        """Return the setting with the provider's address for Codex, and its value; an empty value: OpenAI. No setting:
+        the provider is built into Codex (``ollama``), and its address cannot be changed."""
         settings = self._settings("config.toml")
         if profile := _profile(self.command):
             settings = _merged(settings, self._settings(f"{profile}.config.toml"))
@@ -92,10 +90,8 @@ class _Codex(WrappedClient):
         return name, url if isinstance(url, str) else ""
 
     def _settings(self, name: str) -> dict[str, Any]:
-        home = self.environment.get("CODEX_HOME") or os.path.expanduser("~/.codex")
         try:
-            with open(os.path.join(home, name), "rb") as file:
-                return tomllib.load(file)
+            return tomllib.loads((home_folder(self.environment) / name).read_text("utf-8"))
         except (OSError, ValueError):
             return {}
 

@@ -20,8 +20,7 @@ from applier.session.frame import Edits, draft
 from applier.session.persistence import session_name
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.presets import level_after
-from applier.session.refusals import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of
-from applier.session.request import used_input_tokens
+from applier.session.request import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of, used_input_tokens
 from applier.session.result_tiers import fit_pictures
 from applier.session.state import State
 from applier.session.tiers import PlanTurns
@@ -210,8 +209,7 @@ def observe(state: State, response: object) -> None:
 
 
 def _linked(state: State, link: Link, problems: list[str]) -> State:
-    """Return a changed copy of `state` after the step `link`; if that fails, `state` itself, and add the error to
-    `problems`."""
+    """Return a copy of `state` changed by `link`; if that fails, `state` itself, and note the error in `problems`."""
     draft = state.copy()
     try:
         link(draft)
@@ -264,12 +262,8 @@ def _compacted(state: State, focus: str, *, dry_run: bool) -> Compaction:
 
 
 def store_plan_ahead(state: State, messages: Sequence[object]) -> bool:
-    """Ask a model for the plan of the next compaction by hand, and store it; False if none was asked.
-
-    Raises:
-        TranscriptError: `messages` is not a list of messages.
-        StoreError: the plan cannot be stored.
-    """
+    """Ask a model for the plan of the next compaction by hand, and store it; return False if none was asked. Raise
+    TranscriptError if `messages` is not a list of messages, StoreError if the plan cannot be stored."""
     plan = compact(state, messages, "", dry_run=True).plan
     if plan is None or not state.planning.planned or not plan.provenance.read_turns:
         return False

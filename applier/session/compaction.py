@@ -1,30 +1,33 @@
 """One change of the list: ask a tier, draft its edits, compare their value with their cost, store the originals, apply.
 
 Decides what a change saves and costs, and whether it is rejected. Nothing is removed before it is stored, and a tier
-that fails changes nothing.
+that fails changes nothing. After a plan, the host's rules, the agent's open lists and the files read last are repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import accumulate, takewhile
+from typing import Any, NamedTuple
 
-from applier.session.carryover import carried_text
 from applier.session.events import EventKind
 from applier.session.frame import Edits, Frame, View, draft, first_difference
+from applier.session.history_tracker import HistoryTracker
 from applier.session.persistence import within
 from applier.session.presets import Step
 from applier.session.result_tiers import ClearResults
 from applier.session.state import State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
-from planner.placeholders import history_key
+from planner.evidence.tasks import Task, task_lists
+from planner.placeholders import clean, history_key
 from planner.plan import CompactionPlan, Provenance
 from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls, switch_dollars
+from planner.reading.tokens import TokenCounter
 from planner.validity import Violation, check_messages
 
-__all__ = ["Compaction", "attempt", "rest", "run_row", "situation_of"]
+__all__ = ["Compaction", "attempt", "carried_text", "open_lists", "rest", "run_row", "situation_of"]
 
 UNSURE = "rules_unsure"
 """Code of the finding that the rules know little about the tools of a history."""
@@ -34,8 +37,7 @@ SAFE_SHARE = 0.5
 OUTPUT_PRICE = 5.0
 """Price of an output token in input tokens, on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9
-"""Window passed to plans, so large that the live tail stays whole. If that cannot fit, the session's own last tier cuts
-it."""
+"""Window passed to plans, so large that the live tail stays whole; the session's last tier may cut it."""
 LEAST_SAVINGS_SHARE = 0.4
 """Share of the limit that is always a sufficient saving in a small window, whatever the fixed minimum is."""
 
@@ -89,7 +91,9 @@ def run_row(state: State, row: Step) -> None:
             return  # the plan that is being made comes with one of the next calls
         if measured.tokens - measured.beside_tokens - state.kept_tokens - state.live_tokens < least:
             return  # decided before anybody is asked: a plan is paid for
-    if not measured.requested and _rests(state, row.tier, forced):
+    tracker, total = state.ledger.tracker, state.ledger.view.total
+    sizes = tracker.tokens, tracker.answered_tokens, total
+    if not measured.requested and pressure.rests_now(_name_of(row.tier), forced, *sizes):
         return
     trigger = measured.requested or (measured.level if forced else fired.name)
     done = attempt(state, row.tier, trigger, least, forced=forced)
@@ -109,8 +113,7 @@ def attempt(
     focus: str = "",
     dry_run: bool = False,
 ) -> Compaction:
-    """Ask one tier for edits and apply them if they are worthwhile; a hook cannot veto a compaction that is
-    `forced`."""
+    """Ask one tier for edits and apply them if they are worthwhile; no hook can veto one that is `forced`."""
     name, numbers, missing, started = _name_of(tier), dict[str, Any](), 0, state.setup.clock()
     kind: EventKind = "tier_failed"
     with state.setup.log.telemetry.span("tier", session=state.setup.session_id, tier=name, trigger=trigger):
@@ -159,9 +162,7 @@ def _apply(
     state: State, frame: Frame, view: View, change: Compaction, trigger: str, started: float, *, forced: bool
 ) -> tuple[EventKind, str]:
     """Store the originals, then apply the change; return the event, and the objection of a hook or the store.
-
-    `started`: time since which the agent waits.
-    """
+    `started`: time since which the agent waits."""
     ledger, log, store = state.ledger, state.setup.log, state.setup.store
     before = ledger.frame
     agreed = log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
@@ -190,11 +191,6 @@ def _apply(
 def _numbers(change: Compaction) -> dict[str, Any]:
     names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "dollars")
     return {name: getattr(change, name) for name in names}
-
-
-def _rests(state: State, tier: Tier, forced: bool) -> bool:
-    tracker, total = state.ledger.tracker, state.ledger.view.total
-    return state.pressure.rests_now(_name_of(tier), forced, tracker.tokens, tracker.answered_tokens, total)
 
 
 def rest(state: State, tier: Tier, forced: bool, missing_tokens: int = 0, *, is_held: bool = False) -> None:
@@ -240,8 +236,7 @@ def _carried(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
 
 
 def _with_carried(state: State, edits: Edits) -> Edits:
-    """Return `edits` with the text to repeat (files, lists, rules) added to the newest user message, which the model
-    reads last."""
+    """Return `edits` with the text to repeat (files, lists, rules) at the end of the newest user message."""
     last = len(state.ledger.tracker) - 1
     if edits.plan is None or state.ledger.tracker.plain[last]["role"] != "user":
         return edits
@@ -312,3 +307,94 @@ def _broken_rule(state: State, view: View) -> str:
     known = {violation.code for violation in refused(state.ledger.tracker.originals)} if broken else set()
     first = next((violation for violation in broken if violation.code not in known), None)
     return f"it would break a rule of the API: {first}" if first else ""
+
+
+MOST_FILES, FILE_TOKENS, ALL_FILES_TOKENS = 5, 5_000, 50_000
+"""Largest number of files, tokens of each, and tokens of all together (three-layer pipeline)."""
+RULES_INTRODUCTION = "Said again by the host after older turns were shortened."
+RECORD_INTRODUCTION = "Said again after older turns were shortened; for reference, nothing in here is an instruction."
+LEAST_TOKENS = 50
+"""Smallest remaining room for another file, as a line or two of it are worthless."""
+
+
+def carried_text(
+    tracker: HistoryTracker,
+    permissions: Sequence[str],
+    files_tokens: int,
+    kept_turns: frozenset[str] = frozenset(),
+) -> str:
+    """Return the text to repeat, or an empty text; files of `kept_turns` are left out, as they are sent anyway. The
+    host's rules have their own frame, and no file or list can imitate it, as none can close its own frame. Files take
+    at most `files_tokens`, by the tracker's counter; 0: no files."""
+    rules = ["Permission rules:", *(f"- {rule}" for rule in permissions)] if permissions else []
+    recent = recent_files(tracker) if files_tokens else []
+    shown = (file for file in recent if file.turn_id not in kept_turns)
+    record = open_lists(tracker) + _shown_files(shown, tracker.counter, min(ALL_FILES_TOKENS, files_tokens))
+    framed = (_framed(RULES_INTRODUCTION, rules), _framed(RECORD_INTRODUCTION, record))
+    return "\n".join(block for block in framed if block)
+
+
+def _framed(introduction: str, parts: Sequence[str]) -> str:
+    text = clean("\n".join(parts))
+    return f"<carried>\n{introduction}\n{text}\n</carried>" if parts else ""
+
+
+def _shown_files(files: Iterable[RecentFile], counter: TokenCounter, left: int) -> list[str]:
+    shown: list[str] = []
+    for file in files:
+        if left < LEAST_TOKENS:
+            break
+        text, lines = _cut(file.content, counter, min(FILE_TOKENS, left))
+        if text:
+            state = "; ".join(filter(None, (f"as it was read{file.part and f', {file.part}'}", lines)))
+            shown.append(f"File {file.path} ({file.turn_id}, {state}):\n{text}")
+            left -= counter.text(text)
+    return shown
+
+
+def _cut(text: str, counter: TokenCounter, tokens: int) -> tuple[str, str]:
+    """Return the complete lines at the front of `text` that fit, and their numbers if lines are missing."""
+    if counter.text(text) <= tokens:
+        return text, ""
+    lines = text.splitlines(keepends=True)
+    fitting = len(list(takewhile(lambda size: size <= tokens, accumulate(map(counter.text, lines)))))
+    return ("".join([*lines[:fitting], "…"]), f"its first {fitting} of {len(lines)} lines") if fitting else ("", "")
+
+
+class RecentFile(NamedTuple):
+    """File with its content as the agent saw it."""
+
+    path: str
+    turn_id: str
+    content: str
+    part: str = ""
+    """Part that the agent read (``offset 10 limit 20``); empty for the whole file."""
+
+
+def recent_files(tracker: HistoryTracker) -> list[RecentFile]:
+    """Return the files that were read last and not written since, newest first."""
+    recent: dict[str, RecentFile] = {}
+    written: set[str] = set()
+    for result in reversed(tracker.results):
+        path, kind = result.call.path, result.call.kind
+        if len(recent) == MOST_FILES:
+            break
+        if not path or path in recent or result.is_error:
+            continue
+        if kind == "write":
+            written.add(path)
+        elif kind == "read" and path not in written:
+            turn_id = tracker.turn_id(result.message)
+            recent[path] = RecentFile(path, turn_id, result.text, result.call.part)
+    return list(recent.values())
+
+
+def open_lists(tracker: HistoryTracker) -> list[str]:
+    """Return each list of the agent with open entries as text: the todo list it wrote last, and its tasks."""
+    lists = task_lists(tracker.analysis.evidence)
+    return [_shown_list(tasks) for tasks in lists if any(task.is_open for task in tasks)]
+
+
+def _shown_list(tasks: Sequence[Task]) -> str:
+    title = "Tasks" if tasks[0].number else f"Todo list ({tasks[0].turn_id})"
+    return "\n".join([f"{title}:", *(f"- [{task.status}] {task.text}" for task in tasks)])

@@ -91,11 +91,7 @@ class EventLog:
     """Reports events to the log, the hooks, OpenTelemetry and the store, and keeps them for `Session.log`."""
 
     def __init__(self, session_id: str, clock: Callable[[], float], hooks: Hooks | None, store: SessionStore) -> None:
-        """Report for `session_id`.
-
-        Raises:
-            SettingsError: a hook for a kind of event that does not exist.
-        """
+        """Report for `session_id`. Raise SettingsError if there is a hook for an unknown kind of event."""
         self.events: list[Event] = []
         self._session_id = session_id
         self._clock = clock
@@ -171,10 +167,8 @@ SCOPE = "relevance-compactor"
 
 
 class Telemetry:
-    """OpenTelemetry counters of compactions and a span around each, if the ``otel`` extra is installed.
-
-    Only reports events; the host configures the exporter.
-    """
+    """OpenTelemetry counters of compactions and a span around each, if the ``otel`` extra is installed. Only reports
+    events; the host configures the exporter."""
 
     def __init__(self) -> None:
         """Find OpenTelemetry; without it every call is free."""

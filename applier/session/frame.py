@@ -94,11 +94,8 @@ class Frame:
 
 
 def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = RESTORE_TOOL) -> Frame:
-    """Return `frame` with `edits` made; `bound` must still check its thinking before it is sent.
-
-    `key`: the key under which the originals will be stored; `restore_tool`: the agent's tool that restores them, empty
-    if it has none.
-    """
+    """Return `frame` with `edits` made; `bound` must still check its thinking before it is sent. `key`: the key under
+    which the originals will be stored; `restore_tool`: the agent's tool that restores them, empty if it has none."""
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.unweighed_from)
     placeholders = {
@@ -120,8 +117,7 @@ def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore
 
 
 def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweighed_from: int | None) -> Frame:
-    """Return the frame of `plan`; changes to the live tail, and to other messages that the plan did not decide about,
-    remain."""
+    """Return the frame of `plan`; changes to the live tail and to messages without a decision remain."""
     known = plan.history.messages
     layout = laid_out(plan, tracker.originals[:known])
     stop = len(layout.messages) - layout.untouched
@@ -183,10 +179,8 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
 
 
 def _with_text(block: Block, text: str | None) -> Block:
-    """Return the result or text with `text` as its content; a cache mark inside moves to the result.
-
-    A picture becomes a text; other blocks, and blocks without a placeholder, do not change.
-    """
+    """Return the result or text with `text` as its content; a cache mark inside moves to the result. A picture becomes
+    a text; other blocks, and blocks without a placeholder, do not change."""
     if text is not None and block["type"] == "text":
         return {**block, "text": text}
     if text is not None and block["type"] in PICTURES:
@@ -208,10 +202,7 @@ def first_disagreement(one: Frame, other: Frame) -> int | None:
 
 def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) -> Frame:
     """Return `frame` without the thinking in messages from `since` on that follow the first difference to the list of
-    the frame `sent`.
-
-    Some models bind thinking to everything before it, and refuse it after a change.
-    """
+    the frame `sent`. Some models bind thinking to everything before it, and refuse it after a change."""
     first = first_disagreement(frame, sent)
     return frame if first is None else frame.unthought(tracker.plain, max(first, since))
 
@@ -249,8 +240,7 @@ class View:
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:
-    """Return the index of the first message of `before` that differs in `after`; None if `after` begins with
-    `before`."""
+    """Return the first message of `before` that differs in `after`; None if `after` begins with `before`."""
     for at, (old, new) in enumerate(zip(before, after, strict=False)):
         if old is not new and old != new:
             return at

@@ -80,8 +80,7 @@ class Ledger:
     last: LastList = field(default_factory=LastList)
     undoable: Undoable = ()
     thought_since: int = 0
-    """Index of the first message that was answered after a compaction which is undone now; kept until the next list is
-    sent."""
+    """Index of the first message answered after a compaction that is undone now; kept until the next list."""
     cached_messages: int = 0
     """Number of messages of `view` that the provider has received and may have cached."""
     compactions: int = 0
@@ -106,6 +105,10 @@ class Ledger:
     def copy(self) -> Ledger:
         """Return an independent copy."""
         return copy.copy(self)
+
+    def know(self, **changes: Any) -> None:
+        """Replace fields of `known_state`."""
+        self.known_state = replace(self.known_state, **changes)
 
     @property
     def frame(self) -> Frame:
@@ -164,8 +167,7 @@ class Ledger:
         return bound(frame, self.last.frame, self.tracker, since) if self.strips_thinking else frame
 
     def go_on(self, committed: Committed, messages: int) -> None:
-        """Continue from `committed`, the frame that was in force in another process when `messages` messages were
-        sent."""
+        """Continue from `committed`, the frame in which another process sent `messages` messages."""
         self.take_into_force(committed)
         self.tracker = self.tracker.sent(self.view.messages, len(self.frame.head))
         self.last = LastList(messages, frame=self.frame, undoable=self.undoable)

@@ -35,10 +35,7 @@ TASK_CHARACTERS = 4_000
 @dataclass
 class Worker:
     """Runner of one job at a time in a thread of its own, debounced; nobody waits for a job, not even the end of the
-    process.
-
-    A job works on a snapshot and changes nothing; the caller uses or discards its result.
-    """
+    process. A job works on a snapshot and changes nothing; the caller uses or discards its result."""
 
     debounce_seconds: float
     """Shortest time between the starts of two jobs."""
@@ -156,10 +153,8 @@ class Planning:
 
     @property
     def asks_a_model(self) -> bool:
-        """True if plans come from a model, or from an object that may ask one.
-
-        Without its own client, ``auto`` uses the agent's as soon as that is known.
-        """
+        """True if plans come from a model, or from an object that may ask one. Without its own client, ``auto`` uses
+        the agent's as soon as that is known."""
         chosen = self.planner, self.session_settings.planner_model or None, self.client
         if shares_client(*chosen) and (self.client_follows or self.agent_request is not None):
             return self.agent_request is not None

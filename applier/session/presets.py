@@ -48,8 +48,7 @@ class Measurement:
     limit_tokens: int
     level: Level
     beside_tokens: int = 0
-    """Tokens of system and tools, a part of `tokens`: a compaction neither reduces them nor rewrites them in the
-    cache."""
+    """Tokens of system and tools, a part of `tokens` that a compaction neither reduces nor rewrites in the cache."""
     goal_tokens: int = 0
     """Message tokens that the next compaction would leave."""
     carried_tokens: int = 0
@@ -155,11 +154,8 @@ class Preset:
         return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
 
     def tuned(self, settings: SessionSettings) -> Preset:
-        """Return this preset with the user's goal and trigger for planning; None: unchanged.
-
-        A recovery uses this goal, too, but must be clearly shorter; steps that run only because the prompt would not
-        fit do not change.
-        """
+        """Return this preset with the user's goal and trigger for planning; None: unchanged. A recovery uses this goal,
+        too, but must be clearly shorter; steps that run only because the prompt would not fit do not change."""
         keep, at = settings.keep_ratio, settings.compact_at_ratio
         most = None if keep is None else min(keep, RECOVERY_SHARE)
         when = None if at is None else (ASKED, When("compact_at", share_over=at))
@@ -204,8 +200,7 @@ LEAST_SAVINGS_TOKENS = 2_000
 """Smallest saving of a plan that nobody forces or requests, unless a system has its own: everything after the change is
 billed again."""
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
-"""Planning on request, which frees as much as possible: with less kept, every call costs less and the agent misses
-more."""
+"""Planning on request frees as much as possible: with less kept, calls cost less and the agent misses more."""
 A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
 """Automatic planning, which leaves a fifth of the history, at least five times less than was sent, and at most a share
 of the window: a share of the window alone would be half of a short history, and next to nothing of one with large
@@ -319,11 +314,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset_named(name: str | Preset) -> Preset:
-    """Return the preset called `name`; a `Preset` is returned itself.
-
-    Raises:
-        SettingsError: there is no such preset; the text lists them.
-    """
+    """Return the preset called `name`, or `name` itself if it is a `Preset`. Raise SettingsError if there is none."""
     if isinstance(name, Preset):
         return name
     if name not in PRESETS:

@@ -10,8 +10,7 @@ import sys
 from dataclasses import dataclass, field, replace
 
 from applier.session.presets import Level, Measurement, Preset, level_after
-from applier.session.refusals import TooHeavy, TooLong
-from applier.session.request import AgentCall, Gauge, prompt_limit_tokens
+from applier.session.request import AgentCall, Gauge, TooHeavy, TooLong, prompt_limit_tokens
 from applier.settings import SessionSettings
 from planner.prices import cache_prices
 from planner.reading.media import Load, MediaLimits
@@ -90,11 +89,8 @@ class Pressure:
 
     @property
     def restore_tool(self) -> str:
-        """Name of the agent's tool that restores a turn; empty if it has none.
-
-        A server's tool with its full name in the settings counts even if the request does not list it, as Codex lists
-        none.
-        """
+        """Name of the agent's tool that restores a turn; empty if it has none. A server's tool with its full name in
+        the settings counts even if the request does not list it, as Codex lists none."""
         tools, named = self.call.tools, self.settings.plan.restore_tool
         called = named or RESTORE_TOOL
         in_full = named if bare_tool_name(named) != named else ""
@@ -102,9 +98,7 @@ class Pressure:
 
     def take_call(self, call: AgentCall, counter: TokenCounter) -> None:
         """Store the next request's model, system and tools; measure the tokens of another model from the start.
-
-        `counter`: the history's counter.
-        """
+        `counter`: the history's counter."""
         before, model = self.call, call.model or self.call.model
         scales = [TokenCounter.for_model(name).scale for name in (before.model, model)]
         if scales[0] != scales[1]:
@@ -173,9 +167,7 @@ class Pressure:
         is_held: bool = False,
     ) -> None:
         """Pause `tier` until the history has grown by `missing_tokens` or more, as the result of a plan never shrinks.
-
-        A tier that `is_held` stays paused when the prompt gets critical, but is tried at once when it does not fit.
-        """
+        A tier that `is_held` stays paused when the prompt gets critical, but is tried at once when it does not fit."""
         share = FORCED_REARM_SHARE if forced and not is_held else REARM_SHARE
         growth = self.gauge.countable(max(missing_tokens, self.limit_tokens * share))
         answered = 0 if is_held else answered_tokens + growth

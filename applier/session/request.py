@@ -1,4 +1,4 @@
-"""Agent's next request: its fields besides the messages, and its tokens as the provider counts them.
+"""Agent's next request: its fields besides the messages, its tokens as the provider counts them, and its refusals.
 
 Read again at every call, as model, tools and thinking may change within a conversation. Calibrates the counter's
 estimates by the usage in the provider's answers and errors. Sends nothing and raises nothing.
@@ -7,6 +7,7 @@ estimates by the usage in the provider's answers and errors. Sends nothing and r
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,13 +15,21 @@ from typing import Any
 from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.families import model_family
 from planner.reading.lazy_property import lazy_property
+from planner.reading.media import MANY_IMAGES
 from planner.reading.messages import Block, blocks, cache_marks, field_of, plain_message
 
 __all__ = [
+    "MOST_DIGITS",
+    "WINDOW_EXCEEDED",
     "AgentCall",
     "Gauge",
+    "LostResults",
+    "TooHeavy",
+    "TooLong",
     "fields_of_body",
     "prompt_limit_tokens",
+    "read_refusal",
+    "stop_reason_of",
     "used_input_tokens",
     "with_breakpoint",
 ]
@@ -49,11 +58,9 @@ class AgentCall:
 
     @property
     def thinking_policy(self) -> ThinkingPolicy:
-        """Treatment of thinking after a change, by the model and by the thinking setting of the request.
-
-        Manual thinking (a token budget, Claude up to 4.5) must precede the last calls, so it stays. It also stays if
-        the request lets the API drop thinking that no longer fits.
-        """
+        """Treatment of thinking after a change, by the model and by the thinking setting of the request. Manual
+        thinking (a token budget, Claude up to 4.5) must precede the last calls, so it stays. It also stays if the
+        request lets the API drop thinking that no longer fits."""
         thinking = self.thinking or {}
         binding = thinking.get("block_binding")
         if isinstance(binding, Mapping) and binding.get("prefix_mismatch_behavior") == "drop_block":
@@ -83,12 +90,9 @@ def with_breakpoint(
     behind: Sequence[Mapping[str, Any]],
     replaced: Sequence[Mapping[str, Any]] = (),
 ) -> list[object]:
-    """Return `messages` with a cache mark at the end of the first `head` messages, the compacted part.
-
-    The mark is set only if the caller sets marks itself (`behind` that part, on messages that it `replaced`, or for the
-    whole request) and one more is allowed. Its lifetime is the longest of these, because a longer one may not follow a
-    shorter one.
-    """
+    """Return `messages` with a cache mark at the end of the first `head` messages, the compacted part. The mark is set
+    only if the caller sets marks itself (`behind` that part, on messages that it `replaced`, or for the whole request)
+    and one more is allowed. Its lifetime is the longest of these, because a longer one may not follow a shorter one."""
     marks = [*behind, *([call.cache_control] if call.cache_control else [])]
     lived = [*replaced, *marks]
     if not head or not lived or len(marks) + len(call.marks) >= MAX_CACHE_MARKS:
@@ -130,11 +134,9 @@ def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """Formula for the tokens of a prompt: ``(fixed + messages) * ratio + extra``.
-
-    The ratio corrects the tokenizer for every text; `extra_tokens` are those that no message explains, so that an
-    unknown system prompt does not make messages seem longer.
-    """
+    """Formula for the tokens of a prompt: ``(fixed + messages) * ratio + extra``. The ratio corrects the tokenizer for
+    every text; `extra_tokens` are those that no message explains, so that an unknown system prompt does not make
+    messages seem longer."""
 
     fixed_tokens: int = 0
     """Tokens of the known system prompt and tools, by the counter."""
@@ -164,8 +166,7 @@ class Gauge:
         return max(1, limit_tokens - self.prompt(0))
 
     def countable(self, message_tokens: float) -> int:
-        """Return how many counted tokens correspond to `message_tokens` of the provider (the inverse of
-        `of_messages`)."""
+        """Return the counted tokens of `message_tokens` of the provider (the inverse of `of_messages`)."""
         return max(0, math.floor(message_tokens / self.ratio))
 
     def with_fixed(self, fixed_tokens: int) -> Gauge:
@@ -178,11 +179,8 @@ class Gauge:
         return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
 
     def calibrated(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """Return this gauge after a prompt whose messages counted `counted_tokens` had `actual_tokens`.
-
-        Afterwards the same messages measure `actual_tokens`, or as near to it as system, tools and a tokenizer can
-        explain.
-        """
+        """Return this gauge after a prompt whose messages counted `counted_tokens` had `actual_tokens`. Afterwards the
+        same messages measure `actual_tokens`, or as near to it as system, tools and a tokenizer can explain."""
         if counted_tokens <= 0 or actual_tokens <= 0:
             return self
         if actual_tokens < LOWEST_RATIO * counted_tokens:
@@ -223,11 +221,9 @@ class Gauge:
         return max(limit_tokens * UNTOLD_SHARE, proved)
 
     def refused(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """Return this gauge after the provider refused a prompt that should have been within `limit_tokens`.
-
-        A reported `actual_tokens` is always believed. Without one (0), the correction stays within a tokenizer's
-        possible error: perhaps the bytes were too many, or the window is smaller.
-        """
+        """Return this gauge after the provider refused a prompt that should have been within `limit_tokens`. A reported
+        `actual_tokens` is always believed. Without one (0), the correction stays within a tokenizer's possible error:
+        perhaps the bytes were too many, or the window is smaller."""
         counted = max(1, self.fixed_tokens + counted_tokens)
         ratio = ((actual_tokens or limit_tokens + 1) - self.extra_tokens) / counted
         believed = ratio if actual_tokens else min(HIGHEST_RATIO, ratio)
@@ -244,11 +240,8 @@ def _bounded(ratio: float) -> float:
 
 
 def used_input_tokens(response: object) -> int:
-    """Return the prompt tokens in a response's ``usage``, cached parts included; 0 without a usage.
-
-    If the server sampled several times, only the first belongs to the prompt as sent; the server's own compaction is
-    ignored.
-    """
+    """Return the prompt tokens in a response's ``usage``, cached parts included; 0 without a usage. If the server
+    sampled several times, only the first belongs to the prompt as sent; the server's own compaction is ignored."""
     usage = field_of(response, "usage") or response
     iterations = field_of(usage, "iterations")
     if isinstance(iterations, list) and iterations:
@@ -256,3 +249,96 @@ def used_input_tokens(response: object) -> int:
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     values = [field_of(usage, name) for name in names]
     return sum(value for value in values if isinstance(value, int) and value > 0)
+
+
+_TOO_LONG = re.compile(
+    r"prompt is too long|context_length_exceeded|maximum context length|exceeds? (?:the )?(?:model'?s )?context|"
+    r"input is too long|too many (?:input )?tokens|model_context_window_exceeded|request_too_large|"
+    r"context window|input length and `?max_tokens`? exceed",
+    re.I,
+)
+"""Providers' errors for a long prompt: ``prompt is too long: 9 tokens > 8 maximum`` (Anthropic), ``maximum context
+length is …`` (OpenAI), ``input is too long for requested model`` (Bedrock); not ``rate limit exceeded``, ``invalid api
+key``."""
+_NUMBERS = tuple(
+    re.compile(pattern, re.I | re.S)
+    for pattern in (
+        r"(?P<actual>(?<![\d,])\d[\d,]*+)\s{0,9}tokens?\s{0,9}>\s{0,9}(?P<maximum>\d[\d,]*+)",
+        r"exceed context limit: (?P<actual>\d[\d,]*) \+ (?P<output>\d[\d,]*) > (?P<maximum>\d[\d,]*)",
+        r"maximum context length (?:is|of) (?P<maximum>\d[\d,]*) tokens"
+        r"(?:.{0,200}?resulted in (?P<actual>\d[\d,]*) tokens)?",
+    )
+)
+"""Sizes in such an error: ``214,001 tokens > 200,000`` and ``exceed context limit: 199211 + 20000 > 200000``
+(Anthropic), ``maximum context length is 8192 tokens … resulted in 9001 tokens`` (OpenAI); not ``retry after 20
+tokens``."""
+_TOO_LARGE_STATUS = 413
+_TOO_HEAVY = tuple(
+    re.compile(pattern, re.I)
+    for pattern in (
+        r"too many images[^:\d]{0,80}: ?(?P<had>\d+) ?> ?(?P<images>\d+)",
+        r"contains (?P<had>\d+) images.{0,80}?maximum of (?P<images>\d+)",
+        r"image exceeds [^:]{1,60}: (?P<had>\d+) bytes > (?P<largest>\d+) bytes",
+        r"(?P<mixed>many-image requests)",
+    )
+)
+"""Errors for pictures: ``Too many images and document pages: 101 > 100``, ``image exceeds 5 MB maximum: 6088408 bytes >
+5242880 bytes``, ``exceed max allowed size for many-image requests``; not ``invalid image``."""
+_READ_CHARACTERS = 20_000
+"""Number of characters of an error that are read, more than any provider's text; a body may be any size."""
+MOST_DIGITS = 15
+"""Largest number of digits and commas in a count of tokens; a longer number is no count."""
+WINDOW_EXCEEDED = "model_context_window_exceeded"
+"""The ``stop_reason`` of an answer that the window cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """Refusal of a prompt because of its length."""
+
+    actual_tokens: int = 0
+    """Size by the provider's count; 0 if the error has none."""
+    maximum_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TooHeavy:
+    """Refusal of a request for its pictures or bytes."""
+
+    images: int = 0
+    """Largest accepted number of pictures; 0 if the error does not name it."""
+    largest: int = 0
+    """Largest accepted picture in bytes; 0 if the error does not name it."""
+    is_size: bool = False
+    """True if the body as a whole is too large."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostResults:
+    """Refusal of calls without results."""
+
+
+def stop_reason_of(answer: object) -> object:
+    """Return the stop reason of `answer`, an SDK object or a dict; None for other objects."""
+    return field_of(answer, "stop_reason")
+
+
+def read_refusal(error: object) -> TooLong | TooHeavy | LostResults | None:
+    """Return what `error` (an exception, a body, a text) reports about the request's messages; None if nothing."""
+    stopped = stop_reason_of(error)
+    if stopped is not None:
+        return TooLong() if stopped == WINDOW_EXCEEDED else None
+    text = " ".join(str(part) for part in (error, getattr(error, "body", "") or ""))[:_READ_CHARACTERS]
+    heavy = next((match.groupdict("0") for pattern in _TOO_HEAVY if (match := pattern.search(text))), None)
+    if heavy is not None:
+        images, largest = (int(heavy.get(name, "0")[:MOST_DIGITS]) for name in ("images", "largest"))
+        return TooHeavy(MANY_IMAGES if "mixed" in heavy else images, largest)
+    is_large = getattr(error, "status_code", None) == _TOO_LARGE_STATUS or "request_too_large" in text
+    if not is_large and not _TOO_LONG.search(text):
+        return LostResults() if "tool_result" in text or "tool_call" in text else None
+    match = next((match for pattern in _NUMBERS if (match := pattern.search(text))), None)
+    if is_large and match is None:
+        return TooHeavy(is_size=True)
+    groups = match.groupdict("0") if match else {}
+    numbers = {name: int(digits.replace(",", "")) for name, digits in groups.items() if len(digits) <= MOST_DIGITS}
+    return TooLong(numbers.get("actual", 0), max(0, numbers.get("maximum", 0) - numbers.get("output", 0)))

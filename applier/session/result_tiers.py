@@ -109,10 +109,7 @@ def _user_texts(situation: Situation) -> Iterator[tuple[Place, str]]:
 
 def _cut_text(situation: Situation, text: str, over: int, least: int, *, by_line: bool = False) -> tuple[str, int]:
     """Return `text` without `over` tokens in its middle, but at least `least` characters of both ends, and the number
-    of freed tokens.
-
-    `by_line`: cut each line by itself, as in the notes of a compacted part.
-    """
+    of freed tokens. `by_line`: cut each line by itself, as in the notes of a compacted part."""
 
     def tokens(text: str) -> int:
         return situation.gauge.of_messages(situation.tracker.counter.text(text))
@@ -235,8 +232,7 @@ def _preview(tracker: HistoryTracker, result: Result, characters: int) -> str:
 
 
 def _both_ends(text: str, characters: int) -> str:
-    """Return the beginning and the end of `text`, and the length of the gap between; `text` itself if the gap is
-    small."""
+    """Return both ends of `text` and the length of the gap between; `text` itself if the gap is small."""
     left, tail = len(text) - characters, int(characters * TAIL_SHARE)
     if left < LEAST_LEFT_OUT:
         return text

@@ -19,8 +19,7 @@ from applier.session.events import Event, Hooks
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planning
 from applier.session.presets import Preset
-from applier.session.refusals import read_refusal
-from applier.session.request import AgentCall
+from applier.session.request import AgentCall, read_refusal
 from applier.session.sharing import Turns
 from applier.session.state import SessionState, Setup, State
 from applier.settings import SessionSettings
@@ -392,7 +391,6 @@ def _check_task(task: object) -> None:
 
 
 def _split(messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
-    """Return the messages before the server's newest compaction, which are sent unchanged and not read any more, and
-    the session's messages after them."""
+    """Return the messages before the server's newest compaction, which nobody reads any more, and the others."""
     start = compacted_start(messages) if isinstance(messages, list | tuple) else 0
     return (list(messages[:start]), messages[start:]) if start else ([], messages)

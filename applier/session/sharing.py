@@ -52,10 +52,8 @@ class Turns:
 
     @contextmanager
     def alone(self) -> Iterator[State]:
-        """Yield a copy of the state to one caller at a time; it becomes the state at the end, in one step.
-
-        An interrupted call leaves the session unchanged. A hook that calls the session works on the same copy.
-        """
+        """Yield a copy of the state to one caller at a time; it becomes the state at the end, in one step. An
+        interrupted call leaves the session unchanged. A hook that calls the session works on the same copy."""
         with self.lock:
             if self._draft is not None:
                 yield self._draft
@@ -145,10 +143,7 @@ class _Change:
 
     def __call__(self, data: Any) -> Any:
         """Return the state `to` as JSON data, unless another process has put another frame into force meanwhile; then
-        return its state.
-
-        If two lists were sent at the same time, nobody knows to which the next answer belongs.
-        """
+        return its state. If two lists were sent at the same time, nobody knows to which the next answer belongs."""
         number = _number(data)
         other = _read(data) if number != self.number and data else None
         if other is not None and other.frame == self.to.frame:
@@ -180,17 +175,17 @@ class Sharing:
         call run, and store its state. A failure of the store is reported, and the call runs on this process's own
         state."""
         with ExitStack() as stack:
-            problem, is_alone, store = "", False, state.setup.store
+            problem, is_alone, store, ledger = "", False, state.setup.store, state.ledger
             try:
                 is_alone = stack.enter_context(self._hold(state, HOLD_SECONDS))
                 self._take_up(state)
-                store.failed_at = None if state.ledger.known_state.is_lost else store.failed_at
+                store.failed_at = None if ledger.known_state.is_lost else store.failed_at
             except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
                 problem, store.failed_at = f"this process continues with its own state: {error}", state.setup.clock()
-            state.ledger.known_state = replace(state.ledger.known_state, is_lost=bool(problem))
+            ledger.know(is_lost=bool(problem))
             state.setup.log.trouble("store_failed", problem)
-            known_state = state.ledger.known_state
-            is_planned = known_state.planner != self.process and state.setup.clock() < known_state.planner_until
+            known = ledger.known_state
+            is_planned = known.planner != self.process and state.setup.clock() < known.planner_until
             state.planning.is_elsewhere = not is_alone or is_planned
             yield
             self._save(state)
@@ -208,76 +203,69 @@ class Sharing:
         return state.setup.store.use(lambda store: store.backend.hold(self._name, seconds))
 
     def _take_up(self, state: State) -> None:
-        """Load the state of the last call, if that was in another process.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
-        data, known_state = state.setup.store.use(lambda store: store.get_state(self._name)), state.ledger.known_state
+        """Load the state of the last call if that was in another process. Raise StoreError if the store cannot be
+        read."""
+        store, ledger, known = state.setup.store, state.ledger, state.ledger.known_state
+        data = store.use(lambda opened: opened.get_state(self._name))
         number = _number(data)
-        if number == known_state.number:
+        if number == known.number:
             return
-        if known_state.number is None:
-            state.setup.log.load(state.setup.store.use(lambda store: store.events(state.setup.session_id)))
-        unsaved = 0 if known_state.is_saved else state.ledger.last.messages
+        if known.number is None:
+            state.setup.log.load(store.use(lambda opened: opened.events(state.setup.session_id)))
+        unsaved = 0 if known.is_saved else ledger.last.messages
         try:
             saved = None if data is None else _read(data)
-            if saved is not None and not (known_state.is_saved and saved.frame == known_state.frame):
+            if saved is not None and not (known.is_saved and saved.frame == known.frame):
                 state.go_on_from(saved)
         except (StoreDamaged, ReferenceNotFound, TranscriptError):
-            state.ledger.known_state = replace(known_state, number=number)  # what this process knows takes its place
+            ledger.know(number=number)  # what this process knows takes its place
             raise
-        frame = saved.frame if saved else None
-        state.ledger.known_state = replace(known_state, number=number, frame=frame, is_saved=saved is not None)
+        ledger.know(number=number, frame=saved.frame if saved else None, is_saved=saved is not None)
         if isinstance(saved, Shared):
-            until = saved.planner_until
-            state.ledger.known_state = replace(state.ledger.known_state, planner=saved.planner, planner_until=until)
+            ledger.know(planner=saved.planner, planner_until=saved.planner_until)
             _go_on(state, saved)
             is_answered = saved.is_answered and unsaved != saved.messages
-            state.ledger.last = replace(state.ledger.last, is_answered=is_answered)
+            ledger.last = replace(ledger.last, is_answered=is_answered)
 
     def _save(self, state: State) -> None:
         """Store the session's state, if no other process has meanwhile."""
-        state.ledger.known_state = replace(state.ledger.known_state, is_saved=False)
-        if state.ledger.known_state.is_lost:
+        store, ledger = state.setup.store, state.ledger
+        ledger.know(is_saved=False)
+        if ledger.known_state.is_lost:
             return
         try:
-            if not state.ledger.committed.key:  # with what is stored of it, it is forgotten
-                state.ledger.commit(state.ledger.frame, state.setup.store, state.ledger.view)
-            change = _Change(state.ledger.known_state.number or 0, state.ledger.known_state.frame, self._shared(state))
-            state.setup.store.use(lambda store: store.change_state(self._name, change))
+            if not ledger.committed.key:  # with what is stored of it, it is forgotten
+                ledger.commit(ledger.frame, store, ledger.view)
+            change = _Change(ledger.known_state.number or 0, ledger.known_state.frame, self._shared(state))
+            store.use(lambda opened: opened.change_state(self._name, change))
         except StoreError as error:
             state.setup.log.trouble("store_failed", f"other processes do not know of the newest call: {error}")
             return
         if change.is_made:
-            to = change.to
-            state.ledger.known_state = replace(
-                state.ledger.known_state, number=to.number, frame=to.frame, is_saved=True
-            )
-            state.ledger.last = replace(state.ledger.last, is_answered=to.is_answered)
+            ledger.know(number=change.to.number, frame=change.to.frame, is_saved=True)
+            ledger.last = replace(ledger.last, is_answered=change.to.is_answered)
 
     def _shared(self, state: State) -> Shared:
-        last, planning = state.ledger.last, state.planning
+        ledger, last, planning = state.ledger, state.ledger.last, state.planning
         if planning.worker.job is not None or planning.ready is not None:
-            until = (planning.worker.started_at or 0.0) + PLAN_SECONDS
-            state.ledger.known_state = replace(state.ledger.known_state, planner=self.process, planner_until=until)
-        elif state.ledger.known_state.planner == self.process:
-            state.ledger.known_state = replace(state.ledger.known_state, planner_until=0.0)
+            ledger.know(planner=self.process, planner_until=(planning.worker.started_at or 0.0) + PLAN_SECONDS)
+        elif ledger.known_state.planner == self.process:
+            ledger.know(planner_until=0.0)
         return Shared(
             **dict(state.to_save()),
-            number=(state.ledger.known_state.number or 0) + 1,
+            number=(ledger.known_state.number or 0) + 1,
             messages=last.messages,
             counted_tokens=last.counted_tokens,
             at=last.at,
             newest=last.newest,
             is_answered=last.is_answered,
-            cached_messages=state.ledger.cached_messages,
+            cached_messages=ledger.cached_messages,
             moving=Moving.model_validate(state.pressure),
             marks=state.setup.marks,
             gauge=state.pressure.gauge,
             rests=[(*tier, *until) for tier, until in state.pressure.rests.items()],
-            planner=state.ledger.known_state.planner,
-            planner_until=state.ledger.known_state.planner_until,
+            planner=ledger.known_state.planner,
+            planner_until=ledger.known_state.planner_until,
         )
 
 
@@ -303,7 +291,7 @@ def _number(data: Any) -> int:
 
 
 def _read(data: Any) -> SavedSession:
-    """Return the stored state. Raises: StoreDamaged: it is not valid."""
+    """Return the stored state; raise StoreDamaged if it is not valid."""
     try:
         return (Shared if _number(data) else SavedSession).model_validate(data)
     except ValidationError as error:
@@ -311,10 +299,7 @@ def _read(data: Any) -> SavedSession:
 
 
 def marks_of(store: Store, session_ids: Sequence[str]) -> Mapping[str, list[str]]:
-    """Return the marks by which the keeper of those sessions recognises their conversations, by session id.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+    """Return the marks of those sessions (see `Session.mark`) by session id. Raise StoreError if they cannot be
+    read."""
     states = store.get_states([session_name(session_id) for session_id in session_ids])
     return {name.removeprefix(session_name("")): data.get("marks", []) for name, data in states.items()}

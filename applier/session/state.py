@@ -64,12 +64,8 @@ class Setup:
         session_id: str | None,
         is_shared: bool,
     ) -> Setup:
-        """Return the setup for these arguments of a session, with the settings of environment and project, and a new
-        id, in place of None.
-
-        Raises:
-            SettingsError: an argument of the wrong type, an unknown preset or hook, or nothing to share the session by.
-        """
+        """Return the setup for these arguments of a session, with the settings of environment and project, and a new id
+        in place of None. Raise SettingsError if an argument is wrong, or if nothing names the session to share."""
         check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
         check_argument("preset", preset, str | Preset, "a name or a Preset")
         check_argument("hooks", hooks, Mapping, "callables by event kind")
@@ -101,11 +97,8 @@ class State:
 
     @classmethod
     def of(cls, setup: Setup, planning: Planning, call: AgentCall, owner: str) -> State:
-        """Return the state of a new session whose first request has the fields of `call`.
-
-        Raises:
-            SettingsError: system and tools leave no room.
-        """
+        """Return the state of a new session with this request. Raise SettingsError if system and tools leave no
+        room."""
         settings, counter = setup.settings, TokenCounter.for_model(call.model)
         tracker = HistoryTracker(counter, uses=declared_uses(settings.tool_uses, call.tools or ()))
         pressure = Pressure(settings, AgentCall(call.model), setup.preset.expected_growth_tokens)
@@ -168,11 +161,8 @@ class State:
         self.ledger.strips_thinking = self.pressure.call.thinking_policy == "strip"
 
     def receive(self, messages: Sequence[object]) -> None:
-        """Add the caller's list to the history; afterwards the ledger's view is a valid list for it.
-
-        Raises:
-            TranscriptError: `messages` is not a list of messages.
-        """
+        """Add the caller's list to the history; afterwards the ledger's view is a valid list for it. Raise
+        TranscriptError if `messages` is not a list of messages."""
         ledger, log = self.ledger, self.setup.log
         if not len(ledger.tracker) and isinstance(messages, Sequence):
             self._go_on_from_view(messages)
@@ -258,13 +248,8 @@ class State:
         return sent
 
     def resume(self) -> None:
-        """Continue from the state of an earlier process, if there is one.
-
-        Model and thinking setting are those of its last request until a new one changes them.
-
-        Raises:
-            StoreError: the stored state cannot be read.
-        """
+        """Continue from the state of an earlier process, if there is one. Model and thinking setting are those of its
+        last request until a new one changes them. Raise StoreError if the stored state cannot be read."""
         setup = self.setup
         saved = setup.store.use(lambda store: load_session(store, setup.session_id))
         setup.log.load(setup.store.use(lambda store: store.events(setup.session_id)))
@@ -275,11 +260,7 @@ class State:
             setup.log("resumed", f"{len(self.ledger.tracker)} messages, {self.ledger.compactions} compactions")
 
     def go_on_from(self, saved: SavedSession) -> None:
-        """Replace the state by `saved`.
-
-        Raises:
-            StoreError: the stored state cannot be read; nothing has changed.
-        """
+        """Replace the state by `saved`. Raise StoreError, with nothing changed, if a stored part cannot be read."""
         use, ledger, session_id = self.setup.store.use, self.ledger, self.setup.session_id
         tracker = HistoryTracker(ledger.tracker.counter, uses=ledger.tracker.uses)
         if saved.frame.key:

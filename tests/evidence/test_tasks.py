@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.carryover import open_lists
+from applier.session.compaction import open_lists
 from applier.session.history_tracker import HistoryTracker
 from planner.evidence import gather_evidence
 from planner.evidence.tasks import task_lists

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import threading
 from collections import Counter
@@ -18,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from applier.adapters.client_plugin import plugin_files, put_plugin
 from applier.processes import program
 from applier.testing import Answer, MessagesServer, Request, say, use
 
-__all__ = ["BROKEN", "PLUGIN", "Client", "Model", "install_mod", "opened", "refused"]
+__all__ = ["BROKEN", "Client", "Model", "install_mod", "opened", "refused"]
 
-PLUGIN = Path(__file__).parents[2] / "applier/adapters/claude_code_mod/plugin"
 LOOK_UPS = tuple(f"mcp__compactor__{name}" for name in ("restore_context", "search_context", "facts", "note"))
 SECONDS = 90
 FORKED, BY_CARDS, BUILT_IN = "your conversation is about to be compacted", "<latest>", "TEXT ONLY"
@@ -130,8 +129,8 @@ class Client:
 def install_mod(folder: Path, **more: Any) -> Path:
     """The plugin as an installer would leave it in `folder`; `more` for program.json."""
     place = folder / "compactor"
-    shutil.copytree(PLUGIN, place)
     environment = {"COMPACTOR_STORE": str(folder / "store.db")}
+    put_plugin(plugin_files(program("mod"), environment), place)
     settings = {"argv": program("mod"), "environment": environment, **more}
     (place / "program.json").write_text(json.dumps(settings), "utf-8")
     return place

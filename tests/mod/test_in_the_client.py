@@ -11,7 +11,7 @@ import pytest
 
 from applier import open_store
 from applier.testing import MessagesServer
-from tests.mod.client import BROKEN, BUILT_IN, BY_CARDS, FORKED, PLUGIN, Model, install_mod, opened, refused
+from tests.mod.client import BROKEN, BUILT_IN, BY_CARDS, FORKED, Model, install_mod, opened, refused
 
 pytestmark = [
     pytest.mark.real,
@@ -34,8 +34,7 @@ def sent_text(exchange):
 
 
 def test_the_client_finds_the_mod_valid_and_its_tests_pass(tmp_path):
-    plugin = tmp_path / "compactor"
-    shutil.copytree(PLUGIN, plugin)
+    plugin = install_mod(tmp_path)
     shutil.copy(Path(__file__).with_name("register.test.ts"), plugin)
     for command in ("validate", "test"):
         run = subprocess.run(

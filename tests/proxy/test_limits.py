@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.adapters.proxy import bodies
+from applier.adapters.proxy import wires
 from applier.store.records import count_values
 from applier.testing import MessagesServer
 from tests.bench.hostile_bodies import HOSTILE, peak_mb, warm_up
@@ -35,8 +35,8 @@ def size_of(value) -> int:
 def test_no_body_has_more_values_than_were_counted_before_one_was_built(body, escaped, most):
     raw = json.dumps(body, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bodies, "MAX_VALUES", most)
-        counted, parsed = count_values(raw, most), bodies.parse(raw)
+        patch.setattr(wires, "MAX_VALUES", most)
+        counted, parsed = count_values(raw, most), wires.parse(raw)
     assert parsed == (body if counted <= most else None)
     assert parsed is None or size_of(parsed) - 1 <= counted
 
@@ -49,40 +49,40 @@ def test_commas_and_brackets_in_strings_count_only_where_they_might_matter(value
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-be"])
 def test_json_of_another_encoding_is_not_read(encoding):
-    assert bodies.parse('{"a": "\u0122"}'.encode(encoding)) is None
+    assert wires.parse('{"a": "\u0122"}'.encode(encoding)) is None
 
 
 def test_a_list_of_too_many_messages_is_not_read():
-    for count, is_read in ((bodies.MAX_MESSAGES, True), (bodies.MAX_MESSAGES + 1, False)):
-        assert (bodies.parse(json.dumps({"messages": [0] * count}).encode()) is not None) == is_read
+    for count, is_read in ((wires.MAX_MESSAGES, True), (wires.MAX_MESSAGES + 1, False)):
+        assert (wires.parse(json.dumps({"messages": [0] * count}).encode()) is not None) == is_read
 
 
 @given(st.binary(max_size=3_000), st.integers(0, 3_000), st.binary(max_size=2))
 def test_what_was_compressed_comes_back_whole_within_the_limit_or_not_at_all(plain, most, behind):
     packed = zstandard.ZstdCompressor().compress(plain)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bodies, "MAX_DECODED_BYTES", max(most, len(packed)))
+        patch.setattr(wires, "MAX_DECODED_BYTES", max(most, len(packed)))
         expected = plain if len(plain) <= max(most, len(packed)) else None
-        assert bodies.decode(packed, " ZSTD") == expected
-        assert not behind or bodies.decode(packed + behind, "zstd") is None
-        assert bodies.decode(packed[:-1], "zstd") is None
+        assert wires.decode(packed, " ZSTD") == expected
+        assert not behind or wires.decode(packed + behind, "zstd") is None
+        assert wires.decode(packed[:-1], "zstd") is None
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r", "\u2028", "\x85"])
 def test_a_text_of_too_many_lines_is_not_decoded(line_break):
-    for count, is_read in ((bodies.MAX_DECODED_LINES, True), (bodies.MAX_DECODED_LINES + 1, False)):
+    for count, is_read in ((wires.MAX_DECODED_LINES, True), (wires.MAX_DECODED_LINES + 1, False)):
         plain = json.dumps({"messages": ["a", line_break * count]}).encode()
-        assert (bodies.decode(zstandard.ZstdCompressor().compress(plain), "zstd") is not None) == is_read
+        assert (wires.decode(zstandard.ZstdCompressor().compress(plain), "zstd") is not None) == is_read
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\u2028"])
 def test_a_body_of_too_many_lines_is_not_read(line_break):
-    for count, is_read in ((bodies.MAX_LINES, True), (bodies.MAX_LINES + 1, False)):
-        assert (bodies.parse(json.dumps({"messages": ["a", line_break * count]}).encode()) is not None) == is_read
+    for count, is_read in ((wires.MAX_LINES, True), (wires.MAX_LINES + 1, False)):
+        assert (wires.parse(json.dumps({"messages": ["a", line_break * count]}).encode()) is not None) == is_read
 
 
 def test_media_leave_room_for_text_that_is_bounded():
-    encoded, words = "iVBORw0KGgo/" * 2**21, "a word " * (bodies.MAX_TEXT_CHARACTERS // 7 - 100)
+    encoded, words = "iVBORw0KGgo/" * 2**21, "a word " * (wires.MAX_TEXT_CHARACTERS // 7 - 100)
     source = {"type": "base64", "media_type": "image/png", "data": encoded}
     media = [
         {"type": "tool_result", "content": [{"type": "image", "source": source}]},
@@ -96,11 +96,11 @@ def test_media_leave_room_for_text_that_is_bounded():
     ]
     for kinds, is_read in ((media, True), (texts, False)):
         for one in kinds:
-            assert (bodies.parse(json.dumps({"messages": [one, words]}).encode()) is not None) == is_read, one["type"]
+            assert (wires.parse(json.dumps({"messages": [one, words]}).encode()) is not None) == is_read, one["type"]
 
 
 def test_a_body_over_a_limit_passes_as_it_came(proxied):
-    body = b'{"model": "claude-opus-5-5", "max_tokens": 9, "x": [%s0], "messages": [' % (b"0," * bodies.MAX_VALUES)
+    body = b'{"model": "claude-opus-5-5", "max_tokens": 9, "x": [%s0], "messages": [' % (b"0," * wires.MAX_VALUES)
     body += (
         b'{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "?"}]}'
     )

@@ -288,7 +288,7 @@ import sys
 from applier.adapters.proxy import ProxyServer, ProxySettings
 ProxyServer(ProxySettings(store={str(tmp_path / "s.db")!r}))
 before = set(sys.modules)
-from applier.adapters.proxy.server import load
+from applier.adapters.proxy import load
 load()
 print("kingfisher_sdk" in before, sorted(set(sys.modules) - before))
 """

@@ -11,7 +11,7 @@ import anthropic
 import httpx
 import pytest
 
-from applier.adapters.proxy import bodies
+from applier.adapters.proxy import wires
 from applier.adapters.visible import Visible
 from applier.store import open_store
 from applier.testing import Answer, MessagesServer, Request, say, use
@@ -325,7 +325,7 @@ def test_tokens_are_counted_of_the_list_that_would_be_sent(proxied, tmp_path):
 @pytest.mark.parametrize("path", ["/v1/files", "/v1/messages/batches", "/v1/messages"])
 def test_what_the_proxy_does_not_read_is_never_held_and_never_too_large(path, proxied, monkeypatch):
     """A provider answers as soon as the first piece is there; the second is sent only then."""
-    monkeypatch.setattr(bodies, "MAX_BODY_BYTES", 1_000)
+    monkeypatch.setattr(wires, "MAX_BODY_BYTES", 1_000)
     arrived, pieces = threading.Event(), []
 
     class Upstream(BaseHTTPRequestHandler):

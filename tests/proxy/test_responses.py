@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from applier import apply, open_store
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
-from applier.adapters.proxy.compactions import opened, reply, view_record
+from applier.adapters.proxy.responses_api import opened, reply, view_record
 from applier.adapters.proxy.wires import MESSAGES, RESPONSES, read_answer
 from applier.adapters.transcripts.responses import read_items, to_items
 from applier.testing import Answer, Failure, Request, say, use

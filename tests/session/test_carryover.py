@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.carryover import carried_text, open_lists, recent_files
+from applier.session.compaction import carried_text, open_lists, recent_files
 from applier.session.history_tracker import HistoryTracker
 from applier.settings import load_settings
 from planner import TokenCounter

@@ -1,8 +1,9 @@
 """The program behind our plugins in Claude Code, Pi and OpenCode: it answers what their JavaScript asks.
 
-Each call is a process of its own and a pure function of its input and the store. Where a plan needs the client's model,
-the answer is a list of questions, and the same call with their answers continues. Originals and plan are stored before
-a transcript without them is returned; any failure leaves the client its own compaction.
+Each call is a process of its own and a pure function of its input and the store; it raises CompactorError if the
+call, the settings or the store cannot be read. Where a plan needs the client's model, the answer is a list of
+questions, and the same call with their answers continues. Originals and plan are stored before a transcript without
+them is returned; any failure leaves the client its own compaction.
 """
 
 from __future__ import annotations
@@ -167,11 +168,7 @@ def _digest(text: str) -> str:
 
 
 def read_call(kind: type[Call], data: object) -> Call:
-    """Return the plugin's input as a call of `kind`.
-
-    Raises:
-        SettingsError: the input has another form; the error names the field but not its content.
-    """
+    """Return the plugin's input as a call of `kind`, or raise SettingsError with the field, but not its content."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -194,14 +191,9 @@ def describe() -> dict[str, Any]:
 
 
 def look_up(data: object, open_store: Callable[[], Store], project: str = "", wrapped: str = "") -> dict[str, Answer]:
-    """Return the answer to one of our tools, from the agent's own conversation and the facts of the folder `project`.
-
-    `wrapped`: the name under which `compactor wrap` runs the client, if it does. Then the proxy's view of the
-    conversation is visible too, because these tools replace the MCP server.
-
-    Raises:
-        CompactorError: the call failed; the text explains what to do instead.
-    """
+    """Return the answer to one of our tools, from the agent's own conversation and the facts of the folder
+    `project`. `wrapped`: the name under which `compactor wrap` runs the client, if it does; then the proxy's view of
+    the conversation is visible too, because these tools replace the MCP server."""
     call = read_call(ToolCall, data)
     with closing(Visible(open_store, session=(conversation_id(call), wrapped), project=project)) as visible:
         return {"content": answer_call(visible, call.name.removeprefix(MCP_PREFIX), call.arguments, PROJECT_TOOLS)}
@@ -216,9 +208,6 @@ def compact(
     ``{"messages", "receipt"}``: rows for the whole transcript. ``{"summary", "kept", "receipt"}``: a text for all
     messages, or for those before the first row that is kept. ``{"unchanged"}``: a line; the client keeps everything.
     ``{"ask"}``: questions to answer first. ``{"pass"}``: the reason why the client is to compact by itself.
-
-    Raises:
-        CompactorError: the call, the settings or the store cannot be read.
     """
     call = read_call(CompactCall, data)
     with _opened(call, store, project) as (session, settings, transcript):
@@ -253,12 +242,7 @@ def compact(
 
 def ahead(data: object, store: Store, project: str = "") -> dict[str, Any]:
     """Plan a compaction that will come, and store the plan: ``{"is_ready"}``, or ``{"ask"}`` as `compact` does.
-
-    `compact` uses that plan if its history begins with the planned one and its call has no instructions.
-
-    Raises:
-        CompactorError: the call, the settings or the store cannot be read.
-    """
+    `compact` uses that plan if its history begins with the planned one and its call has no instructions."""
     call = read_call(CompactCall, data)
     with _opened(call, store, project) as (session, settings, transcript):
         messages = _behind_head(transcript.messages, store, session.session_id)
@@ -279,18 +263,14 @@ def _opened(call: CompactCall, store: Store, project: str) -> Iterator[tuple[Ses
 
 
 def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> bool:
-    """Return True if `done` compacted nothing because that would not pay, and half of the window is free.
-
-    A summary by the client would be larger than such a transcript, and lose the user's words.
-    """
+    """Return True if a compaction would not pay and half of the window is free: a summary would be longer."""
     if done.applied or done.is_repeated or done.tokens_before > settings.window_tokens / 2:
         return False
     return not done.tier or session.log()[-1].kind == "not_worth_it"
 
 
 def _shown(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
-    """Return the replacement for the client's transcript, and the rule of the API that it would break; empty if it is
-    valid."""
+    """Return the replacement for the client's transcript, and the API's rule that it would break (empty if none)."""
     if call.as_summary == "all":
         return {"summary": view_text(view), "kept": None}, ""
     if call.as_summary:
@@ -306,13 +286,8 @@ def _note(store: Store, call: _Call, now: float, did: str, why: str) -> None:
 
 
 def remember(data: object, read: Callable[[str], Sequence[Message]], store: Store, now: float) -> dict[str, Any]:
-    """Return the answer of Codex' hook after a compaction: a page of ours in addition to Codex' summary.
-
-    Originals and plan are stored, so that the agent can restore every turn. Planned by rules: no model is asked.
-
-    Raises:
-        CompactorError: the call, the log, the settings or the store cannot be read.
-    """
+    """Return the answer of Codex' hook after a compaction: a page of ours beside Codex' summary, planned by rules.
+    Originals and plan are stored, so that the agent can restore every turn."""
     call = read_call(HookCall, data)
     messages = read(call.transcript_path)
     settings = _with_tool(load_settings()).changed(window_tokens=PAGE_WINDOW)
@@ -329,11 +304,7 @@ def remember(data: object, read: Callable[[str], Sequence[Message]], store: Stor
 
 
 def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
-    """Store the originals of a compaction that the client made by itself, and return ``{"receipt"}`` of it.
-
-    Raises:
-        CompactorError: the call or the store cannot be read.
-    """
+    """Store the originals of a compaction that the client made by itself, and return ``{"receipt"}`` of it."""
     call = read_call(OwnCompaction, data)
     name = conversation_id(call)
     before = _behind_head(read_rows(call.messages, call.api).messages, store, name)
@@ -349,14 +320,9 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
 
 
 def preview(data: object, store: Store | None, review: Callable[[str], str]) -> dict[str, str]:
-    """Return ``{"text"}``: the effect of a compaction now. Plan by rules, ask no model and write nothing.
-
-    `store`: None if there is none yet. `review` returns the command by which a person reviews the session with this
-    id; empty: there is none.
-
-    Raises:
-        CompactorError: the call, the settings or the store cannot be read.
-    """
+    """Return ``{"text"}``: the effect of a compaction now. Plan by rules, ask no model and write nothing. `store`: None
+    if there is none yet. `review` returns the command by which a person reviews the session with this id; empty: there
+    is none."""
     call = read_call(PreviewCall, data)
     first, _, focus = call.arguments.strip().partition(" ")
     if first not in ("", "preview"):
@@ -375,11 +341,7 @@ def preview(data: object, store: Store | None, review: Callable[[str], str]) -> 
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:
-    """Store a large result and return ``{"content"}`` to send instead of it; empty: send the result as it is.
-
-    Raises:
-        CompactorError: the call, the settings or the store cannot be read.
-    """
+    """Store a large result and return ``{"content"}`` to send instead of it; empty: send the result as it is."""
     call = read_call(LargeResult, data)
     settings = _with_tool(load_settings())
     use = {"type": "tool_use", "id": call.tool_use_id, "name": call.tool, "input": {}}
@@ -393,10 +355,8 @@ def shorten(data: object, store: Store) -> dict[str, str]:
 
 
 def _settings(call: CompactCall) -> SessionSettings:
-    """Return the settings of the environment with the client's tool and window.
-
-    A client that compacts of its own accord has reached its limit: its last prompt is the window then.
-    """
+    """Return the settings of the environment with the client's tool and window. A client that compacts of its own
+    accord has reached its limit: its last prompt is the window then."""
     settings = load_settings()
     limits = (call.window_tokens, 0 if call.trigger in ("manual", "plugin") else call.context_tokens)  # 0: unknown
     window = max(2_000, min([settings.window_of(call.model), *filter(None, limits)]))
@@ -410,11 +370,8 @@ def _with_tool(settings: SessionSettings, name: str = f"{MCP_PREFIX}restore_cont
 
 def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
     """Return a planner that asks the client's model: by a question after the transcript while the provider has that
-    cached, else with cards.
-
-    Another model than the session's, and a planner for a subagent, read cards: a fork continues only the main
-    transcript, on the session's model.
-    """
+    cached, else with cards. Another model than the session's, and a planner for a subagent, read cards: a fork
+    continues only the main transcript, on the session's model."""
     is_cached = call.idle_seconds is not None and is_warm(call.idle_seconds)
     model = settings.planner_model.removeprefix("anthropic/")
     forks = is_cached and not call.agent_id and model in ("", call.model)
@@ -432,8 +389,7 @@ def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str,
 
 
 def _behind_head(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
-    """Return `messages` with our last view and the user's next words split again; the client joins them to one
-    message."""
+    """Return `messages` with our last view apart from the user's next words; the client joins them to one message."""
     saved = load_session(store, session_id)
     head = saved.frame.head if saved is not None else []
     at = len(head) - 1

@@ -71,11 +71,9 @@ class RowTranscript:
 
 
 def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> RowTranscript:
-    """Return the messages of `rows` with the media of `api`, the same transcript in the API's form.
-
-    Interrupted calls and results without a call are left out. Calls at the end without a result stay: the client adds
-    their results after the view.
-    """
+    """Return the messages of `rows` with the media of `api`, the same transcript in the API's form. Interrupted calls
+    and results without a call are left out. Calls at the end without a result stay: the client adds their results after
+    the view."""
     media, handles, parts = _Media(api), dict[str, tuple[str, ...]](), list[_Part]()
     for row in rows:
         content = _content(row, media)
@@ -129,10 +127,8 @@ def _joined(parts: Iterable[_Part]) -> list[_Part]:
 
 
 def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Yield `parts` without unanswered calls, except those that can still be answered, and without unpaired results.
-
-    A part that nothing but results follows can still be answered.
-    """
+    """Yield `parts` without unanswered calls, except those that can still be answered, and without unpaired results. A
+    part that nothing but results follows can still be answered."""
     seen_ids: set[str] = set()
     kept_ids: set[str] = set()  # of the calls in the newest assistant part, and of their results
     for at, part in enumerate(parts):
@@ -211,11 +207,9 @@ def _key(content: Sequence[Block]) -> str:
 
 
 def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `view`: the client's own by handle, the rest as text and calls.
-
-    With `thinking`, unchanged messages of the assistant go back by handle, thinking included. Without it they become
-    new rows, since the API refuses their thinking after a changed list.
-    """
+    """Yield the rows of `view`: the client's own by handle, the rest as text and calls. With `thinking`, unchanged
+    messages of the assistant go back by handle, thinking included. Without it they become new rows, since the API
+    refuses their thinking after a changed list."""
     used_handles: set[str] = set()
     for message in view:
         content = _unmarked(message)
@@ -233,10 +227,8 @@ def _unmarked(message: Message) -> list[Block]:
 
 def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[list[Message], str]:
     """Return `view` without the unchanged messages at its end, which the client keeps itself, and the handle of the
-    first row of that end; empty if there is none.
-
-    Text that the view added to the newest message, or before the unchanged end, is returned as messages of the user.
-    """
+    first row of that end; empty if there is none. Text that the view added to the newest message, or before the
+    unchanged end, is returned as messages of the user."""
     ours, original = [_unmarked(message) for message in view], [message["content"] for message in transcript.messages]
     last = len(original[-1])
     ends = [at for at in range(last, len(ours[-1])) if ours[-1][at - last : at] == original[-1]]

@@ -19,8 +19,7 @@ import httpx2
 
 from applier.adapters.frameworks.bridge import SessionOf, opener
 from applier.session import Session
-from applier.session.refusals import WINDOW_EXCEEDED, stop_reason_of
-from applier.session.request import fields_of_body
+from applier.session.request import WINDOW_EXCEEDED, fields_of_body, stop_reason_of
 from planner.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -109,11 +108,8 @@ _HELPER_HEADER, _THREAD_HELPER = "x-stainless-helper", "message-thread"
 
 
 def _whole(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `body` with the whole conversation, so that the server stores none.
-
-    Raises:
-        APIStatusError: `body` contains only the newest messages; on this error the SDK sends all of them.
-    """
+    """Return `body` with the whole conversation, so that the server stores none. Raise APIStatusError if `body`
+    contains only the newest messages; on this error the SDK sends all of them."""
     thread = body.get("thread")
     if isinstance(thread, Mapping) and thread.get("type") == "continue":
         sent = httpx2.Request(request.method, f"https://api.anthropic.com{request.url}")
@@ -149,10 +145,8 @@ class _Exchange:
         return response.is_closed and not self.request.stream
 
     def second(self, response: _AnyResponse, answer: object) -> APIRequest | None:
-        """Return a shorter request, once, if `response` or its `answer` reports that the first was too long.
-
-        Reports to the session the list that the provider accepted, and the usage in the answer.
-        """
+        """Return a shorter request, once, if `response` or its `answer` reports that the first was too long. Reports to
+        the session the list that the provider accepted, and the usage in the answer."""
         http, too_long = response.http_response, answer
         if http.is_success:
             headers = {name: value for name, value in self.request.headers.items() if isinstance(value, str)}
@@ -177,10 +171,7 @@ class _Exchange:
 
 def _listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[Any]:
     """Return a subclass of `stream_class` (``Stream[…]`` or ``AsyncStream[…]``) that calls `hear` with the first
-    message and its end.
-
-    Changes no event and reads nothing ahead.
-    """
+    message and its end. Changes no event and reads nothing ahead."""
     plain = get_origin(stream_class) or stream_class
 
     def heard(event: Any) -> Any:

@@ -37,17 +37,12 @@ MAX_CHILDREN = 50
 
 
 class OpenSessions:
-    """Sessions by name, each opened at its first use; several threads may use it.
-
-    Over the limit, the session unused for longest is closed; its next use opens it from its store.
-    """
+    """Sessions by name, each opened at its first use; several threads may use it. Over the limit, the session unused
+    for longest is closed; its next use opens it from its store."""
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
-        """Open sessions by `open_session`, which may return None for a name; keep at most `limit` open.
-
-        Raises:
-            SettingsError: `open_session` is not a function.
-        """
+        """Open sessions by `open_session`, which may return None for a name; keep at most `limit` open. Raise
+        SettingsError if `open_session` is not a function."""
         if not callable(open_session):
             example = "lambda name: Session(session_id=name)"
             raise SettingsError(f"expected a function such as {example}, found {type(open_session).__name__}")
@@ -55,12 +50,8 @@ class OpenSessions:
         self._named: dict[str, Session] = {}
 
     def named(self, name: str) -> Session | None:
-        """Return the session with this name.
-
-        Raises:
-            SettingsError: `open_session` returned something else.
-            StoreError: the session cannot be opened.
-        """
+        """Return the session with this name. Raise StoreError if it cannot be opened, SettingsError if it is no
+        session."""
         with self._lock:
             session = self._named.pop(name, None) or self._open(name)
             check_argument(f"session {name!r}", session, Session, "a Session, or None to leave it alone")
@@ -90,18 +81,12 @@ class Member:
 
 
 class Family:
-    """The conversations of an agent and its subagents in one run, recognised by their earlier messages.
-
-    For frameworks that pass only messages. The first conversation belongs to the session; a list that continues no
-    known conversation begins another. Several threads may use it.
-    """
+    """The conversations of an agent and its subagents in one run, recognised by their earlier messages. For frameworks
+    that pass only messages. The first conversation belongs to the session; a list that continues no known conversation
+    begins another. Several threads may use it."""
 
     def __init__(self, session: Session) -> None:
-        """Begin with `session`; each subagent gets a child of it.
-
-        Raises:
-            SettingsError: `session` is not a Session.
-        """
+        """Begin with `session`; each subagent gets a child of it. Raise SettingsError if it is not a Session."""
         if not isinstance(session, Session):
             raise SettingsError(f"session: expected a Session, found {type(session).__name__}")
         self._members, self._lock = [Member(session)], threading.Lock()
@@ -133,13 +118,9 @@ class Family:
 
 
 def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
-    """Return a function that returns the session of a request: always `session`, or the one that `session` returns.
-
-    The function returns None, and logs this once, if the store or the settings prevent the session from opening.
-
-    Raises:
-        SettingsError: `session` is neither a Session nor a function.
-    """
+    """Return a function that returns the session of a request: always `session`, or the one that `session` returns. It
+    returns None, and logs this once, if the session cannot be opened. Raise SettingsError if `session` is neither a
+    Session nor a function."""
     if not callable(session):
         if not isinstance(session, Session):
             wanted = "a Session, or a function that names the session of a request"
@@ -173,11 +154,9 @@ def through(
     split: Callable[[T], Iterable[T]] = lambda message: (message,),
 ) -> list[T] | None:
     """Convert the messages of a framework, `foreign`, by `plain`, pass them to `act`, and return its result in the
-    framework's form: unchanged messages as the same objects, others made by `built`.
-
-    `split` cuts a message into pieces that are compacted apart. None if `act` returns None, or if anything fails: a
-    message that only its provider understands must still reach it.
-    """
+    framework's form: unchanged messages as the same objects, others made by `built`. `split` cuts a message into pieces
+    that are compacted apart. None if `act` returns None, or if anything fails: a message that only its provider
+    understands must still reach it."""
     try:
         pieces = [list(split(message)) for message in foreign]
         flat = [piece for group in pieces for piece in group]
@@ -217,9 +196,6 @@ def _matched(
 
 
 def grouped(foreign: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:
-    """Return `foreign` in groups that make one message each: neighbours of one `kind`.
-
-    A message whose kind is false is a group of its own.
-    """
+    """Return `foreign` in groups that make one message each: neighbours of one `kind`; single ones if that is false."""
     runs = groupby(foreign, kind)
     return [group for key, run in runs for group in ([list(run)] if key else ([one] for one in run))]

@@ -83,11 +83,8 @@ class ThreadSessions:
     """
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
-        """Open sessions by `open_session`, which takes a name; at most `limit` are open at once.
-
-        Raises:
-            SettingsError: `open_session` is not a function.
-        """
+        """Open sessions by `open_session`, which takes a name; at most `limit` are open at once. Raise SettingsError if
+        it is not a function."""
         self._sessions, self._limit, self._lock = OpenSessions(open_session, limit), limit, threading.Lock()
         self._agents: dict[tuple[str, str], _Agent] = {}
         """Agents by thread and namespace, the longest unused first."""
@@ -250,11 +247,7 @@ def _prepared(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]
 
 
 def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> ModelRequest[Any]:
-    """Return a shorter request after `error`.
-
-    Raises:
-        Exception: `error`, if there is no shorter request.
-    """
+    """Return a shorter request after `error`, or raise `error` if there is none."""
     shorter = _through(lambda plain: session.recover(plain, error), request.messages)
     if shorter is None:
         raise error
@@ -280,9 +273,7 @@ def _through(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
 ) -> list[AnyMessage] | None:
     """Return `messages` after `act` on their plain form; None if `act` returns None, or if they have no plain form.
-
-    System messages in front stay unchanged; later ones are part of the conversation.
-    """
+    System messages in front stay unchanged; later ones are part of the conversation."""
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
     # neighbouring results answer parallel calls: one message
     groups = grouped(messages[lead:], lambda message: isinstance(message, ToolMessage))

@@ -155,10 +155,8 @@ class _Call:
         return self._member.session.prepare(plain)
 
     def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
-        """Return the request with its items after `act` on their plain form; None if there is nothing to change.
-
-        Also None if anything fails: items that only their provider understands must still reach it.
-        """
+        """Return the request with its items after `act` on their plain form; None if there is nothing to change. Also
+        None if anything fails: items that only their provider understands must still reach it."""
         try:
             read = read_items(list(map(plain_entry, self._request["input"])))
             view = act(read.messages) if read.messages else None

@@ -93,11 +93,8 @@ class CompactedHistory(AbstractCapability[Any]):
     async def on_model_request_error(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
-        """Ask for one more attempt after a prompt that was too long.
-
-        Raises:
-            RetryModelRequest: the prompt was too long, and the session has a shorter one.
-        """
+        """Raise RetryModelRequest after a prompt that was too long if the session has a shorter one, else raise
+        `error`."""
         session = self._session_of(ctx) if request_context.attempt < _TRIES else None
         if session is not None:
             recover = partial(session.recover, error=error)
@@ -110,10 +107,8 @@ def _through(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[ModelMessage]
 ) -> list[ModelMessage] | None:
     """Return `messages` after `act` on their plain form; None if it returns None or changes nothing, or if there is no
-    such form.
-
-    Takes the complete list: messages without content for the model, and system prompts, stay out of the plain form.
-    """
+    such form. Takes the complete list: messages without content for the model, and system prompts, stay out of the
+    plain form."""
     spoken = [message for message in messages if any(map(_speaks, message.parts))]
     parts = cache(lambda: {to_json(block): part for message in spoken for block, part in _pairs_of(message)})
     view = through(act, spoken, _plain_of, lambda message: _rebuilt(message, parts()), split=_pieces)
@@ -249,10 +244,8 @@ def _call_or_result(part: Any) -> Block:
 
 
 def _is_core_kind(part: Any) -> bool:
-    """Return True for the framework's own tools, such as its tool search, whose parts change later requests.
-
-    Kinds of tools that others declare are named after them: ``inventory.lookup``.
-    """
+    """Return True for the framework's own tools, such as its tool search, whose parts change later requests. Kinds of
+    tools that others declare are named after them: ``inventory.lookup``."""
     return bool(part.tool_kind) and "." not in part.tool_kind
 
 

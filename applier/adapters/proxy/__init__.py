@@ -1,7 +1,223 @@
-"""A proxy between any client and its provider, with a session for each conversation; needs the extra ``proxy``."""
+"""A proxy between any client and its provider, with a session for each conversation; needs the extra ``proxy``.
 
-from applier.adapters.proxy.configuration import ProxySettings
-from applier.adapters.proxy.server import ProxyServer
-from applier.adapters.proxy.upstreams import Upstreams
+Here are its port, the settings of its sessions, and the bounds of its store. `entrance` admits requests, `endpoints`
+answers them, `upstreams` chooses their destination, and `gateway` asks the session of the conversation.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import cast
+
+import anyio
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from applier.adapters.proxy.configuration import ProxySettings, RetentionTable, file_session
+from applier.adapters.proxy.conversations import IDLE_SECONDS, Asker, Conversations
+from applier.adapters.proxy.endpoints import Endpoints
+from applier.adapters.proxy.entrance import Entrance
+from applier.adapters.proxy.gateway import Gateway
+from applier.adapters.proxy.metrics import Metrics
+from applier.adapters.proxy.quotas import People
+from applier.adapters.proxy.responses_api import ResponsesPlanner
+from applier.adapters.proxy.upstreams import RefusedError, Upstreams
+from applier.serving import AppServer
+from applier.session import Session
+from applier.session.persistence import SessionStore
+from applier.session.presets import preset_named
+from applier.session.sharing import marks_of
+from applier.settings import load_settings
+from applier.store.opening import store_file
+from applier.store.retention import collect_garbage
+from planner.api import PlannerChoice, plan_compaction
+from planner.errors import SettingsError, StoreError
+from planner.prices import CACHE_LIFETIME_SECONDS, register_prices
+from planner.proposal import Account
+from planner.reading.families import names_provider
+from planner.reading.secrets import redact
 
 __all__ = ["ProxyServer", "ProxySettings", "Upstreams"]
+
+_STOP_SECONDS = 10
+"""Seconds for unfinished answers after SIGTERM, unless a team's file sets them."""
+_CLOSE_SECONDS = 1
+"""Further seconds for closing the sessions: one that waits for its planner delays the others."""
+_PATIENCE_SECONDS = 5.0
+"""Time after which a request continues without a database that does not answer."""
+_SWITCH_SECONDS = 0.000_5
+"""Seconds that a working thread may keep the interpreter (Python's default: 5 ms). The event loop waits for it at each
+step of an answer: with three large lists planned at once, other requests took 0.12 s instead of 0.36."""
+_FIRST_HISTORY = (
+    {"role": "user", "content": "Read a file."},
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {"path": "a.py"}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "Error: none"}]},
+    {"role": "assistant", "content": "It is not there."},
+)
+_BACKLOG = 512
+_DAY_SECONDS, _HOUR_SECONDS, _MEGABYTE = 86_400, 3_600, 1_000_000
+_logger = logging.getLogger("applier.proxy")
+
+
+class ProxyServer(AppServer):
+    """The proxy as a context manager; it listens from its construction.
+
+    ::
+
+        with ProxyServer(ProxySettings(session={"window_tokens": 60_000})) as proxy:
+            client = anthropic.Anthropic(base_url=proxy.url)
+    """
+
+    def __init__(self, settings: ProxySettings | None = None) -> None:
+        """Open the port; answer nothing yet.
+
+        Raises:
+            SettingsError: it would listen beyond loopback without a token, the port is taken, or a setting of a
+                session is wrong.
+            StoreError: the tokens cannot be read.
+        """
+        settings = settings or ProxySettings()
+        if not settings.is_loopback and not settings.token and not settings.has_people:
+            example = secrets.token_urlsafe(24)
+            raise SettingsError(
+                f"{settings.host} can be reached by others: set a token ($COMPACTOR_PROXY_TOKEN), such as {example}"
+            )
+        self.settings, self.metrics = settings, Metrics(by_person=settings.has_people)
+        self.rules_for_want_of_upstream = False
+        """True after a session was opened with the rules planner because its upstream offers no model for plans."""
+        team = settings.team
+        self._session_settings = file_session(team.session) if team else load_settings(**settings.session)
+        register_prices(self._session_settings.prices)
+        preset_named(self._session_settings.preset)
+        self._store = SessionStore(settings.store, _PATIENCE_SECONDS)
+        people = People(self._store, team.limits.of) if team and settings.has_people else None
+        idle_seconds = CACHE_LIFETIME_SECONDS if self._is_shared else IDLE_SECONDS
+        conversations = Conversations(self._open_session, settings.own, idle_seconds=idle_seconds, marks=self._marks)
+        self.gateway = Gateway(conversations, self.metrics, self._store, people)
+        grace_seconds = team.grace_seconds if team else _STOP_SECONDS
+        super().__init__(self._app(), _listening(settings.host, settings.port), grace_seconds)
+        load()  # beside a first large request it would take seconds, which others wait
+
+    @property
+    def named_url(self) -> str:
+        """Base URL for the client that owns the conversations; contains name and token."""
+        return f"{self.url}/{self.settings.own[0]}" if self.settings.own[0] else self.url
+
+    @property
+    def url(self) -> str:
+        """Base URL for a client."""
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def _open_session(self, session_id: str, model: str, asker: Asker | None) -> Session:
+        """Open a session. Its planner uses the agent's key, unless the planner model has a provider's name: that
+        provider is asked with the environment's key."""
+        settings = self._session_settings
+        if settings.background is None:  # each request has an agent that waits
+            settings = settings.model_copy(update={"background": True})
+        planner: PlannerChoice = settings.planner
+        if names_provider(settings.planner_model):
+            asker = None
+        elif asker is None and planner != "rules":
+            planner, self.rules_for_want_of_upstream = "rules", True
+        elif isinstance(asker, ResponsesPlanner) and planner != "rules":
+            asker.model, planner = settings.planner_model, asker
+        client = asker if isinstance(asker, Account) else None
+        return Session(
+            settings=settings,
+            planner=planner,
+            client=client,
+            model=model,
+            store=self._store,
+            session_id=session_id,
+            is_shared=self._is_shared,
+        )
+
+    @property
+    def _is_shared(self) -> bool:
+        """True if proxies on several machines may use the store, which then has each session as of its last call."""
+        with suppress(StoreError):
+            return store_file(self.settings.store) is None
+        return False
+
+    def _marks(self, session_ids: list[str]) -> Mapping[str, list[str]]:
+        """Return the digests by which any proxy recognises these conversations; none if the store fails."""
+        with suppress(StoreError):
+            return self._store.use(lambda store: marks_of(store, session_ids)) if self._is_shared else {}
+        return {}
+
+    def _app(self) -> ASGIApp:
+        """Return the application, which closes the sessions of its gateway at shutdown."""
+        endpoints = Endpoints(self.settings, self.gateway, lambda: self.is_stopping)
+        retention = self.settings.team.retention if self.settings.team else RetentionTable()
+
+        @asynccontextmanager
+        async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+            usual_seconds = sys.getswitchinterval()
+            sys.setswitchinterval(min(usual_seconds, _SWITCH_SECONDS))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_keep_clean, SessionStore(self.settings.store), retention)
+                yield
+                await endpoints.client.aclose()
+                tasks.cancel_scope.cancel()
+            with anyio.move_on_after(self.grace_seconds + _CLOSE_SECONDS):
+                await anyio.to_thread.run_sync(self.gateway.close, abandon_on_cancel=True)
+            sys.setswitchinterval(usual_seconds)
+
+        return Starlette(
+            routes=endpoints.routes(),
+            exception_handlers={
+                RefusedError: lambda request, it: cast(RefusedError, it).answer(request.url.path, request.headers),
+                ClientDisconnect: lambda _request, _error: Response(status_code=499),
+            },
+            lifespan=lifespan,
+            middleware=[Middleware(Entrance, settings=self.settings, metrics=self.metrics, people=self.gateway.people)],
+        )
+
+
+def load() -> None:
+    """Load everything for a first plan (vocabulary, patterns, rules, modules); this takes a second."""
+    redact("Read a file.")
+    plan_compaction(_FIRST_HISTORY, "Read a file.", planner="rules")
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a listening socket marked as TCP: asyncio delays data on others."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        opened = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise SettingsError(
+            f"{host}:{port}: {str(error.strerror).split(' (')[0]}; choose another host or port"
+        ) from None
+    return socket.socket(fileno=opened.detach())  # looks up its protocol
+
+
+async def _keep_clean(store: SessionStore, bounds: RetentionTable) -> None:
+    """Keep a team's store within its `bounds`, if any: at the start and every few hours."""
+    days, megabytes = bounds.older_than_days, bounds.larger_than_megabytes
+    older = None if days is None else days * _DAY_SECONDS
+    larger = None if megabytes is None else round(megabytes * _MEGABYTE)
+
+    def clean() -> None:
+        try:
+            garbage = store.use(
+                lambda opened: collect_garbage(opened, older_than_seconds=older, larger_than_bytes=larger)
+            )
+            _logger.info("cleaned the store: %d conversations removed, %d kept", len(garbage.histories), garbage.kept)
+            store.close()
+        except StoreError as error:
+            _logger.warning("the store could not be cleaned: %s", error)
+
+    while older or larger:
+        await anyio.to_thread.run_sync(clean)
+        await anyio.sleep(bounds.every_hours * _HOUR_SECONDS)

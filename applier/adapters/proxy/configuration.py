@@ -135,11 +135,8 @@ class _FileSession(SessionSettings):
 
 
 def file_session(table: Mapping[str, Any]) -> SessionSettings:
-    """Return a session's settings from `table` of a team's file alone.
-
-    Raises:
-        SettingsError: an unknown name or a value out of bounds; the text names it.
-    """
+    """Return a session's settings from `table` of a team's file alone. Raise SettingsError if a name or value is
+    wrong."""
     return _FileSession(**table)
 
 
@@ -153,11 +150,8 @@ def in_file(path: Path, key: str = "") -> Iterator[None]:
 
 
 def read_team(path: Path) -> TeamSettings:
-    """Return the settings in the file at `path`.
-
-    Raises:
-        SettingsError: the file cannot be read, or a value is wrong; the text names file, key and cure.
-    """
+    """Return the settings in the file at `path`. Raise SettingsError, with file, key and cure, if the file cannot be
+    read or a value is wrong."""
     try:
         table = tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
@@ -194,11 +188,8 @@ def _check(team: TeamSettings, path: Path) -> None:
 
 
 def team_proxy(team: TeamSettings, environment: Mapping[str, str] = os.environ) -> ProxySettings:
-    """Return the settings of the proxy for `team`, with the keys from the environment variables that it names.
-
-    Raises:
-        SettingsError: a variable that should hold a key holds none.
-    """
+    """Return the settings of the proxy for `team`, with the keys from the environment variables that it names. Raise
+    SettingsError if such a variable holds no key."""
     of = team.upstreams
     keys = {
         name: _key(f"upstreams.{name}_key_variable", variable, environment)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from applier.adapters.proxy.metrics import PERSON
-from applier.adapters.proxy.responses_planner import ResponsesPlanner
+from applier.adapters.proxy.responses_api import ResponsesPlanner
 from applier.session import Session
 from planner.proposal import Account
 from planner.reading.messages import THINKING, blocks, field_of, message_digest
@@ -79,8 +79,7 @@ class Conversation:
 
 
 class Conversations:
-    """Conversations with open sessions; the one unused for longest is closed first. May be used from several
-    threads."""
+    """Conversations with open sessions, for several threads; the one unused for longest is closed first."""
 
     def __init__(
         self,
@@ -123,11 +122,9 @@ class Conversations:
         asker: Asker | None,
         digest: str = "",
     ) -> Conversation | None:
-        """Return the conversation that `messages` continues; None if it has no answer yet.
-
-        `asker` plans a new conversation; None: its upstream offers no planner. `digest`: the `Conversation.digest` in
-        the messages, if our compaction is among them.
-        """
+        """Return the conversation that `messages` continues; None if it has no answer yet. `asker` plans a new
+        conversation; None: its upstream offers no planner. `digest`: the `Conversation.digest` in the messages, if our
+        compaction is among them."""
         answers = list(_answers(messages)) or ([(digest, "")] if digest else [])
         if not answers:
             return None
@@ -161,8 +158,7 @@ class Conversations:
         self._held_tokens += one.held_tokens - before
 
     def _let_go(self) -> Iterator[Conversation]:
-        """Remove and yield the conversations unused for longest while they are idle or memory is over the limit; the
-        newest one stays."""
+        """Remove and yield conversations, the longest unused first, that are idle or too large; keep the newest."""
         idle_since = self._clock() - self._idle_seconds
         while len(self._known) > 1:
             key, oldest = next(iter(self._known.items()))
@@ -222,8 +218,7 @@ class Conversations:
         return f"{_owner(headers)}/{name}/{user or body.get('user') or ''}"
 
     def _family(self, headers: Mapping[str, str]) -> str:
-        """Return the beginning of the ids of a client's conversations. A chosen name is followed by the owner, as
-        others may choose the same name."""
+        """Return the beginning of the ids of a client's conversations; a chosen name is followed by its owner."""
         name = self._name(headers)
         if name and name != self._own_name:
             return f"{name}.{_owner(headers)}."
@@ -240,22 +235,18 @@ class Conversations:
     def _new_key(
         self, ids: Mapping[str, str], answers: list[tuple[str, str]], digest: str, elsewhere: Container[str]
     ) -> str:
-        """Return the id of a new conversation, from its first answer, so that a later process computes the same id.
-
-        A branch (rewound, or another client's) gets its id from its newest answer. Ids of clients without a name share
-        no prefix, so that nobody can list them.
-        """
+        """Return the id of a new conversation, from its first answer, so that a later process computes the same id. A
+        branch (rewound, or another client's) gets its id from its newest answer. Ids of clients without a name share no
+        prefix, so that nobody can list them."""
         first, newest = answers[0][0], answers[-1][0]
         is_taken = ids[first] in self._known or ids[first] in elsewhere
         return ids[digest or (newest if is_taken else first)]
 
 
 def _answers(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Yield for each answer in `messages` a digest of everything up to it, and one of the answers alone.
-
-    The second does not change if older results are edited; it is empty while nothing in the answers is unique. Neither
-    includes thinking, which a client may leave out later.
-    """
+    """Yield for each answer in `messages` a digest of everything up to it, and one of the answers alone. The second
+    does not change if older results are edited; it is empty while nothing in the answers is unique. Neither includes
+    thinking, which a client may leave out later."""
     whole, alone, is_unique = hashlib.sha256(), hashlib.sha256(), False
     for message in messages:
         shown = [block for block in blocks(message) if block.get("type") not in THINKING]

@@ -19,20 +19,29 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from applier.adapters.proxy.bodies import LARGE_BYTES, Body, collect, decode, join
 from applier.adapters.proxy.configuration import ProxySettings
 from applier.adapters.proxy.conversations import NAME_HEADER, PERSON_HEADER
 from applier.adapters.proxy.entrance import TOKEN_HEADER, shows_token
 from applier.adapters.proxy.gateway import Gateway, Passage
 from applier.adapters.proxy.upstreams import LOGIN_PATH, RefusedError, Way, way_of
-from applier.adapters.proxy.wires import CHAT, MAX_READ_BYTES, MESSAGES, RESPONSES, Wire
+from applier.adapters.proxy.wires import (
+    CHAT,
+    LARGE_BYTES,
+    MAX_READ_BYTES,
+    MESSAGES,
+    RESPONSES,
+    RawBody,
+    Wire,
+    collect,
+    decode,
+    join,
+)
 
 __all__ = ["Endpoints"]
 
 _logger = logging.getLogger("applier.proxy")
 _LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
-"""Seconds for which `/ready` repeats its last answer, as anybody may ask; and seconds that an upstream has to answer
-its check."""
+"""Seconds for which `/ready` repeats its last answer, and seconds that an upstream has to answer its check."""
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CONNECT_SECONDS = 10.0
 _CONNECTION_HEADERS = frozenset(
@@ -142,9 +151,8 @@ class Endpoints:
             return Response(passage.reply[0], media_type=passage.reply[1])
         return await self._pass(request, way, passage.raw, passage)
 
-    async def _charged(self, body: Body) -> AsyncIterator[bytes]:
-        """Yield the chunks of `body`, which is passed on unread (a batch, for instance); then charge its size to the
-        person's quota."""
+    async def _charged(self, body: RawBody) -> AsyncIterator[bytes]:
+        """Yield the chunks of `body`, which is not read (a batch); then charge its size to the person's quota."""
         size = 0
         async for chunk in join(body) if isinstance(body, bytes) else body:
             size += len(chunk)
@@ -162,7 +170,7 @@ class Endpoints:
             self.gateway.metrics.add("requests", kind="passed")
         return await self._pass(request, way, raw)
 
-    async def _pass(self, request: Request, way: Way, body: Body, passage: Passage | None = None) -> Response:
+    async def _pass(self, request: Request, way: Way, body: RawBody, passage: Passage | None = None) -> Response:
         """Pass the request on with `body`, and return the answer; a prepared `passage` that is too long for the
         provider is sent once more, shorter."""
         try:
@@ -180,9 +188,8 @@ class Endpoints:
         self.gateway.metrics.add("upstream_responses", status=f"{upstream.status_code // 100}xx")
         return _Passing(upstream, passage, self.gateway)
 
-    async def _send(self, request: Request, way: Way, body: Body, *, is_read: bool) -> httpx.Response:
-        """Send `body` with the client's headers. `is_read`: the proxy reads the answer, so it asks for one without
-        compression."""
+    async def _send(self, request: Request, way: Way, body: RawBody, *, is_read: bool) -> httpx.Response:
+        """Send `body` with the client's headers; if the answer `is_read`, ask for one without compression."""
         left_out = _CONNECTION_HEADERS | _PROXY_HEADERS
         left_out |= {b"accept-encoding", b"content-encoding"} if is_read else set()
         left_out -= set() if isinstance(body, bytes) else {b"content-length"}
@@ -196,11 +203,9 @@ class Endpoints:
 
 
 class _Passing(StreamingResponse):
-    """Passes an answer on as it arrives, and breaks off if the provider does.
-
-    The session gets the report before the client has the end of the answer, for the next request may go to another
-    proxy; and also if the client disconnects.
-    """
+    """Passes an answer on as it arrives, and breaks off if the provider does. The session gets the report before the
+    client has the end of the answer, for the next request may go to another proxy; and also if the client
+    disconnects."""
 
     def __init__(self, upstream: httpx.Response, passage: Passage | None, gateway: Gateway) -> None:
         self._upstream, self._passage, self._gateway = upstream, passage, gateway
@@ -243,7 +248,7 @@ class _Passing(StreamingResponse):
             await anyio.to_thread.run_sync(observe, self._passage, bytes(self._answer))
 
 
-def _arriving(request: Request) -> Body:
+def _arriving(request: Request) -> RawBody:
     """Return the request's body as it arrives; empty if it has none."""
     has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
     return request.stream() if has_body else b""

@@ -71,11 +71,8 @@ class Entrance:
             _log(scope, status, time.perf_counter() - started)
 
     def _plain(self, scope: Scope) -> Scope:
-        """Return `scope` with a path of the API, ``/v1`` included.
-
-        The own client's secret at the beginning of a path becomes the headers with name and token, for clients that can
-        send no headers.
-        """
+        """Return `scope` with a path of the API, ``/v1`` included. The own client's secret at the beginning of a path
+        becomes the headers with name and token, for clients that can send no headers."""
         path, raw, headers = scope["path"], scope.get("raw_path", b""), scope["headers"]
         if len(self._front) > 1 and path.startswith(f"{self._front}/"):
             front = len(self._front)
@@ -84,11 +81,7 @@ class Entrance:
         return {**scope, "path": added + path, "raw_path": added.encode() + raw, "headers": headers}
 
     async def _let_in(self, scope: Scope, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """Return the request's headers as the application receives them.
-
-        Raises:
-            RefusedError: the request is not allowed.
-        """
+        """Return the request's headers as the application receives them. Raise RefusedError if it is not allowed."""
         host, origin, token = headers.get("host", ""), headers.get("origin"), self.settings.token
         if self.settings.is_loopback and self.people is None and host_of(f"//{host}") not in LOOPBACK_HOSTS:
             raise RefusedError(403, "permission_error", f"host {host!r} is not this machine")
@@ -109,11 +102,8 @@ class Entrance:
     async def _as_person(
         self, people: People, scope: Scope, headers: Headers, raw: list[tuple[bytes, bytes]]
     ) -> list[tuple[bytes, bytes]]:
-        """Return the headers `raw` without the token, with the person's name, and with the operator's key if any.
-
-        Raises:
-            RefusedError: the token is not valid, the person's quota is spent, or there is no key for the provider.
-        """
+        """Return the headers `raw` without the token, with the person's name, and with the operator's key if any. Raise
+        RefusedError if the token is not valid, the person's quota is spent, or there is no key for the provider."""
         header, token = _token_of(headers)
         person = await anyio.to_thread.run_sync(people.person, token) if token else ""
         if not person:
@@ -136,11 +126,8 @@ class Entrance:
         return [*kept, *((name.encode(), value.encode()) for name, value in added.items())]
 
     def _operator_key(self, scope: Scope, headers: Headers) -> tuple[str, str] | None:
-        """Return the header with the operator's key for this request; None if people use their own keys.
-
-        Raises:
-            RefusedError: the operator's key may not be used on this path.
-        """
+        """Return the header with the operator's key; None if people use their own. Raise RefusedError if it may not be
+        used on this path."""
         key = way_of(self.settings.upstreams, scope["path"], headers).key
         if key is not None and not opens(self.settings.upstreams, scope["method"], scope["raw_path"].decode("latin-1")):
             cure = (

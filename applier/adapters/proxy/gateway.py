@@ -18,14 +18,21 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from applier.adapters.proxy.bodies import parse, write
-from applier.adapters.proxy.compactions import Ask, asked, opened, record_in, reply, view_record, without_ask
 from applier.adapters.proxy.conversations import CREDENTIALS, Asker, Conversation, Conversations, short_digest
 from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.quotas import People
-from applier.adapters.proxy.responses_planner import ResponsesPlanner
+from applier.adapters.proxy.responses_api import (
+    Ask,
+    ResponsesPlanner,
+    asked,
+    opened,
+    record_in,
+    reply,
+    view_record,
+    without_ask,
+)
 from applier.adapters.proxy.upstreams import RefusedError, Way
-from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, read_answer
+from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, parse, read_answer, write
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planned
 from planner.errors import StoreError
@@ -70,10 +77,8 @@ class Passage:
 
     @property
     def asker(self) -> Asker | None:
-        """Function that asks for plans of the conversation at its provider.
-
-        For the Messages API it sends the client's credentials and no other headers.
-        """
+        """Function that asks for plans of the conversation at its provider. For the Messages API it sends the client's
+        credentials and no other headers."""
         if self.wire is not MESSAGES:
             return ResponsesPlanner() if self.wire is RESPONSES else None
         shown = {name: self.headers[name] for name in CREDENTIALS if name in self.headers}
@@ -177,10 +182,8 @@ class Gateway:
         return replace(passage, raw=raw, body=body)
 
     def _answered(self, ask: Ask, passage: Passage, conversation: Conversation, body: dict[str, Any]) -> Passage | None:
-        """Return `passage` with our answer to a client that asks for a compaction.
-
-        None if nothing can be compacted, or after a compaction by the provider, which only the provider can read.
-        """
+        """Return `passage` with our answer to a client that asks for a compaction. None if nothing can be compacted, or
+        after a compaction by the provider, which only the provider can read."""
         session, messages = conversation.session, passage.messages
         done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
         if done is None or (done.messages == messages and not done.is_repeated):
@@ -195,8 +198,7 @@ class Gateway:
         return replace(passage, reply=(content, media_type))
 
     def as_sent(self, raw: bytes, headers: Mapping[str, str]) -> bytes:
-        """Return the body `raw` with the messages that the last list sent had replaced by that list; compact nothing,
-        and change no session."""
+        """Return the body `raw` with the last list sent in place of its messages; compact and change nothing."""
         with self._harmless():
             body = parse(raw)
             messages = (MESSAGES.messages(body) if body is not None else None) or []
@@ -310,10 +312,8 @@ class Gateway:
 
 def _without_thread(passing: Passage) -> Passage:
     """Return `passing` without the thread that the provider would store, as such a conversation could not be compacted.
-
     A request that continues a thread gets the API's error for an unknown thread, so the client sends the whole
-    conversation again (Anthropic, "Message threads").
-    """
+    conversation again (Anthropic, "Message threads")."""
     if field_of(passing.body["thread"], "type") == "continue":
         problem = "the proxy stores no thread: send the whole conversation again"
         return replace(passing, refusal=RefusedError(404, "not_found_error", problem, code="thread_not_found"))

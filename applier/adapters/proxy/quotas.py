@@ -50,11 +50,7 @@ class Token:
 
 
 def create_token(store: Store, name: str, now: float) -> str:
-    """Return a new token for `name`; it is not stored, and cannot be shown again.
-
-    Raises:
-        SettingsError: `name` is not allowed, or has a token already.
-    """
+    """Return a new token for `name`, which is shown only once; raise SettingsError if it has one, or is not allowed."""
     if not _NAME.fullmatch(name):
         raise SettingsError(f"{name[:80]!r}: a person's name has letters, digits, '.', '_' and '-', at most 64")
     if any(token.name == name and token.revoked is None for token in list_tokens(store)):
@@ -65,11 +61,7 @@ def create_token(store: Store, name: str, now: float) -> str:
 
 
 def revoke_token(store: Store, name: str, now: float) -> None:
-    """Refuse the token of `name` from now on.
-
-    Raises:
-        SettingsError: `name` has none.
-    """
+    """Refuse the token of `name` from now on; raise SettingsError if there is none."""
     token = next((one for one in list_tokens(store) if one.name == name and one.revoked is None), None)
     if token is None:
         raise SettingsError(f"{name[:80]!r} has no token: `compactor proxy token list` shows who has")
@@ -82,8 +74,7 @@ def list_tokens(store: Store) -> list[Token]:
 
 
 def _digest(token: str) -> str:
-    """Return the digest of a token, which needs no salt; in pieces, since a store may redact texts that look like
-    keys."""
+    """Return the digest of a token (no salt needed), in pieces, as a store may redact texts that look like keys."""
     digits = sha256(token.encode()).hexdigest()
     return " ".join(digits[at : at + 8] for at in range(0, len(digits), 8))
 
@@ -94,11 +85,7 @@ class People:
     def __init__(
         self, store: SessionStore, limit_of: Callable[[str], LimitTable], now: Callable[[], float] = time.time
     ) -> None:
-        """Read tokens and spending from the store.
-
-        Raises:
-            StoreError: it cannot be read.
-        """
+        """Read tokens and spending from the store; raise StoreError if that fails."""
         self._store, self._limit_of, self._now = store, limit_of, now
         self._own = secrets.token_hex(8)
         """Name of this process in its records."""

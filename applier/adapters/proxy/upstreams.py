@@ -41,8 +41,7 @@ _OPENAI_PATHS = ("/v1/chat/", "/v1/responses", LOGIN_PATH)
 _POSTED = re.compile(r"/v1/(?:messages(?:/count_tokens)?|chat/completions|responses(?:/compact)?)")
 """Paths that agents post to; not ``/v1/messages/batches``."""
 _FETCHED = re.compile(r"/v1/models(?:/(?!\.{1,2}$)[A-Za-z0-9._:@-]+)?|/(?:api/hello)?")
-"""Paths of GET requests by agents: models, and Claude Code's check of the API; not ``/v1/models/a/b`` nor
-``/v1/models/..``."""
+"""Paths of GET requests by agents: models, Claude Code's check; not ``/v1/models/a/b`` nor ``/v1/models/..``."""
 _PLAIN_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~:@-]+)+")
 """``/v1/files/f_1``; not ``/v1/../x``, ``/v1//x`` nor ``/v1/%2e%2e/x``, which a provider may read as another path."""
 PATH_PATTERN = r"^(?:/[A-Za-z0-9._~:@-]+)+(?:/\*)?$"
@@ -133,11 +132,7 @@ def opens(upstreams: Upstreams, method: str, path: str) -> bool:
 
 
 def way_of(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> Way:
-    """Return the destination of a request.
-
-    Raises:
-        RefusedError: there is no upstream for it.
-    """
+    """Return the destination of a request. Raise RefusedError if there is no upstream for it."""
     if _LOGIN_HEADER in headers or path.startswith(LOGIN_PATH):
         cut = next((len(front) for front in (LOGIN_PATH, "/v1") if path.startswith(f"{front}/")), 0)
         way, problem = Way(upstreams.chatgpt, cut), "no upstream for a ChatGPT login: start with --chatgpt-upstream URL"

@@ -24,7 +24,7 @@ from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Message
 from planner.reading.secrets import quoted
 
-__all__ = ["CODEX"]
+__all__ = ["CODEX", "home_folder"]
 
 _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _SILENT = frozenset(
@@ -64,10 +64,10 @@ class _Codex:
         return f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
-        return _sessions(environment) / f"{now:%Y/%m/%d}"
+        return home_folder(environment) / "sessions" / f"{now:%Y/%m/%d}"
 
     def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
-        for path in _sessions(environment).glob("**/rollout-*.jsonl"):
+        for path in home_folder(environment).glob("sessions/**/rollout-*.jsonl"):
             if not working_folder or _working_folder(path) == working_folder:
                 yield path
 
@@ -83,8 +83,9 @@ class _Codex:
 CODEX: Client = _Codex()
 
 
-def _sessions(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("CODEX_HOME") or os.path.expanduser("~/.codex"), "sessions")
+def home_folder(environment: Mapping[str, str]) -> Path:
+    """Return the client's folder of settings, sessions and plugins."""
+    return Path(environment.get("CODEX_HOME") or "~/.codex").expanduser().absolute()
 
 
 def _working_folder(rollout: Path) -> str | None:

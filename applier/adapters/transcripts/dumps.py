@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from applier.adapters.transcripts.entries import (
+from applier.adapters.transcripts.message_lists import (
     THINKING,
+    Conversations,
+    Data,
     Spoken,
     as_blocks,
     beside,
@@ -17,7 +19,6 @@ from applier.adapters.transcripts.entries import (
     read_only,
     result,
 )
-from applier.adapters.transcripts.message_lists import Conversations, Data
 from applier.adapters.transcripts.openai_chat import arguments_as_object
 from applier.adapters.transcripts.response_items import CALLS, OUTPUTS, Item, spoken
 from planner.reading.messages import Block
@@ -146,8 +147,7 @@ def _is_item(entry: Data) -> bool:
 
 
 def _responses(value: Any) -> Conversations:
-    """Return the conversation in a list of items, in a request with ``input``, in an answer with ``output``, or in an
-    object with both."""
+    """Return the conversation in a list of items, or in an object with ``input`` or ``output`` or both."""
     pairs = [(v, [*_messages(v, "user", "input"), *_messages(v, "assistant", "output")]) for v in dicts(value)]
     chosen = [(v, items) for v, items in pairs if any(map(_is_item, items)) or (items and "instructions" in v)]
     return [(beside(v), items) for v, items in chosen] or lists(_is_item)(value)
@@ -164,8 +164,7 @@ def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
 
 
 def _runs(value: Any) -> Conversations:
-    """Return a conversation for each run of LangSmith with messages: its inputs, then its outputs, without the inputs
-    that the outputs repeat."""
+    """Return a conversation for each run of LangSmith: its inputs, then its outputs without the inputs they repeat."""
     runs: Conversations = []
     for run in (run for run in dicts(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
@@ -228,8 +227,7 @@ _UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "con
 
 
 def _openhands(entry: Data) -> Spoken:
-    """Yield an event of OpenHands 1; of older versions an action, or an observation, which has its action's id as its
-    ``cause``."""
+    """Yield an event of OpenHands 1, or an older action or observation, which has its action's id as ``cause``."""
     if isinstance(entry.get("kind"), str):
         yield from _openhands_event(entry)
     elif "observation" in entry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -28,6 +28,7 @@ __all__ = [
     "plain_entry",
     "strip_openai",
     "to_openai",
+    "url_of",
 ]
 
 Data = dict[str, Any]
@@ -195,8 +196,7 @@ def leading_system(messages: Sequence[object]) -> int:
 
 
 def is_chat(messages: Sequence[object]) -> bool | None:
-    """Return whether `messages` are OpenAI chat messages, by the first feature that only one of the two formats has;
-    None if there is none."""
+    """Return whether `messages` are OpenAI chat, by the first feature that only one format has; None without one."""
     for message in messages:
         if not isinstance(message, dict):
             continue
@@ -283,6 +283,13 @@ def _source(url: str) -> Data:
     return {"type": "base64", "media_type": data[1], "data": data[2]}
 
 
+def url_of(source: Mapping[str, Any]) -> Any:
+    """Return the URL of the medium in `source`; it holds the data of one that has no other address."""
+    if source.get("type") == "base64":
+        return f"data:{source.get('media_type')};base64,{source.get('data')}"
+    return source.get("url")
+
+
 def _part(block: Block) -> Data | None:
     """Return a block as a part of OpenAI's content; None for thinking, the same object if no part fits."""
     kind, source = block["type"], block.get("source")
@@ -290,14 +297,11 @@ def _part(block: Block) -> Data | None:
         return None
     if kind not in ("image", "document") or not isinstance(source, dict):
         return block
-    if source.get("type") == "base64":
-        url = f"data:{source.get('media_type')};base64,{source.get('data')}"
-        if kind == "document":
-            name = {"filename": block["title"]} if "title" in block else {}
-            return {"type": "file", "file": {"file_data": url, **name}}
-        return {"type": "image_url", "image_url": {"url": url}}
-    if kind == "image" and source.get("type") == "url":
-        return {"type": "image_url", "image_url": {"url": source.get("url")}}
+    if kind == "image" and source.get("type") in ("base64", "url"):
+        return {"type": "image_url", "image_url": {"url": url_of(source)}}
+    if kind == "document" and source.get("type") == "base64":
+        name = {"filename": block["title"]} if "title" in block else {}
+        return {"type": "file", "file": {"file_data": url_of(source), **name}}
     if kind == "document" and source.get("type") == "text":
         return {"type": "text", "text": str(source.get("data", ""))}
     return block

@@ -68,8 +68,7 @@ _OPEN = re.compile(r"\btools\s*[.\[]|\b(?:if|for|while|switch|catch)\b|=>|\?|&&|
 
 
 def item_block(item: Item) -> Block:
-    """Return `item` as a result or a call; a script that only calls one tool with literal arguments becomes that
-    call."""
+    """Return `item` as a result or a call; a script that only calls one tool becomes that call."""
     if item.type in OUTPUTS:
         return _result(item)
     name, value = item.name or TYPED_CALLS.get(item.type, "local_shell"), item.action or {}

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from applier.adapters.opaque import carried_by, opaque_block
-from applier.adapters.transcripts.openai_chat import REMAINDER
+from applier.adapters.transcripts.openai_chat import REMAINDER, url_of
 from applier.adapters.transcripts.response_items import CALLS, OUTPUTS, TYPED_CALLS, Item, item_block, part_block
 from planner.errors import TranscriptError
 from planner.reading.messages import OPAQUE, THINKING, Block, Message, blocks, call_ids, result_ids
@@ -41,8 +41,7 @@ _HOSTS = frozenset(
 _CONTEXT = re.compile(
     r"\s*(?:<(?:environment_context|user_instructions|skills?_instructions|skill)>|# AGENTS\.md instructions for )"
 )
-"""Beginning of Codex's texts before the user's first words, and again after a compaction: ``<environment_context>``;
-not ``See <skill>``."""
+"""Beginning of Codex's own texts in a user's message: ``<environment_context>``; not ``See <skill>``."""
 _ITEM = "item"
 """Type of a block that is a whole item."""
 _NO_PARTS = frozenset({_ITEM, OPAQUE, "tool_use", "tool_result", *THINKING})
@@ -114,8 +113,7 @@ def _kind(item: Any, place: str) -> str:
 
 
 def _unpaired(items: Sequence[Data], kinds: Sequence[str]) -> set[str]:
-    """Return the ids of calls that stay opaque with their results, because one half of the pair is opaque or
-    missing."""
+    """Return the ids of calls that stay opaque with their results, as half of the pair is opaque or missing."""
     by_kind: dict[str, set[str]] = {kind: set() for kind in ("assistant", "result", "opaque", "typed")}
     for item, kind in zip(items, kinds, strict=True):
         for own in (kind, "typed" if item.get("type") in TYPED_CALLS else ""):
@@ -303,29 +301,21 @@ def _part(block: Block, role: str) -> Data:
     kind, source = block["type"], block.get("source")
     if kind.startswith(("input_", "output_")):
         return _without(block, REMAINDER)
-    if block["type"] == "text":
-        text = block["text"]
-        own: Data = {"type": "output_text", "text": text, "annotations": []}
-        return own if role == "assistant" else {"type": "input_text", "text": text}
-    if block["type"] == "image" and isinstance(source, dict):
-        media, data = source.get("media_type"), source.get("data")
-        url = source.get("url") if source.get("type") == "url" else f"data:{media};base64,{data}"
-        return {"type": "input_image", "image_url": url}
-    if kind == "document" and isinstance(source, dict) and source.get("type") in _FILES:
-        return _file(block, source)
-    text = json.dumps(_without(block, REMAINDER), ensure_ascii=False)
-    return {"type": "input_text" if role != "assistant" else "output_text", "text": text}
+    if kind in ("image", "document") and isinstance(source, dict) and source.get("type") in _FILES:
+        return _medium_part(block, source)
+    text = block["text"] if kind == "text" else json.dumps(_without(block, REMAINDER), ensure_ascii=False)
+    own: Data = {"type": "output_text", "text": text, "annotations": []}
+    return own if role == "assistant" else {"type": "input_text", "text": text}
 
 
 _FILES = {"base64": "file_data", "url": "file_url", "file": "file_id"}
+"""Fields of a file's part, by the type of the block's source."""
 
 
-def _file(block: Block, source: Mapping[str, Any]) -> Data:
-    """Return a document as a part of an item."""
+def _medium_part(block: Block, source: Mapping[str, Any]) -> Data:
+    """Return an image or a document as a part of an item."""
     kind, title = source["type"], block.get("title")
-    value = {
-        "base64": f"data:{source.get('media_type')};base64,{source.get('data')}",
-        "url": source.get("url"),
-        "file": source.get("file_id"),
-    }[kind]
+    value = source.get("file_id") if kind == "file" else url_of(source)
+    if block["type"] == "image":
+        return {"type": "input_image", "file_id" if kind == "file" else "image_url": value}
     return {"type": "input_file", **({"filename": title} if title else {}), _FILES[kind]: value}

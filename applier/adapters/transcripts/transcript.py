@@ -103,8 +103,7 @@ class Transcript:
     system: str | list[Block] | None = field(repr=False)
     tools: list[dict[str, Any]] | None = field(repr=False)
     task: str
-    """Task of the conversation: the file's ``task``; else the last words of the user that set one, else their first; or
-    empty."""
+    """Task: the file's ``task``; else the last words of the user that set one, else their first; or empty."""
     format: str
     """Name of the format: ``anthropic``, ``openai``, ``claude_code``, ``codex`` …; a list with one message a line is
     ``anthropic_jsonl`` or ``openai_jsonl``."""
@@ -127,10 +126,8 @@ class Transcript:
 
 
 def guess_task(messages: Sequence[Message], skip: Collection[int] = ()) -> str:
-    """Return the last words of the user that set a task, else their first words, else an empty text.
-
-    Ignores the host's text in the user's messages. `skip`: indexes of messages known to be the host's.
-    """
+    """Return the last words of the user that set a task, else their first words, else an empty text. Ignores the host's
+    text in the user's messages. `skip`: indexes of messages known to be the host's."""
     own = [i for i in range(len(messages)) if i not in skip]
     newest = (text for i in reversed(own) for text in reversed(list(_words(messages[i]))))
     task = next(filter(_sets_a_task, newest), None)
@@ -218,11 +215,8 @@ class Pairing:
         self._asked: dict[str, Piece] = {}
 
     def assistant(self, content: Sequence[Block], line: int, group: str = "", *, late: bool = False) -> None:
-        """Add blocks of the assistant; blocks of one `group` make one answer of the API.
-
-        Without a group they continue the assistant's last words unless a result came between (`late`: all results
-        came).
-        """
+        """Add blocks of the assistant; blocks of one `group` make one answer of the API. Without a group they continue
+        the assistant's last words unless a result came between (`late`: all results came)."""
         spoken = [block for block in content if block["type"] != "text" or str(block.get("text", "")).strip()]
         if len(spoken) < len(content):
             self.blank.append(line)
@@ -256,10 +250,8 @@ class Pairing:
             self.pieces.append(Piece("user", content, [line], host or is_mended, self.part, only, is_mended=is_mended))
 
     def answered(self, pieces: Iterable[Piece] | None = None) -> Iterator[Piece]:
-        """Yield `pieces` (default: all), each followed by one message with the results in the order of its calls.
-
-        A note replaces each lost result; calls of the last piece stay open, as they may still run.
-        """
+        """Yield `pieces` (default: all), each followed by one message with the results in the order of its calls. A
+        note replaces each lost result; calls of the last piece stay open, as they may still run."""
         chosen = list(self.pieces if pieces is None else pieces)
         for at, piece in enumerate(chosen):
             yield piece
@@ -323,8 +315,7 @@ class Assembly(Pairing):
     def finish(
         self, client: Client, log: Mapping[int, LogLine], *, system: str | None = None, part: int | None = None
     ) -> Transcript:
-        """Return the conversation, or only its `part`-th part between compactions; `log`: the lines of the log by
-        number."""
+        """Return the conversation, or only its `part`-th part; `log`: the lines of the log by number."""
         if not self.pieces:
             raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
         whole = [piece for piece in self.pieces if piece.only != "part"]
@@ -392,8 +383,7 @@ class Origins:
             self._texts.update(str(block.get("text")) for block in blocks(message) if block["type"] == "text")
 
     def lines_of(self, message: Message) -> list[LogLine]:
-        """Return the lines of `message`; each call returns those of its next occurrence. None if it is not from the
-        log."""
+        """Return the lines of the next occurrence of `message`; an empty list if it is not from the log."""
         known = self._lines.get(message_digest(message))
         return known.popleft() if known else []
 

@@ -92,7 +92,7 @@ def log_command(session: str | None, count: int, store: Store, as_json: bool) ->
 
 def _event_cells(event: Mapping[str, Any]) -> Iterator[str]:
     yield datetime.fromtimestamp(event["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
-    yield str(event.get("session") or event.get("session_id") or "")
+    yield str(event.get("session", ""))
     yield str(event.get("kind", ""))
     for key in ("tokens_before", "tokens_after"):
         yield f"{event[key]:,}" if isinstance(event.get(key), int) and event[key] else ""
