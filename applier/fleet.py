@@ -29,25 +29,13 @@ __all__ = ["DIED", "EMPTY_ROW", "PlanOptions", "Row", "content_digest", "plan_ro
 _LONGEST_ERROR = 600
 Row = dict[str, Any]
 EMPTY_ROW: Row = {
-    "path": "",
-    "digest": "",
-    "options": "",
-    "format": "",
-    "messages": 0,
-    "turns": 0,
-    "tokens_before": 0,
-    "tokens_after": 0,
-    **dict.fromkeys(get_args(Strategy), 0),
-    "failures": 0,
+    **dict.fromkeys(("path", "digest", "options", "format"), ""),
+    **dict.fromkeys(("messages", "turns", "tokens_before", "tokens_after", *get_args(Strategy), "failures"), 0),
     "findings": [],
     "warnings": 0,
-    "planner": "",
-    "model": "",
-    "input_tokens": 0,
-    "output_tokens": 0,
-    "plan": "",
-    "cause": "",
-    "error": "",
+    **dict.fromkeys(("planner", "model"), ""),
+    **dict.fromkeys(("input_tokens", "output_tokens"), 0),
+    **dict.fromkeys(("plan", "cause", "error"), ""),
 }
 """All fields of a row, in order. ``digest``: of the file's bytes; ``options``: digest of its `PlanOptions`;
 ``findings``: their codes; ``plan``: the plan as JSON, if asked for; ``cause``: the kind of error."""

@@ -37,7 +37,7 @@ from applier.learning.lesson import (
 )
 from applier.learning.propose import MOST_CANDIDATES, ProposedLine, Review
 from applier.settings import load_settings
-from planner.analysis import Analysis, analyze_history
+from planner.analysis import analyze_history
 from planner.api import asks_model
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
@@ -92,7 +92,7 @@ class Reader:
 
     def read(self, conversation: FinishedConversation) -> Reading:
         """Return the lessons of a conversation, its evidence, and the usage of the model."""
-        analysis = _analysis(conversation)
+        analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
         if self.model is None:
             return lessons_of(analysis.evidence), analysis.evidence, Usage()
         answer, usage = self.model.ask(analysis)
@@ -108,10 +108,6 @@ class Reader:
             return answer
 
         return known.grown(lines, ask), used
-
-
-def _analysis(conversation: FinishedConversation) -> Analysis:
-    return analyze_history(conversation.load(), TokenCounter.for_model(""))
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
