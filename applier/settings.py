@@ -61,8 +61,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
     preset: str = "relevance"
     """Name of the table of tiers and triggers."""
     auto_compact: bool = True
-    """Automatic compaction. False: only `compact` and `recover` do anything. ``CLAUDE_AUTO_COMPACT=false`` sets it,
-    too."""
+    """Automatic compaction; False: only `compact` and `recover` compact. ``CLAUDE_AUTO_COMPACT=false`` sets it, too."""
     compact_at_ratio: float | None = Field(default=None, gt=0, le=1)
     """Share of the space for a prompt from which it is compacted. None: the preset decides; ``relevance`` compacts when
     reading the growth has cost as much as a compaction, and before the window is full."""
@@ -88,8 +87,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
     project: str = ""
     """Folder in which the conversation works, noted with its originals in the store; empty: not noted."""
     learned_tokens: int = Field(default=0, ge=0, le=500)
-    """Largest size of approved lessons at the start of a new conversation in `project`, selected by its task; 0:
-    none."""
+    """Largest size of approved lessons in a new conversation of `project`, selected by its task; 0: none."""
     permissions: tuple[str, ...] = ()
     """Permission rules of the host, repeated after each compaction."""
     shorten_over_tokens: int = Field(default=0, ge=0)

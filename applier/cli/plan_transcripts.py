@@ -242,8 +242,7 @@ def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_R
 
 
 def _locked(output: Path, size: int) -> int:
-    """Open `output` and lock it for this process (not on Windows); return the descriptor. Raise an error if another run
-    has the lock, or its size is no longer `size`."""
+    """Open `output`, locked (not on Windows), and return the descriptor; refuse if another run writes to it."""
     file = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         if sys.platform != "win32":

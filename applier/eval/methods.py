@@ -100,10 +100,7 @@ class FolderPlanner:
 
 
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
-    """Return the method called `name`; `model` is the planner model of the method ``model``.
-
-    ``prompts:DIR`` asks that model with the prompts of DIR; ``recorded:DIR`` uses the answers recorded for `sample`.
-    """
+    """Return the method called `name`. `model`: planner of ``model``; `sample`: whose recorded answers are used."""
     if name.startswith(RECORDED):
         return partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))
     if name.startswith(PROMPTS):

@@ -131,11 +131,7 @@ def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
 
 
 def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
-    """Return the lesson that a model has `written` if the record supports it, else None.
-
-    The turn that it cites must contain its words, and the conversation all names in its text; for an error, the record
-    must show the cause and a later success of the same check.
-    """
+    """Return the lesson that a model has `written` if the record has its words and names, and shows an error solved."""
     text, words = folded(written.text), folded(written.words)
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:

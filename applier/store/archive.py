@@ -180,10 +180,7 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
 
 
 def _check_sizes(archive: Archive) -> None:
-    """Refuse records that would take more memory than those of a store ever do, before unpacking any.
-
-    Messages are imported one by one. All other records together may not be larger than text can compress.
-    """
+    """Refuse records that would take more memory than those of a store ever do, before unpacking any."""
     with archive.transaction():
         room = _ROOM_BYTES
         for key in archive.keys(""):

@@ -22,8 +22,7 @@ __all__ = ["FactIndex", "fact_place", "forget_index", "index_is_due", "notes_of_
 INDEXED, RECENT = "index/", "recent/"
 """Prefixes of the records of the table, and of the keys of facts that are not in it yet."""
 MOST_RECENT = 5_000
-"""Largest number of new facts that each search reads one by one; beyond it the table is stored again (90 MB for a
-million)."""
+"""Most new facts that a search reads one by one, before the table is stored again (90 MB for a million)."""
 PART_BYTES, READ_AT_ONCE, AT_ONCE = 1 << 20, 10_000, 200
 FIRST = 2_000
 """Number of facts to rank first; a question for more ranks all."""

@@ -40,8 +40,7 @@ _SERVER = re.compile(
     rf"postgres(?:ql)?://(?:(?:[^@/?#%\s\0]|{_CODED})*@)?"
     rf"({_HOST}(?:,{_HOST})*(?:/[^@?#\s\0]*)?)(?:\?(?:[^@%\s\0]|{_CODED})*)?"
 )
-"""Address of a server: ``postgresql://bob:s3%2Fcret@host/db``; not ``…bob:s3/cret@host/db``, which the driver's errors
-would show."""
+"""Address of a server: ``postgresql://bob:s3%2Fcret@host/db``; not with a bare ``/``, which errors would show."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/.*", re.DOTALL)
 """``sqlite:///a.db``, ``mysql://host/db``; not ``/tmp/a.db``, ``a.db``, ``C:/a.db``."""
 

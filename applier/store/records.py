@@ -185,10 +185,7 @@ def next_order(backend: Backend, count: int = 1) -> str:
 
 
 def add_in_order(backend: Backend, placed: Iterable[tuple[str, bytes]]) -> list[str]:
-    """Store each new content of `placed`, pairs of the beginning of a key and a content; return the new keys.
-
-    A content is new if no record with that beginning has it; it gets the next order number.
-    """
+    """Store each content of `placed` (beginning of a key, content) that is new there, in order; return the new keys."""
     known: dict[str, set[bytes]] = {}
     new: list[tuple[str, bytes]] = []
     for place, content in placed:

@@ -165,10 +165,7 @@ def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
 
 
 def _together(texts: Sequence[str], search: str) -> list[tuple[int, float]]:
-    """Return the same as `ranked`, but ordered first by the number and rarity of the words of `search` in each text.
-
-    Rarity is computed as in Lucene's BM25: near zero, but not negative, for a word in most texts.
-    """
+    """Return the same as `ranked`, but ordered first by number and rarity (as in Lucene) of the shared words."""
     with closing(_index(texts)) as index:
         scores = {at: 0.0 for at, _ in index.execute(_RANKED, (asked_terms(search),))}
         for term in dict.fromkeys(_terms(search)):

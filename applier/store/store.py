@@ -283,8 +283,7 @@ class Store:
         return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
 
     def note_origin(self, history_key: str, folder: str, time: float) -> None:
-        """Record the `folder` of a conversation (empty: as recorded before) and the `time` it was saved, in seconds
-        since the epoch."""
+        """Record the `folder` of a conversation (empty: as before) and the `time` it was saved, since the epoch."""
         known = folder or self.origin(history_key)[0]
         self.set_state(f"origin:{history_key}", {"history": history_key, "folder": known, "time": time})
 

@@ -99,8 +99,7 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
 
 
 def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the client to its end, and return its exit code, or 128 plus the signal that ended it. Ctrl-C reaches the
-    client alone; signals that would end this process are sent on to it."""
+    """Run the client, which alone gets Ctrl-C, to its end; return its exit code, or 128 plus its signal."""
     command, pending, running = [_program_of(client[0]), *client[1:]], list[int](), list[subprocess.Popen[bytes]]()
 
     def send_on(number: int, _frame: object) -> None:

@@ -187,12 +187,7 @@ def _agreed(folder: Path, changes: list[str], shown: str, *, dry_run: bool, yes:
 
 
 def _present(client: str, folder: Path) -> dict[str, bytes]:
-    """Return the installed files of the plugin by their paths in `folder`, with the file next to it that loads it
-    (`ENTRY`); empty if nothing is installed.
-
-    Raises:
-        SettingsError: a file or folder of these names is not ours.
-    """
+    """Return the plugin's files by path, with the one beside `folder` that loads it; refuse those that are not ours."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise SettingsError(f"{folder}: not a folder of ours: move it away")
     paths = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -229,10 +229,7 @@ def _review_in_browser(
     seen: str,
     store: str | None,
 ) -> None:
-    """Serve the review until the page is finished or Ctrl-C.
-
-    Saving writes `output`; applying writes a view beside the transcript. `how`: the options for planning again.
-    """
+    """Serve the review: saving writes `output`, applying a view beside the transcript. `how`: options to plan again."""
     web = options.import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
