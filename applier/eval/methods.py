@@ -10,7 +10,6 @@ import importlib
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from applier.eval.survival import message_tokens
 from applier.session.presets import PRESETS, preset_named
 from applier.session.session import Session
 from applier.settings import SessionSettings
+from applier.store.opening import temporary_store
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, PlannerUnavailable, SettingsError
@@ -171,10 +171,7 @@ def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int
     for width in WINDOWS:
         window = max(LEAST_WINDOW_TOKENS, int(width * target_tokens * scale))
         settings = SessionSettings(preset=preset, window_tokens=window, max_output_tokens=1, planner="rules")
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            Session(task, settings=settings, store=Path(folder, "store.db")) as session,
-        ):
+        with temporary_store() as store, Session(task, settings=settings, store=store) as session:
             sent.append(session.prepare(list(messages)))
     fitting = [view for view in sent if message_tokens(view) <= target_tokens]
     return max(fitting, key=message_tokens) if fitting else min(sent, key=message_tokens)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
@@ -21,6 +24,7 @@ __all__ = [
     "open_store",
     "store_file",
     "store_place",
+    "temporary_store",
 ]
 
 STORE_VARIABLE = "COMPACTOR_STORE"
@@ -90,6 +94,13 @@ def open_store(
         backend.close()
         raise
     return Store(backend, redact_originals=redacts)
+
+
+@contextmanager
+def temporary_store() -> Iterator[Store]:
+    """Yield a store in a temporary folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
+        yield store
 
 
 def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None:

@@ -8,11 +8,10 @@ Writes the project's files only after a yes, and asks a model only within the ca
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import partial
@@ -26,13 +25,13 @@ import click
 from applier.adapters.transcripts import Transcript, read_transcript, transcript_files
 from applier.cli import options
 from applier.cli.files import make_folder, write_unchanged
-from applier.cli.screen import echo, print_json, print_table, progress, shorten
+from applier.cli.screen import day, echo, print_json, print_table, progress, shorten
 from applier.learning.learned import FinishedConversation, LearnedFiles, Memory, difference, digest_of
 from applier.learning.propose import MOST_CANDIDATES, ProposedLine, proposed_lines
 from applier.learning.readers import Reader, Reading, open_reader
 from applier.processes import all_cores, in_processes
 from applier.store.listing import is_within
-from applier.store.opening import open_store, store_file
+from applier.store.opening import open_store, store_file, temporary_store
 from applier.store.store import Store
 from planner.analysis import analyze
 from planner.errors import CompactorError, PlannerUnavailable
@@ -106,8 +105,7 @@ def _stored(store: Store, key: str, projects: Sequence[str]) -> FinishedConversa
 def _conversation(name: str, history: History, end: float, load: Callable[[], History]) -> FinishedConversation:
     """Return a conversation that ended at the time `end` (0: unknown); `load` reads its history again when needed."""
     tokens = int(TOKENS_A_CHARACTER * sum(len(str(message["content"])) for message in history.messages))
-    day = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d") if end else ""
-    return FinishedConversation(name, tuple(history.digests), history.digest, tokens, end, day, load)
+    return FinishedConversation(name, tuple(history.digests), history.digest, tokens, end, day(end), load)
 
 
 def _root(history: History) -> str:
@@ -194,7 +192,7 @@ def learn_command(
     now = time.time()
     report: dict[str, Any] = {"lines": []}
     with ExitStack() as stack:
-        memory = Memory(stack.enter_context(_store(store, stack, dry_run=dry_run)), str(project), writes=not dry_run)
+        memory = Memory(stack.enter_context(_store(store, dry_run=dry_run)), str(project), writes=not dry_run)
         files = LearnedFiles(project, into)
         learned, texts = _Learned(memory, files, datetime.fromtimestamp(now, UTC).date()), files.texts()
         if approve:
@@ -266,12 +264,11 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield "Name logs of a client, such as ~/.claude/projects or ~/.codex/sessions."
 
 
-def _store(name: str | None, stack: ExitStack, *, dry_run: bool) -> Store:
+def _store(name: str | None, *, dry_run: bool) -> AbstractContextManager[Store]:
     """Return the store; for a dry run without one, a temporary store."""
     file = store_file(name)
-    if dry_run and file is not None and not file.exists():
-        return open_store(Path(stack.enter_context(tempfile.TemporaryDirectory()), "store.db"))
-    return open_store(name)
+    is_missing = file is not None and not file.exists()
+    return temporary_store() if dry_run and is_missing else open_store(name)
 
 
 def _read_all(

@@ -3,7 +3,6 @@ of the user's own transcripts, by method and size, or by exam."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise, starmap
@@ -33,7 +32,7 @@ from applier.eval.replay import Replay, replay
 from applier.session.events import Event
 from applier.session.presets import PRESETS, preset_named
 from applier.settings import load_settings
-from applier.store.opening import open_store
+from applier.store.opening import temporary_store
 from planner.errors import SettingsError, TranscriptError
 from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES, cached_prompt, dollars, money, switch_money
 from planner.settings import PlannerName
@@ -97,7 +96,7 @@ def watch_command(
     runs = []
     with progress("replaying", len(names)) as done:
         for name in names:
-            with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
+            with temporary_store() as store:
                 runs.append(replay(read.messages, name, settings.window_tokens, store=store, **how))
             done()
     data = [_data(run, model) for run in runs]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,7 +25,7 @@ from applier.cli.plan_transcripts import plan_files, plan_options, planned, plan
 from applier.cli.screen import echo, print_json, print_sections, screen, show_page, working
 from applier.plan_review import Edit, PlanReview, review_plan, reviewed
 from applier.processes import all_cores
-from applier.store.opening import open_store
+from applier.store.opening import temporary_store
 from applier.view import apply, look_in
 from planner.api import plan_compaction
 from planner.errors import SettingsError, StalePlan, StoreDamaged
@@ -357,7 +356,7 @@ def _apply_and_restore(plan: CompactionPlan, messages: Sequence[Message]) -> tup
     """Return the view, and the references of all removed turns; restore each turn once as a check."""
     history = read_history(messages)
     removed = {f"{history_key(history.digest)}:{own.turn_id}": own for own in plan.turns if own.strategy != "keep"}
-    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
+    with temporary_store() as store:
         view = apply(plan, messages, store=store)
         for reference, own in removed.items():
             if store.restore(reference).messages != history.messages_of(history.by_id[own.turn_id]):
