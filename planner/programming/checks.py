@@ -1,5 +1,7 @@
-"""Checks of a project: the commands that run a test, linter, type checker or build, the end of their last run, and
-failed commands that passed later."""
+"""Checks of a project: the commands that run a test, linter, type checker or build, and how their last run ended.
+
+Also finds failed commands that passed later.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Literal
 from planner.evidence.calls import Call
 from planner.evidence.hosts import running_id, without_boilerplate
 from planner.evidence.outcomes import Outcome
-from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, call_head, shortened
+from planner.evidence.turns import EndedCall, Evidence, RecordLine, TurnEvidence, call_head, shortened
 from planner.programming.coding_tools import commands_in
 from planner.programming.failures import RAN_NOTHING
 from planner.programming.shell import Command, last_run, without_paging
@@ -19,11 +21,9 @@ from planner.reading.patterns import lazy_pattern
 __all__ = ["CheckKind", "check_kind", "check_kinds", "check_outcomes", "recoveries"]
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]
-_Ended = tuple[TurnEvidence, Call, Outcome]
-"""Call with its turn and its outcome."""
 
 OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120
-"""Largest length of a line of a check's outcome, and of its command."""
+"""Largest length of each shown line of a check's outcome, and of its command."""
 
 _LAUNCHER = lazy_pattern(
     r"time|nice|sudo|env|exec|timeout|npx|bunx|bundle|python[\d.]*|run|uv|poetry|pipenv|pdm|hatch|rye"
@@ -32,35 +32,39 @@ _LAUNCHER = lazy_pattern(
 _RUNNER = lazy_pattern(
     r"npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|rails|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo|composer|bazel|ruff"
 )
-"""Programs that run the target after them: ``bun --filter @a/core build``, ``make -C app test``."""
+"""Runners: programs that run the target after them: ``bun --filter @a/core build``, ``make -C app test``."""
 _VALUED = frozenset({"-C", "--filter", "--cwd", "--prefix", "-w"})
-"""Options of these programs that are followed by a value."""
+"""Options of runners that a value follows."""
 _PROGRAMS: Mapping[str, CheckKind] = {
     **dict.fromkeys(("tsc", "mypy", "pyright", "basedpyright"), "typecheck"),
     **dict.fromkeys(("eslint", "ruff check", "biome", "golangci-lint", "flake8", "rubocop"), "lint"),
     **dict.fromkeys(("pytest", "jest", "vitest", "rspec", "mocha", "tox", "nextest", "ctest", "unittest"), "test"),
     **dict.fromkeys(("tsup", "webpack", "cargo check"), "build"),
 }
-"""Programs that are checks themselves, in the position of a program: ``npx tsc -p .``; not ``npm install jest``."""
+"""Checks by the name of their program: ``npx tsc -p .``; not ``npm install jest``, where it is an argument."""
 _TASKS: Mapping[str, CheckKind] = {
     **dict.fromkeys(("typecheck", "type-check", "vet"), "typecheck"),
     **dict.fromkeys(("lint", "clippy"), "lint"),
     **dict.fromkeys(("test", "tests"), "test"),
     **dict.fromkeys(("build", "compile", "all"), "build"),
 }
-"""Targets of `_RUNNER` programs that are checks: ``make lint``."""
+"""Checks by the target of a runner: ``make lint``."""
 _RUNS_NOTHING = frozenset({"--help", "--version", "-h", "-V"})
+"""Options with which a check only prints something about itself."""
 
 
 def check_kinds(call: Call) -> list[CheckKind]:
-    """Return the checks that a call ran, in order: ``make lint && make test`` gives two; ``git add a.test.ts`` none."""
+    """Return the kinds of checks that a call runs, in order: two for ``make lint && make test``, none for ``git add
+    a.test.ts``."""
     kinds = map(check_kind, commands_in(call)) if call.kind == "run" else ()
     return list(dict.fromkeys(kind for kind in kinds if kind))
 
 
 def check_kind(command: Command) -> CheckKind | None:
-    """Return the kind of check that a command runs, None if it is none, by its first word that is no launcher, runner,
-    option or number. ``go test -c`` is a build."""
+    """Return the kind of check that a command runs; None if it runs no check.
+
+    It is shown by the first word that is no launcher, runner, option, value or number. ``go test -c`` is a build.
+    """
     if command.starts("go", "test") and "-c" in command.words:
         return "build"
     runs = False
@@ -77,50 +81,61 @@ def check_kind(command: Command) -> CheckKind | None:
 
 
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:
-    """Return a line on the last run of each kind of check, with its counts, failures or exit code; none for a run whose
-    result does not show how it ended."""
-    ended = [one for one in evidence.ended_calls() if one[2].status != "unanswered" and not one[2].refused]
-    last = {kind: index for index, (_, call, _) in enumerate(ended) for kind in check_kinds(call)}
+    """Return a line on the last run of each kind of check, with its counts, failures or exit code.
+
+    There is no line on a run if its result does not show how it ended.
+    """
+    ended_calls = [
+        one for one in evidence.ended_calls() if one.outcome.status != "unanswered" and not one.outcome.refused
+    ]
+    last_runs = {kind: index for index, one in enumerate(ended_calls) for kind in check_kinds(one.call)}
     records: list[RecordLine] = []
-    for index in dict.fromkeys(last.values()):
-        run, last_read = ended[index], _end_of(ended, index)
-        if text := _check_outcome(evidence, run[1], *last_read):
-            kinds = check_kinds(run[1])
-            label = "one of " * (len(kinds) > 1 and last_read[2].status == "failed") + ", ".join(kinds)
-            records.append(RecordLine(f"{label}: {text}", tuple(dict.fromkeys([run[0].turn.id, last_read[0].turn.id]))))
+    for index in dict.fromkeys(last_runs.values()):
+        run, end = ended_calls[index], _end_of(ended_calls, index)
+        if text := _check_outcome(evidence, run.call, end):
+            kinds = check_kinds(run.call)
+            is_unclear = len(kinds) > 1 and end.outcome.status == "failed"  # any of them may have failed
+            label = f"{'one of ' if is_unclear else ''}{', '.join(kinds)}"
+            records.append(RecordLine(f"{label}: {text}", tuple(dict.fromkeys([run.turn.turn.id, end.turn.turn.id]))))
     return records
 
 
-def _end_of(ended: Sequence[_Ended], at: int) -> _Ended:
-    """Return the call that shows how the call at index `at` of `ended` ended: itself, or if the command continued to
-    run, the last call with the id of the running command as an argument."""
-    running_command = running_id(ended[at][1].text) if ended[at][2].status == "running" else ""
-    readers = (one for one in reversed(ended[at + 1 :]) if running_command in map(str, one[1].input.values()))
-    return next(readers, ended[at]) if running_command else ended[at]
+def _end_of(ended_calls: Sequence[EndedCall], index: int) -> EndedCall:
+    """Return the call that shows how the run at `index` of `ended_calls` ended.
+
+    It is the run itself, or if its command continued to run, the last call with the command's id as an argument.
+    """
+    run = ended_calls[index]
+    command_id = running_id(run.call.text) if run.outcome.status == "running" else ""
+    if not command_id:
+        return run
+    later = reversed(ended_calls[index + 1 :])
+    return next((one for one in later if command_id in map(str, one.call.input.values())), run)
 
 
-def _check_outcome(evidence: Evidence, run: Call, turn: TurnEvidence, call: Call, outcome: Outcome) -> str:
-    """Return how the check `run` ended, by the `call` of `turn` that shows its end; empty if nothing shows it."""
+def _check_outcome(evidence: Evidence, run: Call, end: EndedCall) -> str:
+    """Return how the check `run` ended; empty if nothing shows it. `end`: the call that shows its end."""
     command = f"`{shortened(evidence.shown(run.subject), COMMAND_CHARACTERS)}`"
-    lines = [plain for one in turn.statements_of(outcome.lines) if (plain := without_boilerplate(one.text).strip())]
+    outcome, code = end.outcome, end.outcome.exit_code
+    statements = end.turn.statements_of(outcome.lines)
+    lines = [plain for one in statements if (plain := without_boilerplate(one.text).strip())]
     if lines and all(map(RAN_NOTHING.search, lines)):
         return ""
     words = " · ".join(shortened(line, OUTCOME_CHARACTERS) for line in lines[-2:])
-    code = outcome.exit_code
     if outcome.status == "running":
         return f"{command} was still running: {words}" if words else f"{command} was still running"
-    if call.is_error or code:
+    if end.call.is_error or code:
         return f"{command} failed: {words}" if words else f"{command} failed"
     if outcome.status in ("passed", "failed"):
         return f"{command}: {words}"
     if code == 0 and any(map(check_kind, last_run(commands_in(run)))):
         return f"{command}: exit code 0"
-    return f"{command} printed nothing" if not call.text.strip() else ""
+    return f"{command} printed nothing" if not end.call.text.strip() else ""
 
 
 def recoveries(evidence: Evidence) -> list[RecordLine]:
-    """Return the commands that failed and passed later, by the counts or the exit code of the later run."""
-    failed: dict[str, list[str]] = {}
+    """Return a line for each command that failed and passed later, by the counts or the exit code of the later run."""
+    failed: dict[str, list[str]] = {}  # ids of the turns in which a command failed, by tool and command
     lines: list[RecordLine] = []
     for turn, call, outcome in evidence.ended_calls():
         command = f"{call.name} {without_paging(call.command)}"
@@ -135,7 +150,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
 
 
 def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
-    """Return True if counts or an exit code show that a command passed, and it ran something."""
+    """Return True if counts of tests or an exit code show that a command passed. A run of no tests does not count."""
     if outcome.status == "passed":
         return not all(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines))
     return outcome.status == "done" and outcome.exit_code == 0 and "|" not in call.command

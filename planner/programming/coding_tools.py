@@ -1,5 +1,6 @@
-"""Tools of programming: shells, editors and patches. Reads a call's commands, its files and its effect on them, and
-recognises lines of code that define a function, type or constant.
+"""Tools of programming: shells, editors and patches. Reads the commands of a call, and the files that it changes.
+
+Also recognises lines of code that define a function, type or constant.
 """
 
 from __future__ import annotations
@@ -7,21 +8,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.evidence.calls import Call, CallKind, CallReading, argument
 from planner.programming.shell import SAYING, Command, commands_of, is_looking, shell_changes
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["commands_in", "defines", "edit_of", "folder_of", "read_tool", "writes_of"]
+__all__ = ["Edit", "commands_in", "defines", "edit_of", "folder_of", "read_tool", "writes_of"]
 
 _COMMANDS = ("command", "cmd", "script", "code", "input")
+"""Names of arguments that contain a command, the best first."""
 _FOLDERS = ("workdir", "cwd", "working_directory", "working_dir")
+"""Names of arguments that contain the folder in which a command runs."""
 _OLD, _NEW = ("old_string", "old_str"), ("new_string", "new_str")
+"""Names of arguments that contain the text that an edit replaces, and the new text."""
 _WHOLE = ("content", "file_text")
+"""Names of arguments that contain a whole new file."""
 _SHELL = lazy_pattern(r"bash|shell|exec|run|terminal|command|python", re.I)
+"""Names of tools that run commands."""
 _PROCESS = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command|Task)_?Output", re.I)
-"""Tools that continue a running command: ``write_stdin``, ``BashOutput``."""
+"""Names of tools that continue a running command: ``write_stdin``, ``BashOutput``."""
 _CLUSTER = "kubectl"
 """Part of the names of tools that change a cluster, not the files that they read."""
 _LOOKS = frozenset({"view", "read", "open", "show", "list"})
@@ -29,17 +35,19 @@ _LOOKS = frozenset({"view", "read", "open", "show", "list"})
 PATCHED = lazy_pattern(r"^\*\*\* (Add|Update|Delete) File: (\S.*)(?:\n\*\*\* Move to: (\S.*))?$", re.M)
 """File of a patch in Codex's form: ``*** Update File: src/a.ts``, with its new place if it is moved."""
 _PATCHING = {"Add": "written", "Update": "edited", "Delete": "removed"}
+"""Kind of change by its word in a patch."""
 _LEAD = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
-"""Changes of folder before a command, which a short head leaves out: ``cd /srv/app && `` of ``cd /srv/app && npm
-test``; not ``cd /srv`` alone."""
+"""Changes of folder before another command: ``cd /srv/app && `` in ``cd /srv/app && npm test``."""
 LEAD_CHARACTERS = 400
-"""Number of first characters of a command that are searched for these."""
+"""Number of first characters of a command that are searched for changes of folder."""
 _REMARK = lazy_pattern(r"//|/?\*|#(?!include)|--|<!--|\W*$")
-"""Comment, or a line of marks alone: ``// Load it``, ``})``."""
+"""Beginning of a comment, or a line of marks alone: ``// Load it``, ``})``."""
+ATTEMPT_CHARACTERS = 80
+"""Largest length of the line that distinguishes one edit of a file from others."""
 
 
 def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
-    """Return `reading` with the kind, command, files and edited texts of a call of a programming tool."""
+    """Return `reading` with the kind, the command and the files of a call, and the arguments with its edited texts."""
     command = argument(arguments, _COMMANDS)
     commands = _commands(name, arguments, command)
     kind = _kind(name, command, commands, reading.kind)
@@ -61,8 +69,10 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
 
 
 def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) -> CallKind:
-    """Return the kind of a call: ``read`` or ``run`` for a shell, by its first command with an effect or a result; else
-    the general `kind`, corrected for editors that only look."""
+    """Return the kind of a call; `kind`: the one by general signs.
+
+    A shell line has the kind ``read`` if its main command only reads and no command changes a file, else ``run``.
+    """
     if kind == "ask" or _CLUSTER in name:
         return "other" if kind == "write" else kind
     if _PROCESS.search(name):
@@ -76,22 +86,18 @@ def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) 
 
 
 def commands_in(call: Call) -> tuple[Command, ...]:
-    """Return the commands that a call runs in a shell; none for ``code`` in another language."""
+    """Return the commands that a call runs in a shell; none if the tool runs code in another language."""
     return _commands(call.name, call.input, call.command)
 
 
 def _commands(name: str, arguments: Mapping[str, Any], command: str) -> tuple[Command, ...]:
+    """Return the commands in the text `command` among the arguments of the tool `name`."""
     is_shell = _SHELL.search(name) is not None and command != arguments.get("code")
     return commands_of(command) if command and is_shell and not _is_script(name, arguments, command) else ()
 
 
-def is_script(call: Call) -> bool:
-    """Return True for a script of Codex, which calls tools not visible in its text."""
-    return _is_script(call.name, call.input, call.command)
-
-
 def _is_script(name: str, arguments: Mapping[str, Any], command: str) -> bool:
-    """Return True for Codex's tool ``exec`` with a script instead of a shell line."""
+    """Return True for Codex's tool ``exec`` with a script in place of a shell line."""
     return name == "exec" and command == arguments.get("input")
 
 
@@ -102,8 +108,10 @@ def folder_of(call: Call) -> str:
 
 
 def writes_of(call: Call) -> Mapping[str, str]:
-    """Return the kind of change of each file that an editing tool changes, by path, such as ``edited``; empty for other
-    tools, and for an address such as ``conflict://7``."""
+    """Return the kind of change, such as ``edited``, of each file that a call of an editor changes, by path.
+
+    The result is empty for other calls, and for an address such as ``conflict://7``.
+    """
     if call.kind != "write":
         return {}
     if call.path and "\n" not in call.path:
@@ -112,19 +120,28 @@ def writes_of(call: Call) -> Mapping[str, str]:
     return {path: f"moved to {to}" if to else _PATCHING[act] for act, path, to in patched}
 
 
-def edit_of(call: Call) -> tuple[str, str]:
-    """Return the text that an edit replaces, and the new text; each is empty if the call has no such argument."""
-    return argument(call.input, _OLD), argument(call.input, _NEW)
+class Edit(NamedTuple):
+    """Texts of an edit."""
+
+    old: str
+    """Text that the edit replaces."""
+    new: str
+
+
+def edit_of(call: Call) -> Edit:
+    """Return the texts of an edit; each is empty if the call has no such argument."""
+    return Edit(argument(call.input, _OLD), argument(call.input, _NEW))
 
 
 def _tried(arguments: Mapping[str, Any], command: str) -> str:
-    """Return the first line that a change adds, or if none, replaces; at most 80 characters; comments last."""
+    """Return the first line that an edit adds, or if it adds none, the first that it replaces. A comment is returned
+    only if there is no other line."""
     old, new = argument(arguments, _OLD), argument(arguments, (*_NEW, "patch", "content"))
     new = new or "\n".join(line[1:] for line in command.splitlines() if line[:1] == "+")
     old_lines = {"", *map(str.strip, old.splitlines())}
     lines = [line for line in map(str.strip, new.splitlines()) if line not in old_lines]
     lines = lines or [old.strip().partition("\n")[0]]
-    return next((line for line in lines if not _REMARK.match(line)), lines[0])[:80]
+    return next((line for line in lines if not _REMARK.match(line)), lines[0])[:ATTEMPT_CHARACTERS]
 
 
 def _changes_branch(command: Command) -> bool:
@@ -141,10 +158,10 @@ _DEFINITION = lazy_pattern(
     r"|(?<![ \t])const|(?<=export )const|(?<=pub )const)"
     r"[ \t]{1,4}(?:\([^()\n]{0,60}\)[ \t]{0,2})?[A-Za-z_]"
 )
-"""A function, type or constant of a module: ``func (s *Store) Save(``, ``export class Foo``, ``const LIMIT``; not
-``return type(x)``, nor a ``const`` within a function."""
+"""Beginning of a function, type or constant of a module: ``func (s *Store) Save(``, ``export class Foo``, ``const
+LIMIT``; not ``return type(x)``, nor a ``const`` within a function."""
 _BEFORE_CODE = lazy_pattern(r"(?:\+|\s{0,8}\d{1,9}(?:→|\t| \| ))?")
-"""Marks of viewers and diffs before a line of code: ``12→``, ``+``."""
+"""Mark of a viewer or a diff before a line of code: ``12→``, ``+``."""
 
 
 def defines(line: str) -> bool:

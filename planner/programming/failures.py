@@ -1,7 +1,8 @@
 """Outcomes of commands, edits and patches, and the lines that show why one failed.
 
-The flag and the exit code decide first, then the last counts or verdict of a run. A search that exits with 1 because
-nothing matched did not fail; words of failure in text that a call only read are no failure.
+The error flag and the exit code decide first. Then the verdict of a run decides: a printed line that reports whether it
+passed, by counts (``2 failed``) or words (``BUILD SUCCESS``). A search that exits with 1 because nothing matched did
+not fail. Words of failure in text that a call only read are no failure.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from functools import cache, partial
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from planner.evidence.calls import Call
 from planner.evidence.outcomes import (
@@ -37,11 +39,11 @@ Verdict = Literal["passed", "failed"]
 LINE_CHARACTERS = 400
 """Number of characters at the beginning of a line that are searched for signs of success or failure."""
 HEAD_CHARACTERS = 40
-"""Length of the words before the counts of a run."""
+"""Largest length of the words before the counts of a run."""
 HEADING_WORDS = 6
-"""Number of words below which a line that ends in ":" is no reason by itself."""
+"""Number of words below which a line that ends in ":" is a heading, not a reason."""
 _INTERRUPT = "\x03"
-"""Input that stops a program, whose end is then no failure."""
+"""Input that stops a program, so that its exit code is no failure."""
 NO_OF_SOME = 123
 """Exit code of ``xargs`` if a command that it ran exited with 1 to 125 (GNU)."""
 
@@ -51,70 +53,74 @@ _ASKING = frozenset(
         *("diff", "git diff", "cmp", "test", "["),
     )
 )
-"""Commands whose exit code 1 means "no" or that nothing matched."""
-_CHAINED = frozenset({"|", "|&", "||", ";", "\n", "&"})
-"""Operators before which the failure of a command does not show in the exit code of the line."""
+"""Commands that ask a question: exit code 1 means "no" or that nothing matched."""
+_HIDING = frozenset({"|", "|&", "||", ";", "\n", "&"})
+"""Operators that keep a failure of the command before them out of the exit code of the line."""
 
 _PREFIX = lazy_pattern(r"\s{0,8}(?:@?\w[\w./-]{0,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
-"""Prefix of each line in the output of runners of several scripts: ``@app/core test:``, ``[lint:go]``."""
+"""Name of a script, which some programs print before each of its lines: ``@app/core test:``, ``[lint:go]``."""
 _COUNT = lazy_pattern(
     r"\b(\d{1,9}) (?:(?!checks)[a-z]{1,20} )?(pass|fail|error|problem|issue)(?:ed|ing|e?s|ures?)?\b"
     r"(?! fixed|:? \(0 err)",
     re.I,
 )
-"""``12 passed``, ``1 test failed``, ``0 errors``; not ``12 errors fixed``, ``2 checks failing``."""
+"""Count of tests or errors: ``12 passed``, ``1 test failed``, ``0 errors``; not ``12 errors fixed``, ``2 checks
+failing``."""
 _FAILED = lazy_pattern(r"[=\s]{0,12}(?:--- |[A-Z]{1,20} )?(?:FAIL|FAILED|ERROR)(?=\s(?!= )|$)")
-"""``FAIL\\tpkg``, ``--- FAIL: TestA``, ``BUILD FAILED``, ``ERROR task failed``; not ``FAILED = 3``."""
+"""Report of failure at the beginning of a line: ``FAIL\\tpkg``, ``--- FAIL: TestA``, ``BUILD FAILED``; not
+``FAILED = 3``."""
 _PASSED = lazy_pattern(
     r"\s{0,8}(?:(?:PASS|OK|ok)(?=\s(?!= )|$)|BUILD SUCCESS|All \w+ pass|Exited with code 0$)"
     r"|.{0,80}\bno (?:issues|fixes)\b",
     re.I,
 )
-"""``ok  pkg 0.3s``, ``OK (3 tests)``, ``All checks passed!``, ``Success: no issues found``; not ``passed = 3``."""
+"""Report of success: ``ok  pkg 0.3s``, ``OK (3 tests)``, ``All checks passed!``, ``Success: no issues found``; not
+``passed = 3``."""
 _PASSED_TEST = lazy_pattern(r"\s{0,80}(?:\(pass\) |[✓✔√] |(?:--- )?PASS:? |ok \d|\S{1,200} PASSED)")
-"""One test that passed: ``✔ adds (3ms)``, ``--- PASS: TestA``, ``tests/test_a.py::test_b PASSED``."""
+"""Line about a test that passed: ``✔ adds (3ms)``, ``--- PASS: TestA``, ``tests/test_a.py::test_b PASSED``."""
 _FAILED_TEST = lazy_pattern(
     r"\s{0,80}(?:--- FAIL|FAIL(?:ED)?\b[: ]{1,4}\S|\(fail\)|[✗✖✘✕×] (?!\d+/\d|failing)|not ok )"
 )
-"""One test that failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``; not ``× 2/13 checks failing``."""
+"""Line about a test that failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``; not ``× 2/13 checks failing``."""
 RAN_NOTHING = lazy_pattern(r"no tests? (?:to run|files|found|ran)|\b0 (?:tests?|runs|pass|passed|files)\b", re.I)
-"""Run without tests, which is no success: ``ok app/a 0.3s [no tests to run]``."""
+"""Report of a run without tests, which is no success: ``ok app/a 0.3s [no tests to run]``."""
 _EXIT = lazy_pattern(r"\bexit(?:ed|s)?(?: with)?(?: code| status)?\W{1,4}-?[1-9]", re.I)
-"""An exit code other than 0: ``make: exit 2``, ``script "lint" exited with code 1``."""
+"""Report of an exit code other than 0: ``make: exit 2``, ``script "lint" exited with code 1``."""
 _NAMES_ERROR = lazy_pattern(
     r"\s{0,80}(?:[\w.]{0,80}(?:Error|ERROR|Exception|error|exception|fatal|panic)(?: ?\[\w{1,40}\])?: "
     r"(?!expect\()\S|[\w.]{1,80}(?:Error|Exception|Exit|Interrupt)$|E {3,12}\S|(?:EXECUTION )?TIMED OUT|Failed to "
     r"|CONFLICT |Diff in |Traceback |HTTP [45]\d\d: )"
 )
-"""``KeyError: 'token'``, ``error[E0382]: borrow of``, ``E   assert 1 == 2``; not ``raise KeyError``."""
+"""Error with its name: ``KeyError: 'token'``, ``error[E0382]: borrow of``, ``E   assert 1 == 2``; not ``raise
+KeyError``."""
 _LOCATED = lazy_pattern(
     r"\s{0,80}(?:\[[\w:.-]{1,40}\] |vet: )?[\w./\\@-]{1,200}[:(]\d{1,9}(?P<column>[:,]\d{1,9})?\)?:? {1,8}"
     r"(?!in \S{1,80}$|\+0x|\w{0,80}(?:Error|Exception)$|(?:\w{0,80}[Ww]arning|note|info)\b)[^\s:#]"
 )
-"""Message at a place, as compilers, linters and test runners print it: ``file.go:12:3: reason``. Searches print no
-column. Not ``file.go:1: : # package``, nor a frame of a stack, ``file.go:12 +0x1a0``."""
+"""Message at a place in a file, as compilers, linters and test runners print it: ``file.go:12:3: reason``; not
+``file.go:1: : # package``, nor a frame of a stack, ``file.go:12 +0x1a0``. Searches print places without a column."""
 _COMPLAINS = lazy_pattern(r"\s{0,80}(?!Expected)[\w./()-]{1,80}(?: \w{1,20} \d{1,9})?: (?!expect\()\S")
-"""Complaint of a program: ``rg: a: No such file``, ``bash: line 1: tsc: command not found``."""
+"""Complaint of any program: ``rg: a: No such file``, ``bash: line 1: tsc: command not found``."""
 _DENIES = lazy_pattern(
     r"\s{0,80}(?:\(pass\)|[✓✔√⚠]|(?:--- )?PASS\b|ok\b|(?:warning|hint|info|debug|note)\d?\b|finished in \d)"
     r"|.{0,200}\b(?:0 (?:fail|error)|no (?:new )?(?:errors?|failures?|issues)|without errors?|as expected\b)"
     r"|\W*(?:(?:errors?|fatal|failed|failures?):?)?\W*$",
     re.I,
 )
-"""Words of failure that are denied, or only a warning: ``found no new issues``, ``warning: a.rs is never read``; and a
-line with no other word."""
+"""Line that shows no failure although it has a word of failure: ``found no new issues``, ``warning: a.rs is never
+read``, ``Error:`` alone."""
 _HEADS = lazy_pattern(r"\W*(?:error|fatal|failure|panic)s?(?: output)?:\s*$", re.I)
-"""``Error:`` or ``Error output:`` alone: the reason is the line below."""
+"""Heading above the line with the reason: ``Error:``, ``Error output:``."""
 _FRAME = lazy_pattern(
     r"\s{0,80}at \S|\s{0,80}\S{1,200}\.go:\d+ \+0x|created by |goroutine \d|\S{1,200}\((?:\{?0x|\.\.\.\))"
 )
-"""A frame of a stack."""
+"""Frame of a stack: ``at run (a.js:3)``, ``goroutine 7``."""
 _ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?[$>] \S")
 """Command that a runner prints before it runs it: ``[lint:go] $ golangci-lint run``, ``> vitest run``."""
 _ABSENT = lazy_pattern(r"no such file or directory|no matches found|HTTP 404", re.I)
 _WORD = lazy_pattern(r"[^\W\d_]{2}")
 _MARKS = frozenset("#{}+-*|")
-"""Marks that begin a heading or code."""
+"""Marks that begin a heading or a line of code or of a table."""
 _DONE = lazy_pattern(
     r"\[[\w./-]{1,120} (?:\(root-commit\) )?[0-9a-f]{7,40}\] |\s{0,8}(?:\d+ files? changed|[✓✔√] |[A-Z][a-z]{2,20}ed\b"
     r"|HEAD is now|To )|.{0,300}https?://\S"
@@ -124,53 +130,73 @@ URL."""
 
 
 class _Result:
-    """Statements of one result, each judged once."""
+    """Result of one call."""
 
     def __init__(self, statements: Sequence[Statement]) -> None:
         self.statements, self.printed = statements, printed_lines(statements)
-        self.verdict = cache(_verdict)
+        self.verdict = cache(_verdict)  # lines are judged several times
+
+
+class _RunVerdict(NamedTuple):
+    """Verdict of a run."""
+
+    verdict: Verdict | None
+    """None if no line of the result has a verdict."""
+    counts: Sequence[Statement] = ()
+    """Last statements with this verdict."""
+
+
+class _Rank(Enum):
+    """Kinds of lines about a failure, from the most to the least informative."""
+
+    REASON = auto()
+    FAILED_TEST = auto()
+    WORDS = auto()
+    """Line that only has words of failure."""
+    EXIT_CODE = auto()
 
 
 def read_run(call: Call, statements: Sequence[Statement], outcome: Outcome) -> Outcome:
-    """Return how a call of a programming tool ended; for other calls the `outcome` by general signs."""
+    """Return how a call of a programming tool ended; `statements`: those of its result.
+
+    `outcome`: the outcome by general signs. It is returned for calls of other tools.
+    """
     is_ours = call.kind in ("run", "write") or call.command or call.path or not call.name
     if not is_ours or outcome.status == "unanswered" or any(is_refusal(one.text) for one in statements[:2]):
         return outcome
     result = _Result(statements)
-    verdict, counts = _verdict_of_run(call, result)
-    idle = _idle_lines(call, result, verdict, counts)
-    if outcome.status != "running" and _has_failed(call, result, outcome, verdict):
-        counts = counts if verdict == "failed" else ()
+    run = _verdict_of_run(call, result)
+    has_ended = outcome.status != "running"
+    if has_ended and _has_failed(call, result, outcome, run.verdict):
+        counts = run.counts if run.verdict == "failed" else ()
         report = _report(call, result, counts)
         doubtful = not _is_certain(call, result, outcome, report, counts)
         failed = failed_outcome(report, _decisive(report), outcome.exit_code, counts=counts, is_doubtful=doubtful)
-        return replace(failed, idle=idle)
-    if outcome.status != "running" and verdict == "passed":
-        return Outcome("passed", numbers_of(counts), exit_code=outcome.exit_code, idle=idle)
-    return replace(
-        outcome,
-        status="running" if outcome.status == "running" else "done",
-        lines=numbers_of(_last_lines(call, result)),
-        reasons=(),
-        decisive=(),
-    )
+        return replace(failed, idle=_idle_lines(call, result, run))
+    if has_ended and run.verdict == "passed":
+        idle = _idle_lines(call, result, run)
+        return Outcome("passed", numbers_of(run.counts), exit_code=outcome.exit_code, idle=idle)
+    lines = numbers_of(_last_lines(call, result))
+    return replace(outcome, status="done" if has_ended else "running", lines=lines, reasons=(), decisive=())
 
 
-def _idle_lines(call: Call, result: _Result, verdict: Verdict | None, counts: Sequence[Statement]) -> tuple[int, ...]:
-    """Return the numbers of the lines that a passed run printed before its verdict, and of lines about passed tests."""
+def _idle_lines(call: Call, result: _Result, run: _RunVerdict) -> tuple[int, ...]:
+    """Return the numbers of the lines of a run that add nothing to its outcome.
+
+    These are all lines except `run.counts` if the run passed, else those about passed tests.
+    """
     if call.kind != "run":
         return ()
     every = result.statements
-    idle = every if verdict == "passed" else [one for one in every if _PASSED_TEST.match(one.text)]
-    counted = numbers_of(counts)
+    idle = every if run.verdict == "passed" else [one for one in every if _PASSED_TEST.match(one.text)]
+    counted = numbers_of(run.counts)
     return tuple(number for number in numbers_of(idle) if number not in counted)
 
 
 def _has_failed(call: Call, result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:
-    """Return True if a call failed; `verdict`: that of the last counts in its output.
+    """Return True if a call failed; `verdict`: that of its run.
 
-    The flag or an exit code of a failure decides first. Without them, changes, reads and searches failed if their tool
-    complains; runs by their verdict, and if no exit code shows success, by lines that only failures print.
+    The error flag or an exit code decides first. Without them, a change, read or search failed if its tool complains.
     """
     code = outcome.exit_code
     if any(one.starts("git", "merge-tree") for one in commands_in(call)) or _is_no(call, result, code):
@@ -181,22 +207,32 @@ def _has_failed(call: Call, result: _Result, outcome: Outcome, verdict: Verdict 
         return any(_is_report(one.text) for one in result.printed[:1])
     if call.kind in ("read", "search"):
         return any(not _is_absence(one.text) for one in _complaints(call, result.printed))
-    if (call.kind != "run" and call.name) or call.is_report or verdict == "passed":
+    return (call.kind == "run" or not call.name) and _has_run_failed(call, result, code, verdict)
+
+
+def _has_run_failed(call: Call, result: _Result, code: int | None, verdict: Verdict | None) -> bool:
+    """Return True if a run failed that neither the error flag nor its exit `code` reports as failed.
+
+    Its verdict decides. Without one, lines that no successful command prints show a failure, unless the flag or the
+    exit code shows success.
+    """
+    if call.is_report:
         return False
-    is_tried = any(one.before == "||" and one.words in (("true",), (":",)) for one in commands_in(call))
-    if (code == 0 and not is_tried) or (call.is_no_error and _shows_all(call)):
+    if verdict is not None:
         return verdict == "failed"
-    echoed = call.command
-    return verdict == "failed" or any(_is_sign(one.text) and one.text.strip() not in echoed for one in result.printed)
+    hides_failure = any(one.before == "||" and one.words in (("true",), (":",)) for one in commands_in(call))
+    if (code == 0 and not hides_failure) or (call.is_no_error and _shows_all(call)):
+        return False
+    return any(_is_sign(one.text) and one.text.strip() not in call.command for one in result.printed)
 
 
 def _is_flagged(call: Call, code: int | None) -> bool:
-    """Return True if the host, an exit code or a status in JSON reports a failure."""
+    """Return True if the error flag, an exit code or a status in JSON reports a failure."""
     return call.is_error or bool(code) or reports_error(call)
 
 
 def _is_report(text: str) -> bool:
-    """Return True for a line with words of failure outside of names."""
+    """Return True for a line with words of failure outside of paths."""
     words = " ".join(word for word in text[:LINE_CHARACTERS].split() if "/" not in word)
     return mentions_failure(words) and not _DENIES.match(text)
 
@@ -211,15 +247,18 @@ def _is_sign(text: str) -> bool:
 def _is_certain(
     call: Call, result: _Result, outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]
 ) -> bool:
-    """Return True if a failure is certain: by counts of a run, the flag, or an exit code with a reason in the first
-    line of `report`. Words in a result alone, or an exit code without a reason, are not enough."""
+    """Return True if a failure is certain. Words in a result, or an exit code without a reason, are not enough.
+
+    `report`: the lines that show the failure, see `_report`; `counts`: those with the verdict of a failed run.
+    """
     code = outcome.exit_code
     if counts and not (code == 0 and _shows_all(call)):
         return True
     if code and (call.kind in ("read", "search") or _asks_for_help(call)):
         return any(not _is_absence(one.text) for one in _complaints(call, result.statements))
     if code:
-        return any(mentions_failure(one.text) or _rank(one.text, result) in (0, 1) for one in report[:1])
+        reasons = (_Rank.REASON, _Rank.FAILED_TEST)
+        return any(mentions_failure(one.text) or _rank(one.text, result) in reasons for one in report[:1])
     return _is_flagged(call, code) or call.kind == "write" or (outcome.status == "failed" and call.kind != "run")
 
 
@@ -228,60 +267,68 @@ def _asks_for_help(call: Call) -> bool:
 
 
 def _shows_all(call: Call) -> bool:
-    """Return True if the exit code shows a failure of any of the call's commands."""
-    return _CHAINED.isdisjoint(one.before for one in commands_in(call)[1:])
+    """Return True if the exit code of the line shows a failure of any of its commands."""
+    return _HIDING.isdisjoint(one.before for one in commands_in(call)[1:])
 
 
 def _is_no(call: Call, result: _Result, code: int | None) -> bool:
-    """Return True if an exit code is no failure but an answer: of a stopped program, of a read without a complaint, or
-    the "no" of a search that may have run last, if no other output may be a failure."""
-    if _INTERRUPT in call.input.values() or not code:
-        return _INTERRUPT in call.input.values()
+    """Return True if an exit code is an answer, not a failure.
+
+    This is so for a stopped program, for a search that found nothing, and for a read about which nothing complains.
+    """
+    if _INTERRUPT in call.input.values():
+        return True
+    if not code:
+        return False
     last, printed = last_run(commands_in(call)), result.printed
-    speak_up = all(one.words[0] in SAYING or is_looking(one) or _asks(one) for one in last)
-    if code not in (1, NO_OF_SOME) or not any(map(_asks, last)):
-        looks = call.kind == "read" and (bool(printed) or speak_up)
-        return looks and not (_has_signs(call, printed) or any(_is_report(one.text) for one in printed))
-    return not printed or (speak_up and not _has_signs(call, printed))
+    only_looks = all(one.words[0] in SAYING or is_looking(one) or _asks(one) for one in last)
+    if code in (1, NO_OF_SOME) and any(map(_asks, last)):
+        return not printed or (only_looks and not _has_signs(call, printed))
+    if call.kind != "read" or not (printed or only_looks):
+        return False
+    return not (_has_signs(call, printed) or any(_is_report(one.text) for one in printed))
 
 
 def _has_signs(call: Call, printed: Sequence[Statement]) -> bool:
-    """Return True if a program complains in one of these lines, or no successful command prints it."""
+    """Return True if one of these lines is a complaint of the call's programs, or a sign of failure."""
     return any(_is_sign(one.text) for one in printed) or bool(_complaints(call, printed))
 
 
 def _asks(command: Command) -> bool:
-    """Return True for a search or comparison, also as an argument of another command: ``xargs -0 grep x``, ``find -exec
-    grep x``."""
+    """Return True for a search or comparison, also as an argument of ``xargs`` or ``find``: ``xargs -0 grep x``."""
     words = command.words[:2] if command.words[0] == "git" else command.words
-    return not _ASKING.isdisjoint(words if words[0] in ("xargs", "find") else [" ".join(words[:2]), words[0]])
+    if words[0] in ("xargs", "find"):
+        return not _ASKING.isdisjoint(words)
+    return words[0] in _ASKING or " ".join(words[:2]) in _ASKING
 
 
 def _is_absence(text: str) -> bool:
-    """Return True if a program that reads reports that its object is missing: ``ls: a: No such file or directory``."""
+    """Return True for a report that the object of a read is missing: ``ls: a: No such file or directory``."""
     program = text.strip().partition(":")[0].rpartition("/")[2]
     looks = program in ("zsh", "(eval)", "gh") or is_looking(Command((program,), "", ()))
     return looks and _ABSENT.search(text) is not None
 
 
 def _complaints(call: Call, lines: Iterable[Statement]) -> list[Statement]:
-    """Return the lines in which a program of `call`, or its shell, complains: ``cat: a.py: No such file``."""
+    """Return the lines in which a program of `call` or its shell complains: ``cat: a.py: No such file``."""
     programs = {"fatal", "bash", "zsh", "sh", *(one.words[0] for one in commands_in(call))}
-    begun = ((one, *one.text.partition(":")[::2]) for one in lines)
-    return [one for one, begin, rest in begun if rest.strip() and begin.rpartition("/")[2] in programs]
+    complaints = []
+    for line in lines:
+        program, _, rest = line.text.partition(":")
+        if rest.strip() and program.rpartition("/")[2] in programs:
+            complaints.append(line)
+    return complaints
 
 
 def _verdict(text: str) -> Verdict | None:
-    """Return the verdict of one line on a run, by its counts or its first words."""
+    """Return the verdict of one line on a run, by its counts or its first words; None without one."""
     text = text[:LINE_CHARACTERS]
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
-    found = [*_COUNT.finditer(bare)]
-    counts = [(int(one[1]), one[2].lower()) for one in found]
-    head = bare[: found[0].start()].strip(" =✔✓") if found else ""
-    is_brief = len(head) <= HEAD_CHARACTERS and len(head.split()) <= 2 and "error" not in head.lower()
-    if counts and (is_brief if counts[0][1] in ("pass", "fail") else head.strip("✖✗× ") in ("", "Found", "Summary:")):
-        if any(number for number, kind in counts if kind != "pass"):
+    counts = [*_COUNT.finditer(bare)]
+    head = bare[: counts[0].start()].strip(" =✔✓") if counts else ""
+    if counts and _may_precede(head, counts[0][2].lower()):
+        if any(int(one[1]) for one in counts if one[2].lower() != "pass"):
             return "failed"
         return None if head.startswith(("✖", "✗", "×")) else "passed"
     if _FAILED.match(bare) or _EXIT.search(bare[:HEAD_CHARACTERS]):
@@ -289,26 +336,41 @@ def _verdict(text: str) -> Verdict | None:
     return "passed" if _PASSED.match(bare) else None
 
 
-def _verdict_of_run(call: Call, result: _Result) -> tuple[Verdict | None, tuple[Statement, ...]]:
-    """Return the verdict of a run and its last lines; in the output of other tools counts are data.
+def _may_precede(head: str, counted: str) -> bool:
+    """Return True if `head` may be the words before the first count in the summary of a run, not in a sentence.
 
-    A failure counted before the last verdict remains a failure, unless the exit code is known to be 0, as the first of
-    two commands in one line may have failed.
+    `counted`: the beginning of the counted word, such as ``fail`` or ``error``.
     """
-    runs = call.kind == "run" and not call.is_report
-    printed = result.printed if runs else ()
-    judged = [(one, verdict) for one in printed if (verdict := result.verdict(one.text))]
+    if counted in ("pass", "fail"):
+        return len(head) <= HEAD_CHARACTERS and len(head.split()) <= 2 and "error" not in head.lower()
+    return head.strip("✖✗× ") in ("", "Found", "Summary:")
+
+
+def _verdict_of_run(call: Call, result: _Result) -> _RunVerdict:
+    """Return the verdict of a run: that of its last line with one. Other calls have none, as counts in them are data.
+
+    If any line reports a failure, the run failed unless the exit code is known to be 0: the line may be about the first
+    of two commands.
+    """
+    if call.kind != "run" or call.is_report:
+        return _RunVerdict(None)
+    judged = [one for one in result.printed if result.verdict(one.text)]
     if not judged:
-        return None, ()
-    code = exit_code(result.statements)
-    final = "failed" if code != 0 and any(verdict == "failed" for _, verdict in judged) else judged[-1][1]
-    lines = [one for one, verdict in judged if verdict == final]
-    return final, tuple([one for one in lines if not RAN_NOTHING.search(one.text)] or lines)[-OUTCOME_LINES:]
+        return _RunVerdict(None)
+    has_failure = any(result.verdict(one.text) == "failed" for one in judged)
+    is_success_known = exit_code(result.statements) == 0
+    verdict = "failed" if has_failure and not is_success_known else result.verdict(judged[-1].text)
+    lines = [one for one in judged if result.verdict(one.text) == verdict]
+    counts = [one for one in lines if not RAN_NOTHING.search(one.text)] or lines
+    return _RunVerdict(verdict, counts[-OUTCOME_LINES:])
 
 
 def _last_lines(call: Call, result: _Result) -> Sequence[Statement]:
-    """Return the lines that show how a call without a verdict ended: all of a short result, else the first line of a
-    change or search, and the last ones of a run."""
+    """Return the lines that show how a call without a verdict ended.
+
+    A short result is returned whole. Of a longer one, these are reports of completed actions or the last line of a run,
+    the first line of a change, search or question, and none of a read.
+    """
     printed = result.printed or [one for one in result.statements if one.text.strip()]
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -320,91 +382,102 @@ def _last_lines(call: Call, result: _Result) -> Sequence[Statement]:
 # Why a call failed.
 
 
-def _rank(text: str, result: _Result) -> int | None:
-    """Return how much a line shows about a failure: 0 a reason, 1 a failed test, 2 words alone, 3 an exit code."""
+def _rank(text: str, result: _Result) -> _Rank | None:
+    """Return how much a line shows about a failure; None if it shows nothing."""
     verdict, text = result.verdict(text), text[:LINE_CHARACTERS]
-    if _FAILED_TEST.match(text):
-        rank = 1
-    elif verdict == "failed":
-        rank = 2
-    elif _NAMES_ERROR.match(text) or _LOCATED.match(text) or (_COMPLAINS.match(text) and mentions_failure(text)):
-        rank = 0
-    elif mentions_failure(text) and not _ECHO.match(text) and len(text.split()) > 1:
-        rank = 2
-    elif _EXIT.search(text):
-        rank = 3
-    else:
+    if _DENIES.match(text) or _FRAME.match(text):
         return None
-    return None if _DENIES.match(text) or _FRAME.match(text) else rank
+    if _FAILED_TEST.match(text):
+        return _Rank.FAILED_TEST
+    if verdict == "failed":
+        return _Rank.WORDS
+    if _NAMES_ERROR.match(text) or _LOCATED.match(text) or (_COMPLAINS.match(text) and mentions_failure(text)):
+        return _Rank.REASON
+    if mentions_failure(text) and not _ECHO.match(text) and len(text.split()) > 1:
+        return _Rank.WORDS
+    return _Rank.EXIT_CODE if _EXIT.search(text) else None
 
 
 def _report(call: Call, result: _Result, counts: Sequence[Statement]) -> list[Statement]:
     """Return the statements that show how a call failed, the most informative first.
 
-    A read, search or change is shown by its programs' complaints or one line. Statements of other calls are ranked by
-    `_rank`: a reason, a failed test, further reasons and tests, or else words of failure; then exit codes and `counts`.
-    A line below a mere heading (``Error:``) is a reason; if no line is one, a line printed near the verdict comes
-    first. With failed tests only lines with words of failure count as reasons, those nearest to the first test first.
+    `counts`: statements with the verdict of a failed run. A read or search is shown by complaints of its programs, a
+    change by one line. Other calls are shown by a reason and a failed test, then by further ones, or else by words of
+    failure, and last by exit codes and `counts`. If there is no reason, a line near the verdict takes its place.
     """
-    complaints = _complaints(call, result.statements) if call.kind in ("read", "search") else []
-    shown = result.printed
-    if complaints:
+    if call.kind in ("read", "search") and (complaints := _complaints(call, result.statements)):
         return complaints
-    if call.kind == "write" and shown:
-        return ([one for one in shown if not _DENIES.match(one.text)] or shown)[:1]
-    distinct = {one.text.strip(): one for one in reversed(shown)}
-    below_headings = {one.text.strip() for head, one in pairwise(shown) if _HEADS.match(head.text)}
-    ranked: list[list[Statement]] = [[], [], [], []]
-    for text, one in reversed(distinct.items()):
-        rank = 0 if text in below_headings else _rank(one.text, result)
-        if rank is not None:
-            ranked[rank].append(one)
-    reasons, tests, words, exit_codes = ranked
-    reasons.sort(key=lambda one: (one.text.strip() in below_headings, _gives_reason(one)), reverse=True)
-    if tests:  # a program under test prints lines like a report's own: only one that gives a reason counts
+    if call.kind == "write" and result.printed:
+        return ([one for one in result.printed if not _DENIES.match(one.text)] or result.printed)[:1]
+    ranked = _ranked(result)
+    reasons, tests = ranked[_Rank.REASON], ranked[_Rank.FAILED_TEST]
+    if tests:
+        # the tested program may print lines that look like reasons, so only those with words of failure count
         reasons = sorted(filter(_gives_reason, reasons), key=partial(_distance, tests[0]))
-    report = [*reasons[:1], *tests[:1], *reasons[1:], *tests[1:]] or words
+    report = [*reasons[:1], *tests[:1], *reasons[1:], *tests[1:]] or ranked[_Rank.WORDS]
     if not reasons and all(result.verdict(one.text) or one in tests for one in report):
-        report = list(dict.fromkeys([*tests, *_printed_beside(report, result), *report]))
+        report = list(dict.fromkeys([*tests, *_near_verdict(report, result), *report]))
     if counts and report and not mentions_failure(report[0].text):
         report.insert(1, next((one for one in reversed(counts) if " " in one.text), counts[-1]))
     filled = [one for one in result.statements if one.text.strip()]
-    return list(dict.fromkeys([*report, *exit_codes, *counts]))[:REPORT_LINES] or filled[:1]
+    return list(dict.fromkeys([*report, *ranked[_Rank.EXIT_CODE], *counts]))[:REPORT_LINES] or filled[:1]
+
+
+def _ranked(result: _Result) -> dict[_Rank, list[Statement]]:
+    """Return the distinct printed lines that show something about a failure, by rank. Lines below a heading such as
+    ``Error:`` are the first reasons, then those that `_gives_reason` accepts."""
+    below_headings = {one.text.strip() for head, one in pairwise(result.printed) if _HEADS.match(head.text)}
+    ranked: dict[_Rank, list[Statement]] = {rank: [] for rank in _Rank}
+    distinct = {one.text.strip(): one for one in reversed(result.printed)}
+    for text, one in reversed(distinct.items()):
+        rank = _Rank.REASON if text in below_headings else _rank(one.text, result)
+        if rank is not None:
+            ranked[rank].append(one)
+    ranked[_Rank.REASON].sort(key=lambda one: (one.text.strip() in below_headings, _gives_reason(one)), reverse=True)
+    return ranked
 
 
 def _gives_reason(line: Statement) -> bool:
-    """Return True for more than a heading: ``error: These files would be overwritten:``, not ``Errors found:``."""
+    """Return True for a line with words of failure that is no heading: ``error: These files would be overwritten:``,
+    not ``Errors found:``."""
     heads = line.text.rstrip().endswith(":") and len(line.text.split()) < HEADING_WORDS
     return mentions_failure(line.text) and not heads
 
 
 def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
-    """Return a sort key for `line` by its distance from a failed `test`: first lines with a place in a file, the
-    nearest before the test first, and the line right after it; then others in their order."""
+    """Return a sort key for `line` by its distance from a failed `test`.
+
+    The first lines are those before the test with a place in a file, the nearest first, and the line right after the
+    test. Others follow in their order.
+    """
     below = line.numbers[0] - test.numbers[-1]
     located = below < 0 and _LOCATED.match(line.text) is not None
     return (not (located or below == 1), -below if located else line.numbers[0])
 
 
-def _printed_beside(report: Sequence[Statement], result: _Result) -> list[Statement]:
-    """Return the last line with words above the first verdict, by the same script; without a verdict the first and the
-    last line with words."""
+def _near_verdict(report: Sequence[Statement], result: _Result) -> list[Statement]:
+    """Return the last line with words above the first verdict of failure in `report`, by the same script.
+
+    Without a verdict, return the first and the last line with words.
+    """
     with_words = [one for one in result.printed if _has_words(one, result)]
-    bare = next((one for one in report if result.verdict(one.text) == "failed"), None)
-    if bare is None:
+    verdict_line = next((one for one in report if result.verdict(one.text) == "failed"), None)
+    if verdict_line is None:
         return [*with_words[:1], *with_words[-1:]]
-    prefix = _PREFIX.match(bare.text)
-    above = [one for one in with_words if one.numbers < bare.numbers]
+    prefix = _PREFIX.match(verdict_line.text)
+    above = [one for one in with_words if one.numbers < verdict_line.numbers]
     return [one for one in above if not prefix or one.text.startswith(prefix.group())][-1:]
 
 
 def _has_words(one: Statement, result: _Result) -> bool:
-    idle = _ECHO.match(one.text) or _FRAME.match(one.text) or _DENIES.match(one.text) or result.verdict(one.text)
-    begins = one.text.lstrip()[:1] not in _MARKS
-    return begins and _WORD.search(one.text) is not None and not idle and not one.lines[0].continues
+    """Return True for a line that may explain a failure in words of its own."""
+    text = one.text
+    if _ECHO.match(text) or _FRAME.match(text) or _DENIES.match(text) or result.verdict(text):
+        return False
+    return text.lstrip()[:1] not in _MARKS and _WORD.search(text) is not None and not one.lines[0].continues
 
 
 def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the first line of a report; with the verdict after it if it has no word of failure."""
-    alone = len(report) < 2 or mentions_failure(report[0].text) or _verdict(report[1].text) != "failed"
-    return report[: 1 if alone else 2]
+    """Return the first line of a report, and the second if only that is a verdict of failure."""
+    is_enough = len(report) < 2 or mentions_failure(report[0].text) or _verdict(report[1].text) != "failed"
+    return report[: 1 if is_enough else 2]

@@ -1,6 +1,6 @@
 """Files that a history changed, and how; the spelling of their paths, and the folder that most of them are in.
 
-Reads calls alone; separates the old text of an edit from the new.
+Looks only at calls and their outcomes, never at files.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat, takewhile
 from operator import itemgetter
 from posixpath import join
+from typing import NamedTuple
 
 from planner.evidence.calls import Call
 from planner.evidence.names import PATH_MARKS
 from planner.evidence.outcomes import Outcome
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence
-from planner.programming.coding_tools import commands_in, edit_of, folder_of, writes_of
-from planner.programming.shell import WITH_WORKTREE, Command, documents, last_run, shell_changes
+from planner.programming.coding_tools import Edit, commands_in, edit_of, folder_of, writes_of
+from planner.programming.shell import WITH_WORKTREE, Command, PathChange, documents, last_run, shell_changes
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
@@ -33,29 +34,28 @@ __all__ = [
 ]
 
 LEAST_USES = 4
-"""Smallest number of paths in a folder from which it may be left out of shown paths."""
+"""Smallest number of paths in a folder that may be left out of shown paths."""
 PARENT_SHARE = 1.25
-"""Factor by which more paths must be in the parent of a folder than in the folder for the parent to be the root: it
-shortens each path less."""
+"""Factor by which a folder's parent must have more paths than the folder, for the parent to be the root in its place. A
+parent shortens each path less."""
 
 DEEPEST_FOLDER = 16
-"""Depth below which folders are ignored: a path of a thousand components is no path."""
+"""Depth below which folders are ignored, as no real path has a thousand components."""
 
 _ABSOLUTE = lazy_pattern(rf"/(?<!{PATH_MARKS}/)[\w.@+-]+(?:/[\w.@+-]+)+")
 """Absolute path: ``/srv/app/src/a.py``; not the path in ``https://a/b/c``, ``src/(app)/a/b.py`` or ``${ROOT}/a/b.py``.
-Slashes separate the parts, so no part is tried twice; a pattern that begins with a letter is searched as fast as that
-letter."""
+The slash comes before the test of what precedes it, as a search for one character is the fastest."""
 _ON_DRIVE = lazy_pattern(r":(?<=(?<!\w)([A-Za-z]):)((?:\\+[\w.@+-]+){2,}|(?:/[\w.@+-]+){2,})")
-"""Path on a drive: ``C:\\app\\src\\a.py``, ``C:/app/src/a.py``, and with each ``\\`` twice as in JSON."""
+"""Path on a drive: ``C:\\app\\src\\a.py``, ``C:/app/src/a.py``; also with each ``\\`` twice, as in JSON."""
 _DRIVE = lazy_pattern(r"([A-Za-z]):(?=[\\/])|/([A-Za-z])(?=/)")
-"""Beginning of a path of Windows; in Git's shell ``/c``."""
+"""Drive at the beginning of a Windows path: ``C:``, or ``/c`` in Git's shell."""
 _BACKSLASHES = lazy_pattern(r"\\+")
 _BESIDE = lazy_pattern(
     r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/|.*/\.claude/(?:projects|plans|jobs)/"
 )
 """Beginning of the path of a temporary file, or of a file that the agent keeps for itself."""
 _FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
-"""Ending of a file's name; a path without one may be that of a page, ``/api/orders/7``."""
+"""Ending of a file's name. A path without one may be the address of a page: ``/api/orders/7``."""
 
 
 def is_absolute(path: str) -> bool:
@@ -69,8 +69,10 @@ def is_beside(path: str) -> bool:
 
 
 def plain_path(path: str, others: Iterable[str] = ()) -> str:
-    """Return one spelling of a Windows path: ``C:\\a`` and ``c:/a`` become ``C:/a``; so does Git's ``/c/a`` if `others`
-    contain a path with a drive. Other paths are returned unchanged."""
+    """Return one spelling of a Windows path: ``C:/a`` for ``C:\\a`` and ``c:/a``; other paths unchanged.
+
+    ``/c/a`` counts as a path of Git's shell on Windows, ``C:/a``, only if a path in `others` has a drive.
+    """
     drive = _DRIVE.match(path)
     if drive is None or (drive[2] and not any(one[1:2] == ":" for one in others)):
         return path
@@ -85,8 +87,10 @@ def file_paths(text: str) -> tuple[str, ...]:
 
 
 def common_root(paths: Iterable[str]) -> str:
-    """Return the folder whose removal shortens `paths` most; empty if none is used often. Temporary files count only if
-    the other paths have no such folder."""
+    """Return the folder that shortens `paths` most if it is left out; empty if no folder has enough paths.
+
+    Temporary files count only if the other paths have no such folder.
+    """
     counted = Counter(paths)
     lasting_paths = {path: times for path, times in counted.items() if not is_beside(path)}
     root = _common_root(lasting_paths) or _common_root(counted)
@@ -94,8 +98,8 @@ def common_root(paths: Iterable[str]) -> str:
 
 
 def _common_root(paths: Mapping[str, int]) -> str:
-    """Return the folder with the largest product of length and number of `paths` in it, or a parent with many more
-    paths; `paths`: number of times by path."""
+    """Return the folder with the largest product of its length and the number of paths in it, or a parent that has
+    many more paths; `paths`: number of times that each path occurs."""
     uses: Counter[str] = Counter()
     for path, times in paths.items():
         parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
@@ -108,8 +112,10 @@ def _common_root(paths: Mapping[str, int]) -> str:
 
 
 def repository_root(root: str, texts: Iterable[str]) -> str:
-    """Return `root`, or a folder above it to which paths in `texts` are often relative: ``/srv/app`` for
-    ``/srv/app/cmd/cli`` if texts contain paths such as ``cmd/cli/main.go``."""
+    """Return the folder above `root` to which paths in `texts` are relative, or `root` if they show none.
+
+    For ``/srv/app/cmd/cli`` it is ``/srv/app`` if `texts` often contain paths such as ``cmd/cli/main.go``.
+    """
     uses: Counter[str] = Counter()
     folders = list(takewhile(bool, accumulate(repeat(root), lambda folder, _: _parent(folder))))[1:]
     forms = [(folder, root[len(folder) + 1 :] + "/") for folder in folders]
@@ -121,13 +127,16 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
 
 
 def _parent(folder: str) -> str:
-    """Return the parent folder; empty for a folder in the file system's root."""
+    """Return the folder that contains `folder`; empty for ``/srv``."""
     return folder.rpartition("/")[0]
 
 
 def work_folder(turns: Sequence[TurnEvidence]) -> str:
-    """Return the folder to which shown paths are relative: where most calls run, else the one that shortens absolute
-    paths most; empty if edits mostly use relative paths or none is used often."""
+    """Return the folder to which shown paths are relative; empty without one.
+
+    It is the folder in which most calls run, or else the one that shortens the absolute paths most. There is none if
+    edits mostly use relative paths.
+    """
     folders = Counter(folder for turn in turns for call in turn.calls if (folder := folder_of(call)))
     folder, times = max(folders.items(), key=itemgetter(1), default=("", 0))
     if times >= LEAST_USES:
@@ -135,18 +144,27 @@ def work_folder(turns: Sequence[TurnEvidence]) -> str:
     edited = Counter(is_absolute(path) for turn in turns for call in turn.calls for path in writes_of(call))
     if edited[False] >= max(LEAST_USES, edited[True]):
         return ""  # nothing shows to which folder the relative paths belong
-    written, others = zip(*(turn.once(_paths) for turn in turns), strict=True) if turns else ((), ())
-    root = common_root(chain(*written)) or common_root(chain(*written, *others))
+    paths = [turn.once(_paths) for turn in turns]
+    written = [path for one in paths for path in one.written]
+    root = common_root(written) or common_root(chain(written, *(one.others for one in paths)))
     return repository_root(root, (text.text for turn in turns for text in turn.lines.texts))
 
 
-def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the absolute paths in the agent's texts of `turn`, and those in other texts."""
+class _TurnPaths(NamedTuple):
+    """Absolute paths in the texts of a turn."""
+
+    written: tuple[str, ...]
+    """Paths in the agent's texts and calls."""
+    others: tuple[str, ...]
+
+
+def _paths(turn: TurnEvidence) -> _TurnPaths:
+    """Return the absolute paths in `turn`."""
     written = [call.path for call in turn.calls if is_absolute(call.path) and " " in call.path]
     others: list[str] = []
     for text in turn.lines.texts:
         (written if text.part in ("assistant", "call") else others).extend(file_paths(text.text))
-    return tuple(written), tuple(others)
+    return _TurnPaths(tuple(written), tuple(others))
 
 
 _INTERPRETER = lazy_pattern(r"(?:^|[\s;&|(/])(?:python[\d.]{0,9}|node|ruby)(?: -)?\s{0,9}$")
@@ -154,6 +172,7 @@ _INTERPRETER = lazy_pattern(r"(?:^|[\s;&|(/])(?:python[\d.]{0,9}|node|ruby)(?: -
 INTERPRETER_CHARACTERS = 40
 """Number of characters before a here-document that are searched for an interpreter."""
 _WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
+"""Part of a script that writes a file."""
 _NAMED_FILE = lazy_pattern(r"['\"]((?:~?/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7})['\"]")
 _UPWARD = lazy_pattern(r"\A(?:\.\./)+")
 
@@ -163,10 +182,11 @@ class FileChange:
     """Changes of one file."""
 
     path: str
+    """Path as it is shown."""
     turns: list[str] = field(default_factory=list)
     """Ids of the turns that changed the file."""
-    edits: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Turn ids of edits that were not undone, by old and new text."""
+    edits: dict[Edit, str] = field(default_factory=dict)
+    """Turn ids of edits that were not undone."""
     how: str = ""
     """Last kind of change, in words: ``edited``, ``written``, ``removed``, ``edited by a command``."""
     undone: str = ""
@@ -174,27 +194,49 @@ class FileChange:
     committed: bool = False
     """True if git made a commit after the last change; later commands cannot undo it."""
 
+    def add(self, turn_id: str, how: str, *, committed: bool = False) -> None:
+        """Record a new last change."""
+        self.turns.append(turn_id)
+        self.how, self.undone, self.committed = how, "", committed
+
+    def undo(self, turn_id: str, command: str) -> None:
+        """Record that `command` undid the changes of the whole repository."""
+        self.turns.append(turn_id)
+        self.undone = command
+
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
-    """Return the files that were written, in the order of their first change, without those that edits restored."""
+    """Return the files that were changed, in the order of their first change, without those that edits restored."""
     changes = _Changes()
     for turn, call, outcome in evidence.ended_calls():
-        commands, changed = turn.once(_done_by_commands)[call.number]
-        _note_commands(changes, commands, changed, turn.turn.id, evidence.root)
+        done = turn.once(_done_by_commands)[call.number]
+        commits = any(one.starts("git", "commit") for one in done.commands)
+        _commit_or_undo(changes, commits, next(filter(None, map(_taking_back, done.commands)), ""), turn.turn.id)
+        for path, how in done.changes:
+            for change in _affected(changes, path, evidence.root):
+                change.add(turn.turn.id, how, committed=commits)
         how_by_path = {} if outcome.status == "failed" or turn.is_refused(call) else writes_of(call)
         for path, how in how_by_path.items():
             change = changes.change_of(changes.known_path(path), path)
-            if _takes_back(change, call, turn.turn.id):
-                continue
-            change.turns.append(turn.turn.id)
-            change.how, change.undone, change.committed = how, "", False
+            if not _takes_back(change, call, turn.turn.id):
+                change.add(turn.turn.id, how)
     return [change for change in changes.by_path.values() if change.turns]
 
 
-def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], list[tuple[str, str]]]]:
-    """Return for each call its completed commands, and the changed files as pairs of path and kind of change."""
-    done = ((call, outcome, commands_done(call, outcome)) for _, call, outcome in turn.ended_calls)
-    return [(commands, list(_changes_by_commands(call, outcome, commands))) for call, outcome, commands in done]
+class _Done(NamedTuple):
+    """Work that the commands of a call completed."""
+
+    commands: Sequence[Command]
+    changes: Sequence[PathChange]
+
+
+def _done_by_commands(turn: TurnEvidence) -> list[_Done]:
+    """Return for each call of `turn` the commands that it completed, and the files that they changed."""
+    done = []
+    for _, call, outcome in turn.ended_calls:
+        commands = commands_done(call, outcome)
+        done.append(_Done(commands, list(_changes_by_commands(call, outcome, commands))))
+    return done
 
 
 @dataclass
@@ -202,13 +244,15 @@ class _Changes:
     """Changes of all files so far."""
 
     by_path: dict[str, FileChange] = field(default_factory=dict)
-    """Changes by `plain_path`."""
+    """Changes by path, in the spelling of `known_path`."""
     by_name: dict[str, list[str]] = field(default_factory=dict)
     """Paths by the file's name."""
 
     def known_path(self, path: str) -> str:
-        """Return the recorded path of the same file: an equal one, or one that a relative path is the end of, or the
-        reverse; else `path` in plain form."""
+        """Return the path under which the same file is recorded, or if it is not, `path` in plain form.
+
+        A relative path and an absolute one are the same file if the absolute path ends with the relative one.
+        """
         path = plain_path(path, self.by_path).replace("\\", "/")
         ending, same_name = f"/{path.removeprefix('./')}", self.by_name.get(path.rpartition("/")[2], ())
         if is_absolute(path):
@@ -218,7 +262,7 @@ class _Changes:
         return next(matching, path)
 
     def change_of(self, plain: str, path: str) -> FileChange:
-        """Return the record of the file at `plain`, its path in plain form; a new record is shown as `path`."""
+        """Return the changes of the file with the known path `plain`; a new file is shown as `path`."""
         if plain not in self.by_path:
             self.by_path[plain] = FileChange(path)
             self.by_name.setdefault(plain.rpartition("/")[2], []).append(plain)
@@ -226,30 +270,31 @@ class _Changes:
 
 
 def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
-    """Return True if `call` restores the text that an earlier edit replaced, so that neither has changed the file."""
-    old, new = edit_of(call)
-    if not (old and new):
+    """Return True if `call` restores the text that an earlier edit replaced, and then forget that edit; else record the
+    edit of `call`."""
+    edit = edit_of(call)
+    if not (edit.old and edit.new):
         return False
-    taken_back = change.edits.pop((new, old), "")
-    if taken_back:
-        change.turns.remove(taken_back)
+    turn_of_reverse = change.edits.pop(Edit(edit.new, edit.old), "")
+    if turn_of_reverse:
+        change.turns.remove(turn_of_reverse)
     else:
-        change.edits[old, new] = turn_id
-    return bool(taken_back)
+        change.edits[edit] = turn_id
+    return bool(turn_of_reverse)
 
 
 def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[str]:
-    """Yield the files changed by a call of `turn` with this outcome."""
+    """Yield the paths of the files that a call of `turn` with this outcome changed."""
     yield from writes_of(call) if outcome.status in ("passed", "done") else ()
-    named = (path for path, _ in turn.once(_done_by_commands)[call.number][1])
-    yield from (path for path in named if path[-1] != "/" and not is_beside(path))
+    changes = turn.once(_done_by_commands)[call.number].changes
+    yield from (one.path for one in changes if one.path[-1] != "/" and not is_beside(one.path))
 
 
 def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
-    """Return the commands of a call that completed: for a failed call those before the first that may have failed.
+    """Return the commands of a call that completed.
 
-    ``cat > a.py <<EOF … EOF`` on lines before ``python a.py`` has written the file, however that ended. In a call that
-    a host flags without an exit code no command ran, because a hook blocked it.
+    For a failed call these are the commands before the first that may have failed: if ``python a.py`` fails, the lines
+    before it have run. If a host sets the error flag without an exit code, a hook blocked the call and no command ran.
     """
     blocked = call.is_error and outcome.exit_code is None
     if blocked or outcome.refused or outcome.status in ("running", "unanswered"):
@@ -259,60 +304,57 @@ def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
 
 
 def _taking_back(command: Command) -> str:
-    """Return the command that undoes all changes of the repository, ``git reset --hard``; empty for others."""
+    """Return `command` as text if it undoes all changes of the repository, as ``git reset --hard`` does; else ""."""
     words = [word for word in command.words[:4] if word != "--"][:3]
     takes = words[:2] in (["git", "checkout"], ["git", "restore"]) and words[2:] == ["."]
     return " ".join(words) if takes or words == ["git", "reset", "--hard"] else ""
 
 
-def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[tuple[str, str]]:
-    """Yield path and kind of change of each file that the completed `commands` of `call` changed; of a script in a
-    here-document that writes, the file if it names only one."""
+def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[PathChange]:
+    """Yield the changes of files by the completed `commands` of `call`, and by its scripts in here-documents.
+
+    A script changes a file if it writes and names only this file.
+    """
     for path, how in shell_changes(commands):
-        yield path if is_absolute(path) else join(folder_of(call), path), how
-    for one in documents(call.command) if outcome.status in ("passed", "done") else ():
-        before = call.command[max(0, one.start - INTERPRETER_CHARACTERS) : one.start]
-        script = one.text if _INTERPRETER.search(before) else ""
-        named = {*_NAMED_FILE.findall(script)}
-        yield from ((path, "edited by a command") for path in named if len(named) == 1 and _WRITING.search(script))
+        yield PathChange(path if is_absolute(path) else join(folder_of(call), path), how)
+    if outcome.status not in ("passed", "done"):
+        return
+    for document in documents(call.command):
+        before = call.command[max(0, document.start - INTERPRETER_CHARACTERS) : document.start]
+        named = {*_NAMED_FILE.findall(document.text)} if _INTERPRETER.search(before) else set()
+        if len(named) == 1 and _WRITING.search(document.text):
+            yield PathChange(named.pop(), "edited by a command")
 
 
-def _note_commands(
-    changes: _Changes,
-    commands: Sequence[Command],
-    changed: Iterable[tuple[str, str]],
-    turn_id: str,
-    root: str,
-) -> None:
-    """Record which earlier changes `commands` committed or undid, and `changed`: pairs of path and kind of change."""
-    taken_back = next(filter(None, map(_taking_back, commands)), "")
-    commits = any(one.starts("git", "commit") for one in commands)
-    for plain, change in changes.by_path.items() if commits or taken_back else ():
+def _commit_or_undo(changes: _Changes, commits: bool, undoing: str, turn_id: str) -> None:
+    """Record that a turn committed all earlier changes if it `commits`, and that it undid those that are not committed
+    by the command `undoing`; "" if it undid none."""
+    for path, change in changes.by_path.items() if commits or undoing else ():
         change.committed = change.committed or commits
-        if taken_back and not (is_beside(plain) or change.committed or change.how == WITH_WORKTREE):
-            change.undone = taken_back
-            change.turns.append(turn_id)
-    for path, how in changed:
+        if undoing and not (is_beside(path) or change.committed or change.how == WITH_WORKTREE):
+            change.undo(turn_id, undoing)
+
+
+def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
+    """Return the files that a command with the operand `path` changes: all known files in it if it ends with a slash,
+    else the file. A relative path may belong to the folder `root`; temporary files count only if they are known."""
+    end = _UPWARD.sub("", path)
+    if path[-1] != "/":
+        files = [changes.known_path(end)]
+    else:
         folders = plain_path(path, changes.by_path), join(root, path)
-        # a relative path of several folders also identifies the folder if only its end is known
-        is_informative = path.count("/") > 1 and not is_absolute(path)
-        end = _UPWARD.sub("", path)
-        within = [
-            one for one in changes.by_path if f"{one}/".startswith(folders) or (is_informative and f"/{end}" in one)
-        ]
-        # a path that ends in a slash may be a folder: all recorded files in it are affected
-        affected = within if path[-1] == "/" else [changes.known_path(end)]
-        for one in (one for one in affected if one in changes.by_path or not is_beside(one)):
-            change = changes.change_of(one, path)
-            change.turns.append(turn_id)
-            change.how, change.undone, change.committed = how, "", commits
+        # a relative path of several folders also identifies a folder by the end of its path
+        is_ending = path.count("/") > 1 and not is_absolute(path)
+        files = [one for one in changes.by_path if f"{one}/".startswith(folders) or (is_ending and f"/{end}" in one)]
+    return [changes.change_of(one, path) for one in files if one in changes.by_path or not is_beside(one)]
 
 
 def changed_files(evidence: Evidence) -> list[RecordLine]:
-    """Return the files that were written, and the last kind of change of each."""
-    return [_change(evidence, change) for change in file_changes(evidence)]
+    """Return a statement on each changed file, with its last kind of change."""
+    return [_statement(evidence, change) for change in file_changes(evidence)]
 
 
-def _change(evidence: Evidence, change: FileChange) -> RecordLine:
-    state = change.how + f", before `{change.undone}`" * bool(change.undone)
-    return RecordLine(evidence.shown(f"{change.path}: {state}"), tuple(dict.fromkeys(change.turns)))
+def _statement(evidence: Evidence, change: FileChange) -> RecordLine:
+    undone = f", before `{change.undone}`" if change.undone else ""
+    text = evidence.shown(f"{change.path}: {change.how}{undone}")
+    return RecordLine(text, tuple(dict.fromkeys(change.turns)))
