@@ -14,7 +14,7 @@ from planner.evidence.calls import Call, CallKind, CallReading, argument
 from planner.programming.shell import SAYING, Command, commands_of, is_looking, shell_changes
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Edit", "commands_in", "defines", "edit_of", "folder_of", "read_tool", "writes_of"]
+__all__ = ["Replacement", "commands_in", "defines", "edit_of", "folder_of", "read_tool", "writes_of"]
 
 _COMMANDS = ("command", "cmd", "script", "code", "input")
 """Names of arguments that contain a command, the best first."""
@@ -120,7 +120,7 @@ def writes_of(call: Call) -> Mapping[str, str]:
     return {path: f"moved to {to}" if to else _PATCHING[act] for act, path, to in patched}
 
 
-class Edit(NamedTuple):
+class Replacement(NamedTuple):
     """Texts of an edit."""
 
     old: str
@@ -128,9 +128,9 @@ class Edit(NamedTuple):
     new: str
 
 
-def edit_of(call: Call) -> Edit:
+def edit_of(call: Call) -> Replacement:
     """Return the texts of an edit; each is empty if the call has no such argument."""
-    return Edit(argument(call.input, _OLD), argument(call.input, _NEW))
+    return Replacement(argument(call.input, _OLD), argument(call.input, _NEW))
 
 
 def _tried(arguments: Mapping[str, Any], command: str) -> str:

@@ -18,7 +18,7 @@ from planner.evidence.calls import Call
 from planner.evidence.names import PATH_MARKS
 from planner.evidence.outcomes import Outcome
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence
-from planner.programming.coding_tools import Edit, commands_in, edit_of, folder_of, writes_of
+from planner.programming.coding_tools import Replacement, commands_in, edit_of, folder_of, writes_of
 from planner.programming.shell import WITH_WORKTREE, Command, PathChange, documents, last_run, shell_changes
 from planner.reading.patterns import lazy_pattern
 
@@ -185,7 +185,7 @@ class FileChange:
     """Path as it is shown."""
     turns: list[str] = field(default_factory=list)
     """Ids of the turns that changed the file."""
-    edits: dict[Edit, str] = field(default_factory=dict)
+    edits: dict[Replacement, str] = field(default_factory=dict)
     """Turn ids of edits that were not undone."""
     how: str = ""
     """Last kind of change, in words: ``edited``, ``written``, ``removed``, ``edited by a command``."""
@@ -275,7 +275,7 @@ def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
     edit = edit_of(call)
     if not (edit.old and edit.new):
         return False
-    turn_of_reverse = change.edits.pop(Edit(edit.new, edit.old), "")
+    turn_of_reverse = change.edits.pop(Replacement(edit.new, edit.old), "")
     if turn_of_reverse:
         change.turns.remove(turn_of_reverse)
     else:

@@ -1,7 +1,8 @@
-"""Order in which lines fill free space: by relevance per token, best first.
+"""Order in which lines fill free space: by relevance per token, the best first.
 
-The order is greedy: each pick is the line, with the neighbours that explain it, that adds most per token to earlier
-picks. It depends on the history alone, never on a planner's answer.
+A pick is a line with the neighbours that explain it. Each pick is the one that adds most relevance per token to the
+earlier picks. The order depends on the history alone, never on a planner's answer. A name's *place* is its index in the
+list of all names, as in `planner.relevance.relevance`.
 """
 
 from __future__ import annotations
@@ -22,24 +23,23 @@ from planner.relevance.relevance import Relevance, block_weight
 __all__ = ["MARK_TOKENS", "KeptTexts", "Pick", "one_line", "rank_lines"]
 
 CONTEXT_CHARACTERS = 60
-"""Characters on either side within which neighbours count as context of a line, minus a quarter of the line's length:
-fitted so that literal exams score as with the distance of each name (`compactor eval --probes`)."""
+"""Number of characters on either side of a line in which neighbours count as its context. A quarter of the line's
+length is subtracted. Fitted on literal exams (`compactor eval --probes`)."""
 LEAST_CHARACTERS = 8
-"""Smallest part of a neighbouring line, in characters, that counts as context."""
+"""Smallest number of characters of a neighbour that count as context."""
 HEAD_TOKENS = 16
-"""Raw tokens that the first line of a turn with calls costs in addition: about those of its id, and of the head and
-outcome of one call."""
+"""Raw tokens that the first line of a turn with calls costs in addition: about those of the turn's id, and of the head
+and outcome of one call."""
 MARK_TOKENS = 1
 """Raw tokens of the mark before a line that does not follow the one above it."""
-STEM_CHARACTERS = 6
-"""Number of first letters by which words are compared, so that endings do not count."""
+STEM_CHARACTERS, PRINTED_STEM_CHARACTERS = 6, 4
+"""Number of first letters by which words of a text, and those of a printed line, are compared. Endings do not count."""
 NEWS_SHARE = 0.2
-"""Share of a printed line's longer words above which new ones make it no repetition: fewer are a new mark or time."""
+"""Largest share of new words in a printed line that counts as a repetition, as these may be a new mark or time."""
 MOST_COMPARED = 256
-"""Largest number of kept lines with which a line is compared, the last ones that share a name: comparing with all would
-take quadratic time in a long log."""
+"""Largest number of kept lines with which a line is compared. More would take quadratic time in a long log."""
 ROUNDING = 1e-12
-"""Largest difference of two sums of the same numbers in another order, which counts as equal."""
+"""Largest difference of two sums that count as equal, as they may be of the same numbers in another order."""
 
 _WORD = lazy_pattern(r"\w+")
 _LONG_WORD = lazy_pattern(r"[^\W\d_]{3,}|\d+")
@@ -50,8 +50,35 @@ class Pick(NamedTuple):
 
     turn_id: str
     numbers: tuple[int, ...]
+    """Numbers of the lines."""
     priority: float
-    """Relevance per raw token at the time of the pick; never rises from one pick to the next."""
+    """Relevance per raw token at the time of the pick. It never rises from one pick to the next."""
+
+
+class KeptLine(NamedTuple):
+    """Line or statement that is kept already."""
+
+    names: Collection[Hashable]
+    text: str
+    owner: str
+    """Id of the entry that shows it; may be empty."""
+
+
+class _Candidate(NamedTuple):
+    """Line that may be picked next; the best candidate is the smallest."""
+
+    negative_worth: float
+    """Relevance per raw token with the sign reversed."""
+    turn_index: int
+    number: int
+    """Number of the line in its turn."""
+
+
+class _Worth(NamedTuple):
+    """Value of lines that may be picked."""
+
+    per_token: float
+    tokens: int
 
 
 def rank_lines(
@@ -61,121 +88,127 @@ def rank_lines(
     whole: Collection[str],
     budget_tokens: float,
 ) -> Iterator[Pick]:
-    """Yield picks from best to worst until about `budget_tokens` raw tokens are spent; each is computed on demand.
+    """Yield picks from the best to the worst until about `budget_tokens` raw tokens are spent.
 
-    `pinned`: numbers of lines by turn id that count as picked already; `whole`: ids of turns of which all lines do. A
-    line's worth only falls as its names are picked elsewhere, so the best old value in a heap is counted again, and
-    the line waits if it is no longer the best.
+    `pinned`: numbers of lines that count as picked already, by turn id. `whole`: ids of turns whose lines all count as
+    picked already. Each pick is computed when it is asked for.
     """
     kept_texts = KeptTexts()
     turns = [_Turn(turn, relevance, kept_texts) for turn in evidence.turns.values()]
     for turn in turns:
         turn.pick_lines(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
-    behind = _by_worth([turn for turn in enumerate(turns) if turn[1].id not in whole])
-    newest = next(behind, None)
-    waiting = [newest] if newest else []
+    by_worth = _by_worth(turns, whole)
+    # a line is worth less once its names are picked elsewhere, so the worth in the heap is the most that it can be
+    newest = next(by_worth, None)
+    heap = [newest] if newest else []
     spent, priority = 0.0, float("inf")
-    while waiting and spent < budget_tokens:
-        best = heappop(waiting)
-        if best is newest and (newest := next(behind, None)):
-            heappush(waiting, newest)
-        _, place, number = best
-        turn = turns[place]
-        around = turn.with_neighbours(number)
-        worth, cost = turn.worth(around)
+    while heap and spent < budget_tokens:
+        best = heappop(heap)
+        if best is newest and (newest := next(by_worth, None)):
+            heappush(heap, newest)
+        turn = turns[best.turn_index]
+        around = turn.with_neighbours(best.number)
+        worth, tokens = turn.worth(around)
         if worth <= 0:
             continue
-        if waiting and worth < -waiting[0][0] - ROUNDING:
-            heappush(waiting, (-worth, place, number))
+        if heap and worth < -heap[0].negative_worth - ROUNDING:
+            heappush(heap, best._replace(negative_worth=-worth))  # another line may be better now
             continue
         numbers = turn.news(around)
-        if number not in numbers:
+        if best.number not in numbers:
             continue
-        spent += cost
+        spent += tokens
         priority = min(priority, worth)
         turn.pick_lines(numbers)
         yield Pick(turn.id, numbers, priority)
 
 
-def _by_worth(turns: Collection[tuple[int, _Turn]]) -> Iterator[tuple[float, int, int]]:
-    """Yield the informative lines of `turns`, which have their places, the best first: minus its worth alone, its
-    place and its number. Only those that are compared are tuples at a time."""
-    worths, places, numbers = array("d"), array("I"), array("I")
-    for place, turn in turns:
-        numbers.extend(turn.informative_lines)
-        places.extend(repeat(place, len(turn.informative_lines)))
-        worths.extend(-turn.worth((number,))[0] for number in turn.informative_lines)
-    for at in array("I", sorted(range(len(worths)), key=worths.__getitem__)):
-        yield worths[at], places[at], numbers[at]
+def _by_worth(turns: Sequence[_Turn], whole: Collection[str]) -> Iterator[_Candidate]:
+    """Yield the informative lines of all turns that are not `whole`, those with the highest worth first.
+
+    The worth is that of the line without its neighbours. Lines wait in arrays, as most are never reached.
+    """
+    negative_worths, turn_indices, numbers = array("d"), array("I"), array("I")
+    for index, turn in enumerate(turns):
+        if turn.id not in whole:
+            numbers.extend(turn.informative_lines)
+            turn_indices.extend(repeat(index, len(turn.informative_lines)))
+            negative_worths.extend(-turn.worth((number,)).per_token for number in turn.informative_lines)
+    for at in array("I", sorted(range(len(numbers)), key=negative_worths.__getitem__)):
+        yield _Candidate(negative_worths[at], turn_indices[at], numbers[at])
 
 
 class KeptTexts:
-    """Names and words of lines or statements that are kept already."""
+    """Names and words of lines and statements that are kept already."""
 
     def __init__(self) -> None:
         """Begin empty."""
-        self.lines: dict[Hashable, list[tuple[Collection[Hashable], str, str]]] = {}
-        """Lines by each name in them: all names, text, place. Names of one line alone share a list."""
+        self.lines: dict[Hashable, list[KeptLine]] = {}
+        """Kept lines by each of their names. To save memory, names that occur in one line alone share its list."""
 
-    def add(self, names: Collection[Hashable], text: str, place: str = "") -> None:
-        """Record a line by its distinct names; `place`: id of the entry that shows it, or another owner."""
-        alone = [(names, text, place)]
+    def add(self, names: Collection[Hashable], text: str, owner: str = "") -> None:
+        """Record a line by its distinct `names`; `owner`: see `KeptLine`."""
+        line = KeptLine(names, text, owner)
+        only_this = [line]
         for name in names:
-            kept = self.lines.setdefault(name, alone)
-            if len(kept) > 1:
-                kept += alone
-            elif kept is not alone:
-                self.lines[name] = kept + alone
+            lines = self.lines.setdefault(name, only_this)
+            if len(lines) > 1:
+                lines.append(line)
+            elif lines is not only_this:
+                self.lines[name] = [*lines, line]  # a new list, as the old one may belong to other names, too
 
     def repeats(
-        self, names: Collection[Hashable], text: Callable[[], str], part: Part, places: Collection[str] = ()
+        self, names: Collection[Hashable], text: Callable[[], str], part: Part, owners: Collection[str] = ()
     ) -> bool:
-        """Return True if one kept line contains all `names` and words of another line, which is in `part` of a turn.
+        """Return True if one kept line contains all `names` and all words of another line, in `part` of a turn.
 
-        For lines of calls and results most of their longer words are enough. Kept lines at any of `places` are not
-        compared. `text` returns the line's text, which is seldom needed.
+        A line of a call or a result may have `NEWS_SHARE` of new words. Kept lines of any of `owners` are not compared.
+        `text`: function that returns the line's text, as it is seldom needed.
         """
-        all_names, printed = frozenset(names), part in ("call", "result")
+        all_names, is_printed = frozenset(names), part in ("call", "result")
         if not all_names or not all_names <= self.lines.keys():
             return False
-        candidates, words = min((self.lines[name] for name in names), key=len), _words(text(), printed)
+        candidates, words = min((self.lines[name] for name in names), key=len), _words(text(), is_printed)
         return any(
-            _covers(line, words, printed)
-            for line_names, line, place in candidates[-MOST_COMPARED:]
-            if place not in places and all_names.issubset(line_names)
+            _covers(line.text, words, is_printed)
+            for line in candidates[-MOST_COMPARED:]
+            if line.owner not in owners and all_names.issubset(line.names)
         )
 
-    def add_text(self, text: str, place: str = "") -> None:
-        """Record a line with all its names, including parts of names."""
-        self.add(tuple({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}), text, place)
+    def add_text(self, text: str, owner: str = "") -> None:
+        """Record a line by all its names, by their parts, and by its whole text; `owner`: see `KeptLine`."""
+        self.add(tuple({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}), text, owner)
 
-    def repeats_text(self, text: str, part: Part, places: Collection[str] = ()) -> bool:
-        """Return the same as `repeats` for a line by its text; without names it needs an equal line."""
-        return self.repeats(specifics_of(text) or [one_line(text)], partial(str, text), part, places)
+    def repeats_text(self, text: str, part: Part, owners: Collection[str] = ()) -> bool:
+        """Return `repeats` for the names in `text`. A text without names repeats only a kept line with an equal
+        text."""
+        return self.repeats(specifics_of(text) or [one_line(text)], partial(str, text), part, owners)
 
 
-def _covers(text: str, words: frozenset[str], printed: bool) -> bool:
-    """Return True if `text` contains all `words`, or if `printed`, all but `NEWS_SHARE` of them."""
-    folded, most = text.casefold(), printed * NEWS_SHARE * len(words)
-    lacking = [word for word in words if word not in folded]  # a quick test before words are split
-    return len(lacking) <= most and len(words - _words(folded, printed)) <= most
+def _covers(text: str, words: frozenset[str], is_printed: bool) -> bool:
+    """Return True if `text` contains all `words`; those of a printed line except a share of `NEWS_SHARE`."""
+    folded, most_missing = text.casefold(), NEWS_SHARE * len(words) if is_printed else 0
+    missing = [word for word in words if word not in folded]  # a quick test before the text is split into words
+    return len(missing) <= most_missing and len(words - _words(folded, is_printed)) <= most_missing
 
 
 def one_line(text: str) -> str:
-    """Return `text` with its white space folded, the key of a line without names."""
+    """Return `text` in one line, with single blanks. It is the key of a line without names."""
     return " ".join(text.split())
 
 
-def _words(text: str, printed: bool) -> frozenset[str]:
-    """Return the words of a text without endings (``conflicts`` and ``Conflict`` are the same); if `printed` only
-    longer ones, and numbers: ``not``, ``4``; not ``if``, ``M``."""
-    words = (_LONG_WORD if printed else _WORD).findall(text.casefold())
-    stem = 4 if printed else STEM_CHARACTERS
+def _words(text: str, is_printed: bool) -> frozenset[str]:
+    """Return the words of a text without their endings, so that ``conflicts`` and ``Conflict`` are equal.
+
+    Of a printed line only words of three letters and more and numbers are returned: ``not``, ``4``; not ``if``, ``M``.
+    """
+    words = (_LONG_WORD if is_printed else _WORD).findall(text.casefold())
+    stem = PRINTED_STEM_CHARACTERS if is_printed else STEM_CHARACTERS
     return frozenset(word[:stem] if word.isalpha() else word for word in words)
 
 
 class _Turn:
-    """Turn whose lines compete: their value and cost, and the picked ones."""
+    """Turn whose lines may be picked: their value and cost, and the picked ones."""
 
     def __init__(self, evidence: TurnEvidence, relevance: Relevance, kept_texts: KeptTexts) -> None:
         self.id = turn_id = evidence.turn.id
@@ -189,9 +222,9 @@ class _Turn:
         self.informative_lines = evidence.once(_informative_lines)
         self._neighbours = evidence.once(_neighbours)
 
-    def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
-        """Return the value per raw token that lines would add to the picked ones, and the raw tokens they would cost; a
-        name that is kept already adds nothing."""
+    def worth(self, numbers: Iterable[int]) -> _Worth:
+        """Return the value per raw token that the lines with these `numbers` add to the picked ones, and their raw
+        tokens. A name that is kept already adds nothing."""
         picked, kept_names, names = self.picked, self._kept_texts.lines, self.names
         weights, places, bounds = self._weights, names.places, names.bounds
         gain, cost = 0.0, 0 if picked else self._head
@@ -203,18 +236,18 @@ class _Turn:
                     if name not in kept_names:
                         value += weights[name]
                 gain += value * self._block_weights[number - 1]
-        return gain * self.weight / (cost or 1), cost
+        return _Worth(gain * self.weight / (cost or 1), cost)
 
     def with_neighbours(self, number: int) -> range:
-        """Return the numbers of line `number` and the neighbours that explain it, found once for all plans."""
-        reach, at = self._neighbours, 2 * number
-        if not reach[at]:
-            found = with_neighbours(self.lines, number)
-            reach[at], reach[at + 1] = number - found.start + 1, found.stop - number
-        return range(number + 1 - reach[at], number + reach[at + 1])
+        """Return the numbers of line `number` and of the neighbours that explain it."""
+        cache, before, after = self._neighbours, 2 * number, 2 * number + 1
+        if not cache[before]:
+            around = with_neighbours(self.lines, number)
+            cache[before], cache[after] = number - around.start + 1, around.stop - number
+        return range(number + 1 - cache[before], number + cache[after])
 
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Return those of the numbers whose lines are picked, or repeat no kept line."""
+        """Return those of `numbers` whose lines are picked already or repeat no kept line."""
         return tuple(number for number in numbers if number in self.picked or not self._is_repeated(number))
 
     def _is_repeated(self, number: int) -> bool:
@@ -222,7 +255,7 @@ class _Turn:
         return self._kept_texts.repeats(self.names.between(number - 1, number), partial(self.lines.text, number), part)
 
     def pick_lines(self, numbers: Iterable[int]) -> None:
-        """Record lines as picked, so that their names add nothing to the worth of others."""
+        """Record the lines with these `numbers` as picked, so that their names add nothing to the worth of others."""
         for number in numbers:
             if number not in self.picked:
                 self._kept_texts.add(self.names.between(number - 1, number), self.lines.text(number))
@@ -230,47 +263,56 @@ class _Turn:
 
 
 def _neighbours(turn: TurnEvidence) -> bytearray:
-    """Return an empty cache with two bytes for each line, from index twice its number: how many lines explain it up to
-    and including itself, and how many from itself on; 0 until they are found."""
+    """Return an empty cache for the neighbours of each line, shared by all plans.
+
+    The line with number n has the bytes 2n and 2n + 1: the number of lines from its first neighbour to itself, and from
+    itself to its last neighbour. Both include the line, and are 0 until they are known.
+    """
     return bytearray(2 * len(turn.lines) + 2)
 
 
 def _block_weights(turn: TurnEvidence) -> Sequence[float]:
-    """Return the factor for the relevance of each line of a turn, in order, which is that of its block."""
+    """Return the weight of each line's block, in the order of the lines."""
     blocks = (array("d", [block_weight(text)]) * (text.stop - text.first) for text in turn.lines.texts)
     return array("d", chain.from_iterable(blocks))
 
 
 def _informative_lines(turn: TurnEvidence) -> array[int]:
-    """Return the numbers of the lines that may be picked: not empty, encoded, boilerplate, idle or unchanged."""
+    """Return the numbers of the lines that may be picked: all that are not empty, encoded, boilerplate, idle or
+    unchanged."""
     idle = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines
     read = ((at + 1, text.words(at)) for text in turn.lines.texts for at in text.read if at + 1 not in idle)
     return array("I", [number for number, words in read if words.strip() and not is_encoded(words)])
 
 
 def with_neighbours(lines: Lines, number: int) -> range:
-    """Return the numbers of line `number` and its nearest neighbours, until they have half of the text nearby. A long
-    line needs no neighbours."""
+    """Return the numbers of line `number` and of its nearest neighbours, until these are half of the text near it.
+
+    A long line has no neighbours, nor has the line with a call's short arguments, as it is understandable alone.
+    """
     at, alone = number - 1, range(number, number + 1)
     text = lines.text_at(at)
     length = len(text.words(at).strip())
     room = CONTEXT_CHARACTERS - length // 4
-    if length >= 2 * room:  # more than half of all that may be near
+    is_half = length >= 2 * room
+    if is_half or (text.part == "call" and at == text.first):
         return alone
-    if text.part == "call" and at == text.first:  # the short arguments: each is a text of its own
-        return alone
-    beside = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
-    around, picked, first, last = length + sum(beside.values()), length, number, number
-    for index in sorted(beside, key=lambda index: abs(index - at)):
-        if 2 * picked >= around:
+    near = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
+    all_characters, picked_characters = length + sum(near.values()), length
+    first = last = number
+    for index in sorted(near, key=lambda index: abs(index - at)):
+        if 2 * picked_characters >= all_characters:
             break
         first, last = min(first, index + 1), max(last, index + 1)
-        picked += beside[index]
+        picked_characters += near[index]
     return range(first, last + 1)
 
 
 def _near(text: BlockText, indices: Iterable[int], room: int) -> dict[int, int]:
-    """Return by index how many characters of each line are near; in the order of `indices`, at most `room` in all."""
+    """Return the number of characters that count as context of each line, by its index.
+
+    Lines are read in the order of `indices` until they have `room` characters together.
+    """
     near = {}
     for index in indices:
         if room <= LEAST_CHARACTERS:
