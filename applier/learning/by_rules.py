@@ -116,7 +116,7 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
         is_answer = any(call.kind == "ask" for call in turn.calls)  # the host adds its own words to an answer
         written = [line for line in turn.user_lines if line.part == "user" or not is_answer]
         if sum(len(line.text) for line in written) > SHORT_MESSAGE:
-            continue  # a task's description binds only that task
+            continue  # a long message describes one task, and its demands end with that task
         for one in statements(typed_lines(written)):
             words = _binding_words(one)
             decides, lasts = _is_reasoned(words), is_lasting(words)

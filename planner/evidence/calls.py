@@ -37,7 +37,7 @@ call."""
 PART_CHARACTERS = 60
 """Largest length of `Call.part`."""
 _ASK = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
-"""``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
+"""Names of tools that ask the user: ``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (_ASK, "ask"),
     (lazy_pattern(r"write|edit|create|patch|replace|insert|delete|update|apply", re.I), "write"),
@@ -128,8 +128,7 @@ class Call:
 
     @property
     def part(self) -> str:
-        """Part of its object that a read selects, shown as its numeric arguments: ``offset 10 limit 20``; may be
-        empty."""
+        """Numeric arguments by which a read selects a part of its object: ``offset 10 limit 20``; else empty."""
         if not self.path or self.kind != "read":
             return ""
         parts = " ".join(f"{key} {value}" for key, value in self.input.items() if _is_range(value))

@@ -23,7 +23,7 @@ from planner.reading.messages import parsed_result
 __all__ = ["CallPlace", "Effect", "Pending", "effects", "open_calls", "retried", "unanswered_questions"]
 
 ACTION_CHARACTERS, RECEIPT_CHARACTERS = 240, 160
-"""Largest lengths of an action and of a receipt."""
+"""Largest lengths of an action and of a receipt as they are shown."""
 MOST_LATER = 32
 """Largest number of later successes of the same tool with which a failed action is compared."""
 KNOWN_SHARE = 2 / 3
@@ -189,7 +189,7 @@ def _action(call: Call) -> str:
 
 
 def _arguments(arguments: Mapping[str, object]) -> Iterator[_JsonField]:
-    """Yield the arguments as fields; unlike `_leaves`, a nested object becomes one field."""
+    """Yield each argument as one field, even if its value is a nested object."""
     return (_JsonField(str(key), _plain(value)) for key, value in arguments.items())
 
 
@@ -296,8 +296,8 @@ def _notices(turn: TurnEvidence) -> list[str]:
 
 
 def unanswered_questions(evidence: Evidence) -> Iterator[Pending]:
-    """Yield at most one question: the agent's last before the live tail in a message without calls, if the user has
-    not written since."""
+    """Yield the agent's last question, if the user has not written since. Only messages without calls before the live
+    tail are read."""
     for turn in reversed(evidence.turns.values()):
         if turn.user_lines:
             return

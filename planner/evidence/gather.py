@@ -156,10 +156,10 @@ def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
     turn_of_whole: dict[str, str] = {}  # id of the next turn that reads or writes the whole object
     superseded: dict[str, str] = {}
     for turn in reversed(turns):
-        later_ids = [
-            turn_of_content.get(_content(call)) or (_reads_whole(call) and turn_of_whole.get(call.path)) or ""
-            for call in turn.calls
-        ]
+        later_ids = []
+        for call in turn.calls:
+            later_id = turn_of_content.get(_content(call), "")
+            later_ids.append(later_id or (turn_of_whole.get(call.path, "") if _reads_whole(call) else ""))
         if later_ids and all(later_ids):
             superseded[turn.turn.id] = later_ids[-1]
         for _, call, outcome in turn.ended_calls:

@@ -88,8 +88,8 @@ _NOUN = lazy_pattern(rf"[A-ZÀ-Þ][{LETTERS}]{{3,}}")
 """A word that a hyphen joins to others: ``Liste`` of ``Top-10-Liste``."""
 _RANGE_END = lazy_pattern(r"[A-Za-z]?\d{1,9}")
 """First or last member of a range: ``U1`` and ``U4`` of ``U1-U4``."""
-_BLANK = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
-"""A gap in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
+_GAP = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
+"""Gap in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
 _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)")
 """Marks that join names into one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``, ``Nr.5``, ``left-pad@1``."""
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
@@ -99,15 +99,15 @@ _FOREIGN_FILE = lazy_pattern(rf"[^\W\d{LETTERS}_]{{1,2}}\.[a-z][a-z0-9]{{1,4}}(?
 _ABBREVIATION = lazy_pattern(rf"(?:[{LETTERS}]{{1,2}}\.)*[{LETTERS}]{{1,2}}")
 """``e.g``, ``z.B``: letters with dots."""
 _HASH = lazy_pattern(rf"[0-9a-f]{{{SHORTEST_HASH},40}}")
-"""Commit hash, short or long; the long one contains the short one at its beginning."""
+"""Commit hash, whole or abbreviated to its beginning."""
 _LABELLED = lazy_pattern(
     r"(?:(?P<exit>e(?<!\we)xit\w{0,5}|c(?<!\wc)ode|s(?<!\ws)tatus|r(?<!\wr)(?:eturned|eturncode|c))"
     r"|(?P<port>p(?<!\wp)orts?|:(?<=\w:))|(?P<issue>(?:i(?<!\wi)ssues?|p(?<!\wp)(?:ull|rs?))\b|[#!])"
     r"|(?P<pid>p(?<!\wp)id))"
     r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(\d{1,2})(?!\w)"
 )
-"""Small number after a word that makes it a name, in lower case: ``exit code 9``, ``"exitcode": 9``, ``pr #7``. Words
-are tested for what precedes them only after their first letter, as a search for a letter is the fastest."""
+"""Small number after a word that makes it a name, in lower case: ``exit code 9``, ``"exitcode": 9``, ``pr #7``. The
+test of what precedes a word comes after its first letter, as a search for a letter is the fastest."""
 _ASSIGNED = lazy_pattern(r"([A-Za-z_]\w*)=([\w.+-]+)")
 """``DEBUG=1``; not ``--level=1``, ``a==b``."""
 _INSTALLED = lazy_pattern(
@@ -448,8 +448,8 @@ def _is_qualified(name: str, source: NameIndex) -> bool:
 def _is_open_name(token: str, source: NameIndex) -> bool:
     """Return True for a name with gaps, if one name of the source contains its pieces: ``getUserI*``, ``run/ID``."""
     token = token.rstrip(".,:;!?-")
-    pieces = [piece for piece in _BLANK.split(token) if len(piece) >= SHORTEST_PIECE]
-    return _BLANK.search(token) is not None and bool(pieces) and source.holds_pieces(pieces)
+    pieces = [piece for piece in _GAP.split(token) if len(piece) >= SHORTEST_PIECE]
+    return _GAP.search(token) is not None and bool(pieces) and source.holds_pieces(pieces)
 
 
 def _needs_source(name: str, before: str) -> bool:

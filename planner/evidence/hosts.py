@@ -216,21 +216,23 @@ def _any(values: Iterator[tuple[str, ...]]) -> str:
 
 
 _OPENING = lazy_pattern(rf"^[ \t]*<(?P<tag>{_any(host.tags for host in HOSTS)})(?:[ \t][^>\n]*)?>", re.M)
-"""``<system-reminder>`` at the start of a line; not ``see <system-reminder>``, which the user may write."""
+"""Opening tag of a host at the start of a line: ``<system-reminder>``; not in ``see <system-reminder>``, which the user
+may write."""
 _NOTE = lazy_pattern(rf"^[ \t]*(?:{_any(host.notes for host in HOSTS)})", re.M)
-"""``[Request interrupted by user]``; not the same words within a sentence."""
+"""Line that a host adds to the user's message: ``[Request interrupted by user]``; not these words in a sentence."""
 _SUMMARY = lazy_pattern(rf"\s*(?:{_any(host.summaries for host in HOSTS)})")
 _WHOLE = lazy_pattern(rf"\s*(?:{_any(host.blocks for host in HOSTS)})")
-"""``# AGENTS.md instructions for /app``; not ``The AGENTS.md instructions for``."""
+"""Beginning of a block that the host wrote wholly: ``# AGENTS.md instructions for /app``."""
 _RESULT = lazy_pattern(rf"\s*(?:{_any(host.results for host in HOSTS)})")
-"""``EXECUTION RESULT of [bash]:``, ``Observation:`` on a line alone; not ``Observation: the button is too small``."""
+"""Beginning of a tool's output in the user's message: ``EXECUTION RESULT of [bash]:``, ``Observation:`` alone in its
+line; not ``Observation: the button is too small``."""
 _IDLE = lazy_pattern(rf"\s*(?:<command-(?:message|name)>|{_any(host.idle for host in HOSTS)})")
 _SENTENCES = lazy_pattern(_any(host.sentences for host in HOSTS))
 _WRAPPING = lazy_pattern(rf"\s*(?:{_any(host.wrapping for host in HOSTS)})")
 _SILENT = lazy_pattern(rf"\s*(?:{_any(host.silent for host in HOSTS)})\s*$")
 _RUNNING = lazy_pattern(rf"\s*(?:{_any(host.running for host in HOSTS)})")
 _RUNNING_ID = lazy_pattern(rf"^[ \t]{{0,80}}(?:{_any(host.running for host in HOSTS)})(\w+)", re.M)
-"""``Process running with session ID 54418``."""
+"""Report that a command still runs, with its id: ``Process running with session ID 54418``."""
 _REMINDER = lazy_pattern(r"\s*<system-?_?reminder>\s*(?P<words>.{0,80})", re.S)
 _NAGGING = lazy_pattern(_any(host.nagging for host in HOSTS))
 _REFUSALS = {opening: marks for host in HOSTS for opening, marks in host.refusals.items()}

@@ -253,8 +253,10 @@ def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]
 
 
 def _rest_of_entry(indent: int, after: Sequence[Statement]) -> Iterator[Statement]:
-    """Yield the continuation of an entry with this indentation, and the line of its remedy, or else the first line that
-    is indented further. `after`: statements after the entry's first one."""
+    """Yield the continuation of an entry of a list, and the line of its remedy or else the first line below the entry.
+
+    `indent`: indentation of the entry; lines below it are indented further. `after`: statements after its first one.
+    """
     continued = list(takewhile(lambda one: one.lines[0].continues, after))
     yield from continued
     after = after[len(continued) :]

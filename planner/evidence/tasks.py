@@ -28,7 +28,7 @@ _MAKES_TASK = lazy_pattern(r"task_?create|create_?task", re.I)
 ``mcp__tracker__create_task``."""
 _UPDATES_TASK = lazy_pattern(r"task_?update|update_?task", re.I)
 _CHECKLIST_KEY = "task_progress"
-"""Argument of any call in which Cline and similar agents write the list."""
+"""Argument of any call in which Cline and similar agents write their list of tasks."""
 _CHECKBOX = lazy_pattern(r"^[ \t]{0,80}(?:[-*] |\d{1,4}\. )?\[([ xX~/-]?)\] +(\S.*)$", re.M)
 """An item of a list in Markdown: ``- [x] Read it``, ``[-] Fix it``; not ``[1] a reference``."""
 _STATUS_OF_MARK = {"x": "completed", "-": "in_progress", "~": "in_progress", "/": "in_progress"}
@@ -110,7 +110,7 @@ def _status(entry: Mapping[str, Any]) -> str:
 
 
 def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    """Return as text the first value of `keys` in `entry` that is a text or a whole number and not empty; else ""."""
+    """Return the first text or whole number that `entry` has under one of `keys`, as text; "" without one."""
     values = (str(value) for key in keys if isinstance(value := entry.get(key), str | int))
     return next((value for value in values if value.strip()), "")
 

@@ -161,7 +161,7 @@ _IS_UNSPACED = lazy_pattern(rf"[{_UNSPACED}]")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of at least two characters in order, in lower case."""
+    """Return the words of at least two characters in order, in lower case; in scripts without blanks, pairs."""
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     return list(chain.from_iterable(map(_pieces, _WORD.findall(text.casefold()))))
@@ -181,5 +181,5 @@ def _pieces(run: str) -> list[str]:
 
 
 def figures_of(text: str) -> list[str]:
-    """Return the figures in `text`, in order."""
+    """Return the numbers of two digits and more, amounts, dates and times in `text`, in order."""
     return _FIGURE.findall(text)

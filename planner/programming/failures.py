@@ -451,8 +451,9 @@ def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
     test. Others follow in their order.
     """
     below = line.numbers[0] - test.numbers[-1]
-    located = below < 0 and _LOCATED.match(line.text) is not None
-    return (not (located or below == 1), -below if located else line.numbers[0])
+    is_located = below < 0 and _LOCATED.match(line.text) is not None
+    is_near = is_located or below == 1
+    return not is_near, -below if is_located else line.numbers[0]
 
 
 def _near_verdict(report: Sequence[Statement], result: _Result) -> list[Statement]:

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, repeat, takewhile
+from itertools import chain
 from operator import itemgetter
 from posixpath import join
 from typing import NamedTuple
@@ -50,7 +50,7 @@ _ON_DRIVE = lazy_pattern(r":(?<=(?<!\w)([A-Za-z]):)((?:\\+[\w.@+-]+){2,}|(?:/[\w
 _DRIVE = lazy_pattern(r"([A-Za-z]):(?=[\\/])|/([A-Za-z])(?=/)")
 """Drive at the beginning of a Windows path: ``C:``, or ``/c`` in Git's shell."""
 _BACKSLASHES = lazy_pattern(r"\\+")
-_BESIDE = lazy_pattern(
+_SCRATCH = lazy_pattern(
     r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/|.*/\.claude/(?:projects|plans|jobs)/"
 )
 """Beginning of the path of a temporary file, or of a file that the agent keeps for itself."""
@@ -63,9 +63,9 @@ def is_absolute(path: str) -> bool:
     return path[:1] in ("/", "~", "\\") or path[1:2] == ":"
 
 
-def is_beside(path: str) -> bool:
+def is_scratch(path: str) -> bool:
     """Return True for a temporary file, or one that the agent keeps for itself: ``/tmp/a``."""
-    return _BESIDE.match(path) is not None
+    return _SCRATCH.match(path) is not None
 
 
 def plain_path(path: str, others: Iterable[str] = ()) -> str:
@@ -92,9 +92,9 @@ def common_root(paths: Iterable[str]) -> str:
     Temporary files count only if the other paths have no such folder.
     """
     counted = Counter(paths)
-    lasting_paths = {path: times for path, times in counted.items() if not is_beside(path)}
+    lasting_paths = {path: times for path, times in counted.items() if not is_scratch(path)}
     root = _common_root(lasting_paths) or _common_root(counted)
-    return "" if _BESIDE.fullmatch(f"{root}/") else root
+    return "" if _SCRATCH.fullmatch(f"{root}/") else root
 
 
 def _common_root(paths: Mapping[str, int]) -> str:
@@ -116,12 +116,17 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
 
     For ``/srv/app/cmd/cli`` it is ``/srv/app`` if `texts` often contain paths such as ``cmd/cli/main.go``.
     """
+    beginnings: dict[str, str] = {}  # beginning of the relative paths by folder: ``cmd/cli/``
+    folder = _parent(root)
+    while folder:
+        beginnings[folder] = f"{root[len(folder) + 1 :]}/"
+        folder = _parent(folder)
+    patterns = {one: re.compile(rf"(?<![\w.:/~-])(?:\./)?{re.escape(one)}[\w.@+-]") for one in beginnings.values()}
     uses: Counter[str] = Counter()
-    folders = list(takewhile(bool, accumulate(repeat(root), lambda folder, _: _parent(folder))))[1:]
-    forms = [(folder, root[len(folder) + 1 :] + "/") for folder in folders]
-    patterns = {below: re.compile(rf"(?<![\w.:/~-])(?:\./)?{re.escape(below)}[\w.@+-]") for _, below in forms}
     for text in texts:
-        uses.update({folder: len(patterns[below].findall(text)) for folder, below in forms if below in text})
+        for folder, beginning in beginnings.items():
+            if beginning in text:
+                uses[folder] += len(patterns[beginning].findall(text))
     best_folder, times = max(uses.items(), key=itemgetter(1), default=("", 0))
     return best_folder if times >= LEAST_USES else root
 
@@ -211,14 +216,15 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     for turn, call, outcome in evidence.ended_calls():
         done = turn.once(_done_by_commands)[call.number]
         commits = any(one.starts("git", "commit") for one in done.commands)
-        _commit_or_undo(changes, commits, next(filter(None, map(_taking_back, done.commands)), ""), turn.turn.id)
+        undoing = next(filter(None, map(_undoing_command, done.commands)), "")
+        _commit_or_undo(changes, commits, undoing, turn.turn.id)
         for path, how in done.changes:
             for change in _affected(changes, path, evidence.root):
                 change.add(turn.turn.id, how, committed=commits)
         how_by_path = {} if outcome.status == "failed" or turn.is_refused(call) else writes_of(call)
         for path, how in how_by_path.items():
             change = changes.change_of(changes.known_path(path), path)
-            if not _takes_back(change, call, turn.turn.id):
+            if not _is_reversal(change, call, turn.turn.id):
                 change.add(turn.turn.id, how)
     return [change for change in changes.by_path.values() if change.turns]
 
@@ -269,9 +275,9 @@ class _Changes:
         return self.by_path[plain]
 
 
-def _takes_back(change: FileChange, call: Call, turn_id: str) -> bool:
-    """Return True if `call` restores the text that an earlier edit replaced, and then forget that edit; else record the
-    edit of `call`."""
+def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
+    """Return True if `call` restores the text that an earlier edit replaced. That edit is then forgotten; other edits
+    are recorded."""
     edit = edit_of(call)
     if not (edit.old and edit.new):
         return False
@@ -287,7 +293,7 @@ def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[
     """Yield the paths of the files that a call of `turn` with this outcome changed."""
     yield from writes_of(call) if outcome.status in ("passed", "done") else ()
     changes = turn.once(_done_by_commands)[call.number].changes
-    yield from (one.path for one in changes if one.path[-1] != "/" and not is_beside(one.path))
+    yield from (one.path for one in changes if one.path[-1] != "/" and not is_scratch(one.path))
 
 
 def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
@@ -303,7 +309,7 @@ def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
     return commands_in(call)[: commands_in(call).index(failed[0])] if failed else commands_in(call)
 
 
-def _taking_back(command: Command) -> str:
+def _undoing_command(command: Command) -> str:
     """Return `command` as text if it undoes all changes of the repository, as ``git reset --hard`` does; else ""."""
     words = [word for word in command.words[:4] if word != "--"][:3]
     takes = words[:2] in (["git", "checkout"], ["git", "restore"]) and words[2:] == ["."]
@@ -331,13 +337,16 @@ def _commit_or_undo(changes: _Changes, commits: bool, undoing: str, turn_id: str
     by the command `undoing`; "" if it undid none."""
     for path, change in changes.by_path.items() if commits or undoing else ():
         change.committed = change.committed or commits
-        if undoing and not (is_beside(path) or change.committed or change.how == WITH_WORKTREE):
+        if undoing and not (is_scratch(path) or change.committed or change.how == WITH_WORKTREE):
             change.undo(turn_id, undoing)
 
 
 def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
-    """Return the files that a command with the operand `path` changes: all known files in it if it ends with a slash,
-    else the file. A relative path may belong to the folder `root`; temporary files count only if they are known."""
+    """Return the files that a command with the operand `path` changes: all known files in it if it ends in a slash,
+    else the file itself.
+
+    A relative path is looked up in the folder `root`, too. Temporary files count only if they are known.
+    """
     end = _UPWARD.sub("", path)
     if path[-1] != "/":
         files = [changes.known_path(end)]
@@ -346,7 +355,7 @@ def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
         # a relative path of several folders also identifies a folder by the end of its path
         is_ending = path.count("/") > 1 and not is_absolute(path)
         files = [one for one in changes.by_path if f"{one}/".startswith(folders) or (is_ending and f"/{end}" in one)]
-    return [changes.change_of(one, path) for one in files if one in changes.by_path or not is_beside(one)]
+    return [changes.change_of(one, path) for one in files if one in changes.by_path or not is_scratch(one)]
 
 
 def changed_files(evidence: Evidence) -> list[RecordLine]:

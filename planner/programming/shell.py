@@ -57,7 +57,7 @@ _LOOKING = frozenset(
         "gh pr status",
     )
 )
-"""First words of commands that only read. `is_looking` knows more of them, by their subcommand."""
+"""First words of commands that only read."""
 SAYING = frozenset(
     (
         *("cd", "pushd", "popd", "echo", "printf", "sleep", "true", ":", "set", "export", "source", "kill", "pkill"),
@@ -198,7 +198,7 @@ def _without_git_options(command: Command) -> Command:
 def is_looking(command: Command) -> bool:
     """Return True for a command that only reads: ``git log``, ``gh api repos/a``; not ``git push``.
 
-    So does every command with a subcommand that begins with ``show``, ``list`` or ``capture``.
+    These are the commands in `_LOOKING`, and all with a subcommand that begins with ``show``, ``list`` or ``capture``.
     """
     words = command.words[:3]
     if any(word.partition("-")[0] in ("show", "list", "capture") for word in words[1:]):
@@ -273,7 +273,9 @@ def _within(folder: str, path: str) -> str:
     if path[1:2] == ":":
         return path
     joined = join(folder, path.removeprefix("./"))
-    return normpath(joined) + "/" * (path[-1:] == "/") if "../" in joined else joined
+    if "../" not in joined:
+        return joined
+    return f"{normpath(joined)}/" if path.endswith("/") else normpath(joined)
 
 
 def _changed(one: Command) -> list[PathChange]:

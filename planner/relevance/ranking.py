@@ -186,7 +186,7 @@ class KeptTexts:
 
 
 def _covers(text: str, words: frozenset[str], is_printed: bool) -> bool:
-    """Return True if `text` contains all `words`; those of a printed line except a share of `NEWS_SHARE`."""
+    """Return True if `text` contains all `words`. Of the words of a printed line `NEWS_SHARE` may be missing."""
     folded, most_missing = text.casefold(), NEWS_SHARE * len(words) if is_printed else 0
     missing = [word for word in words if word not in folded]  # a quick test before the text is split into words
     return len(missing) <= most_missing and len(words - _words(folded, is_printed)) <= most_missing
@@ -251,6 +251,7 @@ class _Turn:
         return tuple(number for number in numbers if number in self.picked or not self._is_repeated(number))
 
     def _is_repeated(self, number: int) -> bool:
+        """Return True if a kept line has all names and words of the line with this number."""
         part = self.lines.text_at(number - 1).part
         return self._kept_texts.repeats(self.names.between(number - 1, number), partial(self.lines.text, number), part)
 
@@ -294,8 +295,8 @@ def with_neighbours(lines: Lines, number: int) -> range:
     text = lines.text_at(at)
     length = len(text.words(at).strip())
     room = CONTEXT_CHARACTERS - length // 4
-    is_half = length >= 2 * room
-    if is_half or (text.part == "call" and at == text.first):
+    is_long = length >= 2 * room  # it is half of the text near it
+    if is_long or (text.part == "call" and at == text.first):
         return alone
     near = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
     all_characters, picked_characters = length + sum(near.values()), length

@@ -125,7 +125,7 @@ class Occurrences:
         return longer
 
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
-        """Count the names in `new` turns, and in `earlier` turns those components of names that are new as names."""
+        """Count the names in `new` turns, and in `earlier` turns components of names that are now names themselves."""
         known, offset = len(self.names), 0  # number of names so far; number of characters before a turn
         places = dict(zip(self.names, count(), strict=False))
         seen: dict[int, array[int]] = {}
@@ -141,11 +141,11 @@ class Occurrences:
             rows = self.rows[turn.turn.id]
             if not gaining.isdisjoint(rows.places):
                 rows = self.rows[turn.turn.id] = self._expanded(rows)
-                self._note(turn, rows, offset, known)
+                self._count(turn, rows, offset, known)
             offset += _length(turn)
         for turn in new:
             rows = self.rows[turn.turn.id] = self._expanded(self.rows[turn.turn.id])
-            self._note(turn, rows, self.characters, 0)
+            self._count(turn, rows, self.characters, 0)
             self.characters += _length(turn)
 
     def _gain_parts(self, places: Mapping[str, int], known: int) -> Iterator[int]:
@@ -173,7 +173,7 @@ class Occurrences:
             return line
         return dict.fromkeys(chain.from_iterable([self.parts.get(place, (place,)) for place in line]))
 
-    def _note(self, turn: TurnEvidence, rows: Rows, offset: int, least: int) -> None:
+    def _count(self, turn: TurnEvidence, rows: Rows, offset: int, least: int) -> None:
         """Count those names in `rows`, the names of `turn`, whose place is at least `least`.
 
         `offset`: number of characters of the history before the turn.
@@ -182,20 +182,21 @@ class Occurrences:
         lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
         for text in turn.lines.texts:
             written, bit = text.part in ("assistant", "call"), _BITS.get(text.part, 0)
-            named, bounds = rows.between(text.first, text.stop), rows.bounds[text.first : text.stop + 1]
-            ends_of_all = chain.from_iterable(map(repeat, text.bounds[1:], map(sub, bounds[1:], bounds)))
-            ends = dict(zip(named, ends_of_all, strict=True))
-            for at, times in Counter(named).items():
-                if at < least:
+            places, bounds = rows.between(text.first, text.stop), rows.bounds[text.first : text.stop + 1]
+            # the end of each line is repeated for each of its names; of several lines with a name the last counts
+            ends_of_lines = chain.from_iterable(map(repeat, text.bounds[1:], map(sub, bounds[1:], bounds)))
+            ends = dict(zip(places, ends_of_lines, strict=True))
+            for place, times in Counter(places).items():
+                if place < least:
                     continue
-                lines[at] += times
-                last_offsets[at] = offset + ends[at]
-                if last_turns[at] != number:
-                    turns[at] += 1
-                    last_turns[at] = number
+                lines[place] += times
+                last_offsets[place] = offset + ends[place]
+                if last_turns[place] != number:
+                    turns[place] += 1
+                    last_turns[place] = number
                 if written:
-                    last_written[at] = number
-                writers[at] |= bit
+                    last_written[place] = number
+                writers[place] |= bit
             offset += len(text.text)
 
 
