@@ -176,10 +176,8 @@ class Call:
 
     @property
     def _arguments(self) -> str:
-        """Arguments in one line, with their names if there are several. Lists and objects are left out.
-
-        If the tool's declaration names the arguments of its object, only these are shown.
-        """
+        """Arguments in one line, with their names if there are several. Lists and objects are left out. If the tool's
+        declaration names the arguments of its object, only these are shown."""
         keys = self.use.object_arguments if self.use is not None else ()
         shown = {key: self.input[key] for key in keys if key in self.input} or self.input
         plain = {key: str(value) for key, value in shown.items() if isinstance(value, str | int | float)}

@@ -147,11 +147,9 @@ def _actions_and_attempts(evidence: Evidence) -> Iterator[EndedCall]:
 
 
 def _acting(evidence: Evidence) -> frozenset[CallPlace]:
-    """Return the places of the calls that changed the world.
-
-    Many services answer an action with the whole record that it changed or created. Such a result is long, but most of
-    its fields are known from the arguments or from earlier results.
-    """
+    """Return the places of the calls that changed the world. Many services answer an action with the whole record that
+    it changed or created. Such a result is long, but most of its fields are known from the arguments or from earlier
+    results."""
     shown: set[_JsonField] = set()
     texts: set[str] = set()
     acting: set[CallPlace] = set()
@@ -243,11 +241,8 @@ def _plain(value: object) -> str:
 
 
 def _listed(fields: Iterable[_JsonField]) -> str:
-    """Return fields in one line: ``NORDL26, nights: 2, 3``.
-
-    A value is shown without its key if it has letters, other than ``true``, ``false`` and ``null``, or if the field
-    before it has the same key.
-    """
+    """Return fields in one line: ``NORDL26, nights: 2, 3``. A value is shown without its key if it has letters, other
+    than ``true``, ``false`` and ``null``, or if the field before it has the same key."""
     listed, key_before = [], ""
     for key, value in fields:
         is_clear = key == key_before or (value not in ("true", "false", "null") and any(map(str.isalpha, value)))

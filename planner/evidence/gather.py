@@ -216,11 +216,9 @@ def _without_reasons(outcome: Outcome, noise: set[int]) -> Outcome:
 
 
 def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
-    """Return the id of the turn with the agent's answer, by the id of the turn in which the user asked for work.
-
-    The answer is the agent's last message before the user writes again, or at the end. It has no calls, follows turns
-    with calls, and does not end with a question. There is none if the user stopped the agent.
-    """
+    """Return the id of the turn with the agent's answer, by the id of the turn in which the user asked for work. The
+    answer is the agent's last message before the user writes again, or at the end. It has no calls, follows turns with
+    calls, and does not end with a question. There is none if the user stopped the agent."""
     asking_id, has_worked = "", False
     answers = {}
     for turn, following in zip(turns, [*turns[1:], None], strict=False):

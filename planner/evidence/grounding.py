@@ -240,9 +240,7 @@ class NameIndex:
 
     def _holds_date(self, year: str, first: str, second: str) -> bool:
         """Return True if the source has the date of this year, in any order, with its month in digits or letters.
-
-        `first` and `second`: day and month, or month and day.
-        """
+        `first` and `second`: day and month, or month and day."""
         orders = [(year, *order) for order in permutations((first, second))]
         orders += [order[::-1] for order in orders] + [(first, second, year), (second, first, year)]
         if any(self._in_a_row(*order) for order in orders):
@@ -377,10 +375,8 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
 
 
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
-    """Yield the names and figures in `token` that the source lacks.
-
-    `before`: the two characters before the token. `counts`: True if a whole number up to `COUNTABLE` needs no source.
-    """
+    """Yield the names and figures in `token` that the source lacks. `before`: the two characters before the token.
+    `counts`: True if a whole number up to `COUNTABLE` needs no source."""
     token = token.lstrip("./") if token.startswith("...") else token
     token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``-E-`` in ``Hall -E- Attic`` is no flag
     name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
@@ -407,9 +403,7 @@ def _is_range(joined: str, source: NameIndex) -> bool:
 
 def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
     """Yield `name`, which the source lacks as a whole, or if it joins several names, those that the source lacks.
-
-    Nothing is yielded if the source has all of them.
-    """
+    Nothing is yielded if the source has all of them."""
     if assigned := _ASSIGNED.fullmatch(name):
         if not source.assigns(assigned[1], assigned[2]):
             yield name
@@ -453,10 +447,8 @@ def _is_open_name(token: str, source: NameIndex) -> bool:
 
 
 def _needs_source(name: str, before: str) -> bool:
-    """Return True for a name that must be in the source; False for a word of a language.
-
-    `before`: the two characters before the name.
-    """
+    """Return True for a name that must be in the source; False for a word of a language. `before`: the two characters
+    before the name."""
     if _COMPONENT.search(name) is None or name in LOOK_UPS or _PLURAL.fullmatch(name):
         return False
     if any(character in "0123456789/\\" for character in name) or name[0] in "~$":
@@ -472,10 +464,8 @@ def _needs_source(name: str, before: str) -> bool:
 
 
 def _is_choice(name: str, source: NameIndex) -> bool:
-    """Return True for alternatives joined by slashes, if the source has all of them: ``list/delete``, ``+26/-7``.
-
-    Paths are no alternatives: ``a.py/b``, ``/etc``, and what begins with a folder of the source.
-    """
+    """Return True for alternatives joined by slashes, if the source has all of them: ``list/delete``, ``+26/-7``. Paths
+    are no alternatives: ``a.py/b``, ``/etc``, and what begins with a folder of the source."""
     parts = name.split("/")
     if not all(parts) or any(part[0] in "~$." for part in parts) or source.is_folder(parts[0]):
         return False

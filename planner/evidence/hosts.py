@@ -312,9 +312,7 @@ def _corrected_sources(texts: Sequence[BlockText], calls: Sequence[Call]) -> dic
 
 def _sources_in_message(block: BlockText, is_template: bool, before: str) -> dict[int, Source]:
     """Return by number the sources of lines in a text block of the user's message that the user did not write.
-
-    `is_template` and `before`: see `_own_text`.
-    """
+    `is_template`: True if the block is a template that answers a call; `before`: the message's previous text block."""
     numbers = range(block.first + 1, block.stop + 1)
     if _SUMMARY.match(block.text):
         return dict.fromkeys(numbers, "planner")
@@ -331,10 +329,8 @@ def _sources_in_message(block: BlockText, is_template: bool, before: str) -> dic
 
 def _own_text(text: str, is_template: bool = False, before: str = "") -> str:
     """Return a text block of the user's message with each character that the host wrote replaced by `_HIDDEN`.
-
     `is_template`: True if the block is the template that answers a call. `before`: the previous text block of the
-    user's message.
-    """
+    user's message."""
     if _WHOLE.match(text) or _SUMMARY.match(text):
         return _HIDDEN * len(text)
     if _COMMAND.match(text):
@@ -363,10 +359,8 @@ def _arguments(text: str) -> _Span:
 
 
 def _own_arguments(template: str, arguments: str) -> str:
-    """Return a template with hidden lines, except those that consist mostly of the user's `arguments`.
-
-    From its last line that begins with ``ARGUMENTS:`` on, the template stays as it is.
-    """
+    """Return a template with hidden lines, except those that consist mostly of the user's `arguments`. From its last
+    line that begins with ``ARGUMENTS:`` on, the template stays as it is."""
     end = max((match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)), default=len(template))
     argument_lines = {line.strip() for line in arguments.split("\n")} if arguments else set()
     lines = []
@@ -378,10 +372,8 @@ def _own_arguments(template: str, arguments: str) -> str:
 
 
 def _answer(call: Call, text: str) -> _Span | None:
-    """Return the lines of the user's answer or refusal in `text`, the result of `call`; None without one.
-
-    At most `ANSWER_CHARACTERS` of the user's words are included.
-    """
+    """Return the lines of the user's answer or refusal in `text`, the result of `call`; None without one. At most
+    `ANSWER_CHARACTERS` of the user's words are included."""
     marks_of_openings = _REFUSALS if call.is_error else dict.fromkeys(_ANSWERS.get(call.name, ()), ())
     opening = next((form for form in marks_of_openings if text.startswith(form)), None)
     if opening is None or _STRANGERS.search(call.name):
@@ -427,11 +419,9 @@ def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
 
 
 def _boilerplate_of_block(block: Sequence[Line]) -> Iterator[int]:
-    """Yield the numbers of the boilerplate lines of one block.
-
-    In a result these are single lines and a reminder at its end. In the user's message they are all of the host's lines
-    if the block begins with a reminder of how to behave, or with text without information about the work.
-    """
+    """Yield the numbers of the boilerplate lines of one block. In a result these are single lines and a reminder at its
+    end. In the user's message they are all of the host's lines if the block begins with a reminder of how to behave, or
+    with text without information about the work."""
     if block[0].part == "result":
         line_starts = (line for line in block if not line.continues and line.text.strip())
         yield from (line.number for line in line_starts if not without_boilerplate(line.text))

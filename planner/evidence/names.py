@@ -100,10 +100,8 @@ def _is_specific(group: str | None, text: str) -> bool:
 
 
 def _is_identifier(text: str) -> bool:
-    """Return True for a number of three digits, or a word that no dictionary contains.
-
-    Such a word has an underscore, a capital inside or digits, or consists of words joined by ``.``, ``:`` or ``-``.
-    """
+    """Return True for a number of three digits, or a word that no dictionary contains. Such a word has an underscore, a
+    capital inside or digits, or consists of words joined by ``.``, ``:`` or ``-``."""
     if text.isdigit():
         return len(text) >= 3
     if len(text) < 4:

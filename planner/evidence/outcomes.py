@@ -192,11 +192,9 @@ def printed_lines(result: Sequence[Statement]) -> list[Statement]:
 
 
 def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the statements that show how a call ended without failure; `filled`: those of its result with text.
-
-    A short result is returned whole. Of a longer result of a change, search or question the first statement with a URL
-    is returned, or the first one; of other results none.
-    """
+    """Return the statements that show how a call ended without failure; `filled`: those of its result with text. A
+    short result is returned whole. Of a longer result of a change, search or question the first statement with a URL is
+    returned, or the first one; of other results none."""
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -218,9 +216,7 @@ def reports_error(call: Call) -> bool:
 
 def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
     """Return True if a field of `result` reports an error, or if its only field is an object with such a field.
-
-    `depth`: 1 for this inner object.
-    """
+    `depth`: 1 for this inner object."""
     for key, value in result.items():
         name = key.casefold().replace("_", "").replace("-", "")
         if name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599:
@@ -254,9 +250,7 @@ def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]
 
 def _rest_of_entry(indent: int, after: Sequence[Statement]) -> Iterator[Statement]:
     """Yield the continuation of an entry of a list, and the line of its remedy or else the first line below the entry.
-
-    `indent`: indentation of the entry; lines below it are indented further. `after`: statements after its first one.
-    """
+    `indent`: indentation of the entry; lines below it are indented further. `after`: statements after its first one."""
     continued = list(takewhile(lambda one: one.lines[0].continues, after))
     yield from continued
     after = after[len(continued) :]

@@ -101,10 +101,8 @@ def check_outcomes(evidence: Evidence) -> list[RecordLine]:
 
 
 def _end_of(ended_calls: Sequence[EndedCall], index: int) -> EndedCall:
-    """Return the call that shows how the run at `index` of `ended_calls` ended.
-
-    It is the run itself, or if its command continued to run, the last call with the command's id as an argument.
-    """
+    """Return the call that shows how the run at `index` of `ended_calls` ended. It is the run itself, or if its command
+    continued to run, the last call with the command's id as an argument."""
     run = ended_calls[index]
     command_id = running_id(run.call.text) if run.outcome.status == "running" else ""
     if not command_id:

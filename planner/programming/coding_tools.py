@@ -69,10 +69,8 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
 
 
 def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) -> CallKind:
-    """Return the kind of a call; `kind`: the one by general signs.
-
-    A shell line has the kind ``read`` if its main command only reads and no command changes a file, else ``run``.
-    """
+    """Return the kind of a call; `kind`: the one by general signs. A shell line has the kind ``read`` if its main
+    command only reads and no command changes a file, else ``run``."""
     if kind == "ask" or _CLUSTER in name:
         return "other" if kind == "write" else kind
     if _PROCESS.search(name):

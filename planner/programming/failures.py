@@ -181,10 +181,8 @@ def read_run(call: Call, statements: Sequence[Statement], outcome: Outcome) -> O
 
 
 def _idle_lines(call: Call, result: _Result, run: _RunVerdict) -> tuple[int, ...]:
-    """Return the numbers of the lines of a run that add nothing to its outcome.
-
-    These are all lines except `run.counts` if the run passed, else those about passed tests.
-    """
+    """Return the numbers of the lines of a run that add nothing to its outcome. These are all lines except `run.counts`
+    if the run passed, else those about passed tests."""
     if call.kind != "run":
         return ()
     every = result.statements
@@ -194,10 +192,8 @@ def _idle_lines(call: Call, result: _Result, run: _RunVerdict) -> tuple[int, ...
 
 
 def _has_failed(call: Call, result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:
-    """Return True if a call failed; `verdict`: that of its run.
-
-    The error flag or an exit code decides first. Without them, a change, read or search failed if its tool complains.
-    """
+    """Return True if a call failed; `verdict`: that of its run. The error flag or an exit code decides first. Without
+    them, a change, read or search failed if its tool complains."""
     code = outcome.exit_code
     if any(one.starts("git", "merge-tree") for one in commands_in(call)) or _is_no(call, result, code):
         return False
@@ -211,11 +207,9 @@ def _has_failed(call: Call, result: _Result, outcome: Outcome, verdict: Verdict 
 
 
 def _has_run_failed(call: Call, result: _Result, code: int | None, verdict: Verdict | None) -> bool:
-    """Return True if a run failed that neither the error flag nor its exit `code` reports as failed.
-
-    Its verdict decides. Without one, lines that no successful command prints show a failure, unless the flag or the
-    exit code shows success.
-    """
+    """Return True if a run failed that neither the error flag nor its exit `code` reports as failed. Its verdict
+    decides. Without one, lines that no successful command prints show a failure, unless the flag or the exit code shows
+    success."""
     if call.is_report:
         return False
     if verdict is not None:
@@ -248,9 +242,7 @@ def _is_certain(
     call: Call, result: _Result, outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]
 ) -> bool:
     """Return True if a failure is certain. Words in a result, or an exit code without a reason, are not enough.
-
-    `report`: the lines that show the failure, see `_report`; `counts`: those with the verdict of a failed run.
-    """
+    `report`: the lines that show the failure, see `_report`; `counts`: those with the verdict of a failed run."""
     code = outcome.exit_code
     if counts and not (code == 0 and _shows_all(call)):
         return True
@@ -272,10 +264,8 @@ def _shows_all(call: Call) -> bool:
 
 
 def _is_no(call: Call, result: _Result, code: int | None) -> bool:
-    """Return True if an exit code is an answer, not a failure.
-
-    This is so for a stopped program, for a search that found nothing, and for a read about which nothing complains.
-    """
+    """Return True if an exit code is an answer, not a failure. This is so for a stopped program, for a search that
+    found nothing, and for a read about which nothing complains."""
     if _INTERRUPT in call.input.values():
         return True
     if not code:
@@ -338,9 +328,7 @@ def _verdict(text: str) -> Verdict | None:
 
 def _may_precede(head: str, counted: str) -> bool:
     """Return True if `head` may be the words before the first count in the summary of a run, not in a sentence.
-
-    `counted`: the beginning of the counted word, such as ``fail`` or ``error``.
-    """
+    `counted`: the beginning of the counted word, such as ``fail`` or ``error``."""
     if counted in ("pass", "fail"):
         return len(head) <= HEAD_CHARACTERS and len(head.split()) <= 2 and "error" not in head.lower()
     return head.strip("✖✗× ") in ("", "Found", "Summary:")
@@ -348,10 +336,8 @@ def _may_precede(head: str, counted: str) -> bool:
 
 def _verdict_of_run(call: Call, result: _Result) -> _RunVerdict:
     """Return the verdict of a run: that of its last line with one. Other calls have none, as counts in them are data.
-
     If any line reports a failure, the run failed unless the exit code is known to be 0: the line may be about the first
-    of two commands.
-    """
+    of two commands."""
     if call.kind != "run" or call.is_report:
         return _RunVerdict(None)
     judged = [one for one in result.printed if result.verdict(one.text)]
@@ -366,11 +352,9 @@ def _verdict_of_run(call: Call, result: _Result) -> _RunVerdict:
 
 
 def _last_lines(call: Call, result: _Result) -> Sequence[Statement]:
-    """Return the lines that show how a call without a verdict ended.
-
-    A short result is returned whole. Of a longer one, these are reports of completed actions or the last line of a run,
-    the first line of a change, search or question, and none of a read.
-    """
+    """Return the lines that show how a call without a verdict ended. A short result is returned whole. Of a longer one,
+    these are reports of completed actions or the last line of a run, the first line of a change, search or question,
+    and none of a read."""
     printed = result.printed or [one for one in result.statements if one.text.strip()]
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -445,11 +429,8 @@ def _gives_reason(line: Statement) -> bool:
 
 
 def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
-    """Return a sort key for `line` by its distance from a failed `test`.
-
-    The first lines are those before the test with a place in a file, the nearest first, and the line right after the
-    test. Others follow in their order.
-    """
+    """Return a sort key for `line` by its distance from a failed `test`. The first lines are those before the test with
+    a place in a file, the nearest first, and the line right after the test. Others follow in their order."""
     below = line.numbers[0] - test.numbers[-1]
     is_located = below < 0 and _LOCATED.match(line.text) is not None
     is_near = is_located or below == 1
@@ -457,10 +438,8 @@ def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
 
 
 def _near_verdict(report: Sequence[Statement], result: _Result) -> list[Statement]:
-    """Return the last line with words above the first verdict of failure in `report`, by the same script.
-
-    Without a verdict, return the first and the last line with words.
-    """
+    """Return the last line with words above the first verdict of failure in `report`, by the same script. Without a
+    verdict, return the first and the last line with words."""
     with_words = [one for one in result.printed if _has_words(one, result)]
     verdict_line = next((one for one in report if result.verdict(one.text) == "failed"), None)
     if verdict_line is None:

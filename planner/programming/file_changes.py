@@ -317,10 +317,8 @@ def _undoing_command(command: Command) -> str:
 
 
 def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[PathChange]:
-    """Yield the changes of files by the completed `commands` of `call`, and by its scripts in here-documents.
-
-    A script changes a file if it writes and names only this file.
-    """
+    """Yield the changes of files by the completed `commands` of `call`, and by its scripts in here-documents. A script
+    changes a file if it writes and names only this file."""
     for path, how in shell_changes(commands):
         yield PathChange(path if is_absolute(path) else join(folder_of(call), path), how)
     if outcome.status not in ("passed", "done"):
@@ -343,10 +341,8 @@ def _commit_or_undo(changes: _Changes, commits: bool, undoing: str, turn_id: str
 
 def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
     """Return the files that a command with the operand `path` changes: all known files in it if it ends in a slash,
-    else the file itself.
-
-    A relative path is looked up in the folder `root`, too. Temporary files count only if they are known.
-    """
+    else the file itself. A relative path is looked up in the folder `root`, too. Temporary files count only if they are
+    known."""
     end = _UPWARD.sub("", path)
     if path[-1] != "/":
         files = [changes.known_path(end)]

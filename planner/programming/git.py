@@ -70,10 +70,8 @@ class _Commit(NamedTuple):
 
 
 def _git_commands(call: Call) -> list[Command]:
-    """Return the commands of `call` that may print commits, branches and conflicts.
-
-    There are none if one is ``git merge-tree``, as this prints the conflicts of a merge that does not take place.
-    """
+    """Return the commands of `call` that may print commits, branches and conflicts. There are none if one is ``git
+    merge-tree``, as this prints the conflicts of a merge that does not take place."""
     commands = [one for one in commands_in(call) if one.words[0] in ("git", "gh", "glab")]
     return [] if any(one.starts("git", "merge-tree") for one in commands) else commands
 
@@ -95,10 +93,8 @@ def _git_outputs(evidence: Evidence) -> Iterator[_GitOutput]:
 
 
 def _is_elsewhere(call: Call, root: str) -> bool:
-    """Return True if a command of `call` runs in a folder that is neither in `root` nor above it.
-
-    Examples are ``cd /srv/other && git status`` and ``git -C ../other log``; not ``cd src``.
-    """
+    """Return True if a command of `call` runs in a folder that is neither in `root` nor above it. Examples are ``cd
+    /srv/other && git status`` and ``git -C ../other log``; not ``cd src``."""
     if not root:
         return False
     commands = commands_in(call)

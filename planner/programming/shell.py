@@ -279,11 +279,9 @@ def _within(folder: str, path: str) -> str:
 
 
 def _changed(one: Command) -> list[PathChange]:
-    """Return the changes of the files among a command's words. Words that are no names of files are included.
-
-    Examples are ``sed -i _ a.py``, ``git checkout -- a.py`` and ``mv a b``; ``sed -n``, ``git checkout -b a`` and
-    ``git rm --cached a`` change no file.
-    """
+    """Return the changes of the files among a command's words. Words that are no names of files are included. Examples
+    are ``sed -i _ a.py``, ``git checkout -- a.py`` and ``mv a b``; ``sed -n``, ``git checkout -b a`` and ``git rm
+    --cached a`` change no file."""
     words = one.words
     operands = tuple(word.strip("\"'") for word in words[1:])
     how = ""

@@ -124,10 +124,8 @@ def rank_lines(
 
 
 def _by_worth(turns: Sequence[_Turn], whole: Collection[str]) -> Iterator[_Candidate]:
-    """Yield the informative lines of all turns that are not `whole`, those with the highest worth first.
-
-    The worth is that of the line without its neighbours. Lines wait in arrays, as most are never reached.
-    """
+    """Yield the informative lines of all turns that are not `whole`, those with the highest worth first. The worth is
+    that of the line without its neighbours. Lines wait in arrays, as most are never reached."""
     negative_worths, turn_indices, numbers = array("d"), array("I"), array("I")
     for index, turn in enumerate(turns):
         if turn.id not in whole:
@@ -198,10 +196,8 @@ def one_line(text: str) -> str:
 
 
 def _words(text: str, is_printed: bool) -> frozenset[str]:
-    """Return the words of a text without their endings, so that ``conflicts`` and ``Conflict`` are equal.
-
-    Of a printed line only words of three letters and more and numbers are returned: ``not``, ``4``; not ``if``, ``M``.
-    """
+    """Return the words of a text without their endings, so that ``conflicts`` and ``Conflict`` are equal. Of a printed
+    line only words of three letters and more and numbers are returned: ``not``, ``4``; not ``if``, ``M``."""
     words = (_LONG_WORD if is_printed else _WORD).findall(text.casefold())
     stem = PRINTED_STEM_CHARACTERS if is_printed else STEM_CHARACTERS
     return frozenset(word[:stem] if word.isalpha() else word for word in words)
@@ -264,11 +260,9 @@ class _Turn:
 
 
 def _neighbours(turn: TurnEvidence) -> bytearray:
-    """Return an empty cache for the neighbours of each line, shared by all plans.
-
-    The line with number n has the bytes 2n and 2n + 1: the number of lines from its first neighbour to itself, and from
-    itself to its last neighbour. Both include the line, and are 0 until they are known.
-    """
+    """Return an empty cache for the neighbours of each line, shared by all plans. The line with number n has the bytes
+    2n and 2n + 1: the number of lines from its first neighbour to itself, and from itself to its last neighbour. Both
+    include the line, and are 0 until they are known."""
     return bytearray(2 * len(turn.lines) + 2)
 
 
@@ -310,10 +304,8 @@ def with_neighbours(lines: Lines, number: int) -> range:
 
 
 def _near(text: BlockText, indices: Iterable[int], room: int) -> dict[int, int]:
-    """Return the number of characters that count as context of each line, by its index.
-
-    Lines are read in the order of `indices` until they have `room` characters together.
-    """
+    """Return the number of characters that count as context of each line, by its index. Lines are read in the order of
+    `indices` until they have `room` characters together."""
     near = {}
     for index in indices:
         if room <= LEAST_CHARACTERS:

@@ -150,10 +150,8 @@ class Occurrences:
 
     def _gain_parts(self, places: Mapping[str, int], known: int) -> Iterator[int]:
         """Record the components of each name that has one among the names after the first `known` ones, and yield the
-        place of the name. `places`: places by name.
-
-        Words and numbers do not count as components, as `words_of` finds them in the same line anyway.
-        """
+        place of the name. `places`: places by name. Words and numbers do not count as components, as `words_of` finds
+        them in the same line anyway."""
         kinds = self.columns.kinds
         for name in self.joined:
             held = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0 and not kinds[place]]
@@ -174,10 +172,8 @@ class Occurrences:
         return dict.fromkeys(chain.from_iterable([self.parts.get(place, (place,)) for place in line]))
 
     def _count(self, turn: TurnEvidence, rows: Rows, offset: int, least: int) -> None:
-        """Count those names in `rows`, the names of `turn`, whose place is at least `least`.
-
-        `offset`: number of characters of the history before the turn.
-        """
+        """Count those names in `rows`, the names of `turn`, whose place is at least `least`. `offset`: number of
+        characters of the history before the turn."""
         number = turn.turn.number
         lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
         for text in turn.lines.texts:
@@ -201,11 +197,9 @@ class Occurrences:
 
 
 def _read(turn: TurnEvidence, place_of: dict[str, int], seen: dict[int, array[int]]) -> Rows:
-    """Return the names in each line of `turn`, without the middle of long blocks.
-
-    `place_of`: places by name; new names are added to it. `seen`: names of the lines that were read, by the hash of
-    their text, so that repeated lines are read once.
-    """
+    """Return the names in each line of `turn`, without the middle of long blocks. `place_of`: places by name; new names
+    are added to it. `seen`: names of the lines that were read, by the hash of their text, so that repeated lines are
+    read once."""
     places, counts = array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
     for text in turn.lines.texts:
         for at in text.read:
@@ -389,11 +383,9 @@ def _token_relevance(part: Part, source: Source, failed: bool) -> float:
 
 
 def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
-    """Yield for each name the likelihood that the agent uses it again; `all_lines`: number of lines of the history.
-
-    The coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public
-    agent sessions. Boosted trees over 26 features, cross-validated by session, ranked no better.
-    """
+    """Yield for each name the likelihood that the agent uses it again; `all_lines`: number of lines of the history. The
+    coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public agent
+    sessions. Boosted trees over 26 features, cross-validated by session, ranked no better."""
     characters, all_turns = names.characters, len(names.digests)
     logs = [log1p(number) for number in range(2 * all_turns + 1)]
     writers_score = [sum(WRITER_SCORES[part] for part in WRITERS if bits & _BITS[part]) for bits in range(8)]
