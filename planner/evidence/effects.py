@@ -130,7 +130,7 @@ def retried(evidence: Evidence) -> dict[str, CallPlace]:
         if outcome.status in ("done", "passed"):
             of_tool.append(ended)
         elif outcome.status == "failed" and not outcome.refused and of_tool:
-            next_ones = of_tool[: -MOST_LATER - 1 : -1]
+            next_ones = of_tool[-MOST_LATER:][::-1]  # the earliest first, as `max` returns the first of equals
             best = max(next_ones, key=lambda success: _shared_arguments(call, success.call))
             success_of_turn[ended.turn.turn.id] = CallPlace(best.turn.turn.id, best.call.number)
     return success_of_turn

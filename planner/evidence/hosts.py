@@ -342,11 +342,17 @@ def _own_text(text: str, is_template: bool = False, before: str = "") -> str:
         return _own_arguments(text, words.strip())
     pieces, at = [], 0
     while opened := _OPENING.search(text, at):
-        last = text.rfind(f"</{opened['tag'].split()[0]}", opened.end())
-        stop = (text.find(">", last) + 1 if last >= 0 else 0) or len(text)
+        stop = _end_of_tag(text, opened)
         pieces += [text[at : opened.start()], _HIDDEN * (stop - opened.start())]
         at = stop
     return _NOTE.sub(lambda note: _HIDDEN * len(note[0]), "".join([*pieces, text[at:]]))
+
+
+def _end_of_tag(text: str, opened: re.Match[str]) -> int:
+    """Return the index after the last closing tag of the tag `opened`; the end of the text without one."""
+    closing = text.rfind(f"</{opened['tag'].split()[0]}", opened.end())
+    stop = text.find(">", closing) + 1 if closing >= 0 else 0
+    return stop or len(text)
 
 
 def _arguments(text: str) -> _Span:
