@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from planner.evidence.calls import Call, CallKind, CallReading, argument
-from planner.programming.shell import SAYING, Command, commands_of, is_looking, shell_changes
+from planner.programming.shell import PREPARING, Command, commands_of, is_looking, shell_changes
 from planner.reading.patterns import lazy_pattern
 
 __all__ = ["Replacement", "commands_in", "defines", "edit_of", "folder_of", "read_tool", "writes_of"]
@@ -76,7 +76,7 @@ def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) 
     if _PROCESS.search(name):
         return "run"
     if commands:
-        first = next((one for one in commands if one.words[0] not in SAYING), commands[0])
+        first = next((one for one in commands if one.words[0] not in PREPARING), commands[0])
         return "read" if is_looking(first) and not shell_changes(commands) else "run"
     if kind == "other" and _SHELL.search(name):
         return "run"

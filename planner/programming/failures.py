@@ -28,7 +28,7 @@ from planner.evidence.outcomes import (
     reports_error,
 )
 from planner.programming.coding_tools import commands_in
-from planner.programming.shell import SAYING, Command, is_looking, last_run
+from planner.programming.shell import PREPARING, Command, is_looking, last_run
 from planner.reading.lines import Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
@@ -271,7 +271,7 @@ def _is_no(call: Call, result: _Result, code: int | None) -> bool:
     if not code:
         return False
     last, printed = last_run(commands_in(call)), result.printed
-    only_looks = all(one.words[0] in SAYING or is_looking(one) or _asks(one) for one in last)
+    only_looks = all(one.words[0] in PREPARING or is_looking(one) or _asks(one) for one in last)
     if code in (1, NO_OF_SOME) and any(map(_asks, last)):
         return not printed or (only_looks and not _has_signs(call, printed))
     if call.kind != "read" or not (printed or only_looks):

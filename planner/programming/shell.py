@@ -15,7 +15,7 @@ from typing import NamedTuple
 from planner.reading.patterns import lazy_pattern
 
 __all__ = [
-    "SAYING",
+    "PREPARING",
     "WITH_WORKTREE",
     "Command",
     "HereDocument",
@@ -58,7 +58,7 @@ _LOOKING = frozenset(
     )
 )
 """First words of commands that only read."""
-SAYING = frozenset(
+PREPARING = frozenset(
     (
         *("cd", "pushd", "popd", "echo", "printf", "sleep", "true", ":", "set", "export", "source", "kill", "pkill"),
         *("Set-Location", "Push-Location", "Write-Host", "Write-Output"),
