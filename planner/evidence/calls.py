@@ -144,8 +144,8 @@ class Call:
     def acts(self) -> bool:
         """True if the call changes the outside world: ``refund_order 17``.
 
-        The tool's declaration decides. Without one, a call that may act does so if the name of its tool has a verb of
-        change, or if its result is short enough to be a receipt.
+        The tool's declaration decides. Without one, a call that may act acts if the name of its tool has a verb of
+        change, and also if its result is short enough to be a receipt.
         """
         if self.use is not None:
             return self.use.effect == "acts"

@@ -119,8 +119,8 @@ def _calls_that_act(turn: TurnEvidence) -> frozenset[int]:
 def retried(evidence: Evidence) -> dict[str, CallPlace]:
     """Return the later success of each failed action, by the id of the failed turn.
 
-    It is one of the next `MOST_LATER` successes of the same tool: the one that has the most arguments in common with
-    the failed call, the earliest among equals.
+    It is one of the next `MOST_LATER` successes of the same tool. Among these it is the one that has the most arguments
+    in common with the failed call, of equals the earliest.
     """
     later_successes: dict[str, list[EndedCall]] = {}  # by tool, the earliest last
     success_of_turn: dict[str, CallPlace] = {}
@@ -254,8 +254,8 @@ def _listed(fields: Iterable[_JsonField]) -> str:
 def open_calls(evidence: Evidence) -> Iterator[Pending]:
     """Yield each call before the live tail that still runs or has no result.
 
-    The host gives each running call an id. The call has ended if a later call has this id as an argument, or if a
-    notice of the host contains it, unless these report that it still runs.
+    The host gives each running call an id. The call has ended if a later call has this id as an argument, or if the
+    host mentions it in a notice. It has not if these report that it still runs.
     """
     running: dict[str, Pending] = {}  # by the call's head, its description in a few words
     head_of_id: dict[str, str] = {}  # heads of running calls, by the host's ids

@@ -47,7 +47,7 @@ def gather_evidence(
 ) -> Evidence:
     """Return the evidence of `history`. It is deterministic and asks no model.
 
-    `known`: evidence of an earlier history, made with the same counter; its turns are not read again.
+    `known`: evidence of an earlier history, made with the same counter. Its turns are not read again.
     `uses`: declarations of tools, by name.
     `field`: the field of work that knows the tools; without it, tools are read by general signs alone.
     """
@@ -231,8 +231,8 @@ def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
 
 
 def _ends_work(following: TurnEvidence | None) -> bool:
-    """Return True if the agent's work ends before the turn `following`: if that is missing, or is a message of the user
-    that does not report that they stopped the agent."""
+    """Return True if the agent's work ends before the turn `following`, as this is a message of the user or missing. A
+    message which reports that the user stopped the agent does not end the work."""
     if following is None:
         return True
     return following.turn.kind == "user" and not any(is_refusal(line.text) for line in following.lines)

@@ -210,8 +210,8 @@ class NameIndex:
     def holds_figure(self, digits: str) -> bool:
         """Return True if the source contains the number `digits`, in any form.
 
-        `digits` may be one number with the same value as one of the source, a list of which the source contains all
-        numbers, or a time or date of two numbers.
+        A number needs one with the same value in the source. `digits` may also be a list, if the source contains all of
+        its numbers, or a time or date of two numbers.
         """
         listed, pair = listed_in(digits), _TWO_NUMBERS.fullmatch(digits)
         if not self._figures.isdisjoint(values_of(digits)) or (listed and self._figures.issuperset(listed)):

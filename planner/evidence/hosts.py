@@ -1,8 +1,8 @@
 """Exact texts of known hosts, one table for each: tags, notes, refusals, answers, and fixed sentences.
 
 A host is the client or agent program around the model. Its texts decide the sender of a line if the line's place does
-not show it, and which lines are boilerplate: fixed text without information about the work. Only exact texts count, at
-the places where a host writes them, and up to a limited length, so that foreign text never counts as the user's.
+not show it. They also decide which lines are boilerplate, fixed text without information about the work. Only exact
+texts count, where a host writes them, and up to a limited length, so that foreign text never counts as the user's.
 """
 
 from __future__ import annotations
@@ -426,8 +426,8 @@ def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
 
 def _boilerplate_of_block(block: Sequence[Line]) -> Iterator[int]:
     """Yield the numbers of the boilerplate lines of one block. In a result these are single lines and a reminder at its
-    end. In the user's message they are all of the host's lines if the block begins with a reminder of how to behave, or
-    with text without information about the work."""
+    end. In the user's message they are all of the host's lines, if the block begins with a reminder that only tells the
+    agent how to behave."""
     if block[0].part == "result":
         line_starts = (line for line in block if not line.continues and line.text.strip())
         yield from (line.number for line in line_starts if not without_boilerplate(line.text))

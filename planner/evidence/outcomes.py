@@ -194,7 +194,7 @@ def printed_lines(result: Sequence[Statement]) -> list[Statement]:
 def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
     """Return the statements that show how a call ended without failure; `filled`: those of its result with text. A
     short result is returned whole. Of a longer result of a change, search or question the first statement with a URL is
-    returned, or the first one; of other results none."""
+    returned, or else the first one. Of other results none is returned."""
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return printed

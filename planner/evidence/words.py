@@ -101,7 +101,7 @@ def numbers_in(digits: str) -> list[str]:
 def pairs_in(text: str) -> Iterator[str]:
     """Yield each pair of neighbouring numbers, in a form for each meaning that it may have.
 
-    The forms are ``14~3`` for numbers with at most `DATE_GAP` characters between them, ``14:30`` for a time, and
+    The form is ``14~3`` for numbers with at most `DATE_GAP` characters between them, and ``14:30`` for a time. It is
     ``14@2026`` for a day and a year with a month's name or ``, `` between them.
     """
     for first, between, second in _NEIGHBOURS.findall(text):

@@ -336,8 +336,8 @@ def _may_precede(head: str, counted: str) -> bool:
 
 def _verdict_of_run(call: Call, result: _Result) -> _RunVerdict:
     """Return the verdict of a run: that of its last line with one. Other calls have none, as counts in them are data.
-    If any line reports a failure, the run failed unless the exit code is known to be 0: the line may be about the first
-    of two commands."""
+    If any line reports a failure, the run failed unless the exit code is known to be 0, as the line may be about the
+    first of two commands."""
     if call.kind != "run" or call.is_report:
         return _RunVerdict(None)
     judged = [one for one in result.printed if result.verdict(one.text)]
@@ -352,9 +352,9 @@ def _verdict_of_run(call: Call, result: _Result) -> _RunVerdict:
 
 
 def _last_lines(call: Call, result: _Result) -> Sequence[Statement]:
-    """Return the lines that show how a call without a verdict ended. A short result is returned whole. Of a longer one,
-    these are reports of completed actions or the last line of a run, the first line of a change, search or question,
-    and none of a read."""
+    """Return the lines that show how a call without a verdict ended. A short result is returned whole. Of a longer run,
+    these are reports of completed actions, or else the last line. Of a longer change, search or question it is the
+    first line, and of a read none."""
     printed = result.printed or [one for one in result.statements if one.text.strip()]
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -387,7 +387,7 @@ def _report(call: Call, result: _Result, counts: Sequence[Statement]) -> list[St
 
     `counts`: statements with the verdict of a failed run. A read or search is shown by complaints of its programs, a
     change by one line. Other calls are shown by a reason and a failed test, then by further ones, or else by words of
-    failure, and last by exit codes and `counts`. If there is no reason, a line near the verdict takes its place.
+    failure. Exit codes and `counts` follow. If there is no reason, a line near the verdict takes its place.
     """
     if call.kind in ("read", "search") and (complaints := _complaints(call, result.statements)):
         return complaints

@@ -28,8 +28,8 @@ length is subtracted. Fitted on literal exams (`compactor eval --probes`)."""
 LEAST_CHARACTERS = 8
 """Smallest number of characters of a neighbour that count as context."""
 HEAD_TOKENS = 16
-"""Raw tokens that the first line of a turn with calls costs in addition: about those of the turn's id, and of the head
-and outcome of one call."""
+"""Raw tokens that the first line of a turn with calls costs in addition, for the turn's id and for one call with its
+outcome."""
 MARK_TOKENS = 1
 """Raw tokens of the mark before a line that does not follow the one above it."""
 STEM_CHARACTERS, PRINTED_STEM_CHARACTERS = 6, 4
@@ -260,9 +260,9 @@ class _Turn:
 
 
 def _neighbours(turn: TurnEvidence) -> bytearray:
-    """Return an empty cache for the neighbours of each line, shared by all plans. The line with number n has the bytes
-    2n and 2n + 1: the number of lines from its first neighbour to itself, and from itself to its last neighbour. Both
-    include the line, and are 0 until they are known."""
+    """Return an empty cache for the neighbours of each line, shared by all plans. Line n has the bytes 2n and
+    2n + 1. They count the lines from its first neighbour to itself, and from itself to its last neighbour. Both include
+    the line, and are 0 until they are known."""
     return bytearray(2 * len(turn.lines) + 2)
 
 
