@@ -55,7 +55,7 @@ ThinkingPolicy = Literal["strip", "leave"]
 """Treatment of thinking after the first changed message: removed, or left for the API to drop."""
 
 _CALL_ALONE = lazy_pattern(
-    rf"<{USER_FRAME}>.*?</{USER_FRAME}>"
+    rf"<{USER_FRAME}>.*?(?:</{USER_FRAME}>|\Z)"
     r"|^(?P<mark>(?:t\d+ )?(?:✗ )?)> (?P<call>[^\n]{24,})(?=\n> |\Z)",
     re.S | re.M,
 )

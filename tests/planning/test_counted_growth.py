@@ -13,7 +13,7 @@ INPUTS = {
     "messages with calls that nothing answers": unanswered_calls,
     "lines of one result": long_result,
 }
-LESS, MORE = 100, 800
+LESS, MORE = 60, 480
 SPARE = 1.2
 """Sorting, and that the first parts cost less than those of a list that is full."""
 

@@ -25,6 +25,7 @@ from applier.adapters.proxy.quotas import create_token, revoke_token
 from applier.testing import Answer, MessagesServer, say
 from tests.bench.container import steps_of
 from tests.bench.proxy_load import conversation
+from tests.cli.conftest import interruptible
 from tests.openai_server import OpenAIServer
 from tests.proxy.test_team import ENVIRONMENT, HELLO, team, written
 
@@ -55,7 +56,9 @@ class Process:
         self.log = folder / f"log-{time.monotonic_ns()}"
         env = {**os.environ, "PYTHONPATH": str(ROOT), **ENVIRONMENT}
         with self.log.open("w") as log:
-            self.process = subprocess.Popen([*COMPACTOR, "proxy", "--config", config], env=env, stderr=log, cwd=folder)
+            self.process = subprocess.Popen(
+                [*COMPACTOR, "proxy", "--config", config], env=env, stderr=log, cwd=folder, preexec_fn=interruptible
+            )
         self.url = wait_for(lambda: re.search(r"ANTHROPIC_BASE_URL=(\S+)", self.log.read_text()))[1]
         wait_for(lambda: answers(f"{self.url}/health"))
 

@@ -11,7 +11,7 @@ from tests.bench.pattern_sites import PatternSite, pattern_sites
 from tests.bench.patterns import superlinear
 from tests.bench.steps import StepLimitError, Steps
 
-QUICK_STEPS = 300_000
+QUICK_STEPS = 100_000
 """Steps of attacks on one pattern, fewer than ``python -m tests.bench patterns --linear`` takes."""
 FORMS = (
     r"(a|b)*?c|\w+",

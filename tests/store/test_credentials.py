@@ -101,9 +101,9 @@ def test_pictures_and_sealed_fields_hold_no_secrets():
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("seed", range(2))
-def test_nearly_no_form_is_readable_in_what_is_kept_shown_logged_or_sent(seed):
-    readable_forms = set().union(*leaks(seed).values())
+def test_nearly_no_form_is_readable_in_what_is_kept_shown_logged_or_sent():
+    """One value of each form: which channel shows it depends on no value."""
+    readable_forms = set().union(*leaks(seed=0).values())
     assert len(readable_forms) <= len(FORMS) * MOST_READABLE, readable_forms
 
 
