@@ -78,7 +78,7 @@ def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Row
     for row in rows:
         content = _content(row, media)
         parts.append(_Part(row.role, content, (row.handle,)))
-        if any(map(_holds_more, content)):
+        if any(map(_has_media, content)):
             handles[_key(content)] = (row.handle,)
     joined = _joined(_paired(_joined(parts)))  # again, as a part may have lost all of its content
     handles |= {_key(one.content): one.handles for one in joined if one.role == "assistant"}
@@ -172,12 +172,12 @@ class _Media:
             content = [block for block in _list(message.get("content")) if isinstance(block, dict)]
             for block in content:
                 inside = block.get("content")
-                if block.get("type") == "tool_result" and isinstance(inside, list) and any(map(_is_more, inside)):
+                if block.get("type") == "tool_result" and isinstance(inside, list) and any(map(_is_medium, inside)):
                     self.results[str(block.get("tool_use_id"))] = inside
-            if message.get("role") == "user" and any(map(_is_more, content)):
+            if message.get("role") == "user" and any(map(_is_medium, content)):
                 for text in {str(block.get("text", "")).strip() for block in content}:
                     sent = [
-                        one for one in content if _is_more(one) or (text and str(one.get("text", "")).strip() == text)
+                        one for one in content if _is_medium(one) or (text and str(one.get("text", "")).strip() == text)
                     ]
                     self._typed.setdefault(text, []).append(sent)
         self._used: set[int] = set()
@@ -186,20 +186,20 @@ class _Media:
         """Return the text of the user's `row` with the media sent in the same message, each once; empty without any."""
         typed = [] if row.toolResults else self._typed.get(row.text.strip(), [])
         sent = [block for block in (typed.pop(0) if typed else ()) if id(block) not in self._used]
-        self._used.update(id(block) for block in sent if _is_more(block))
-        return sent if any(map(_is_more, sent)) else []
+        self._used.update(id(block) for block in sent if _is_medium(block))
+        return sent if any(map(_is_medium, sent)) else []
 
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _is_more(block: object) -> bool:
+def _is_medium(block: object) -> bool:
     return isinstance(block, dict) and block.get("type") not in IN_ROWS
 
 
-def _holds_more(block: Block) -> bool:
-    return _is_more(block) or any(map(_is_more, _list(block.get("content"))))
+def _has_media(block: Block) -> bool:
+    return _is_medium(block) or any(map(_is_medium, _list(block.get("content"))))
 
 
 def _key(content: Sequence[Block]) -> str:
@@ -282,7 +282,7 @@ def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, used_
     """Return the index of the block after the longest run of blocks from `at` on that is a row of the client with
     media, and the row's handle; without one, the next index and no handle."""
     for stop in range(len(content), at, -1):
-        if any(map(_holds_more, content[at:stop])):
+        if any(map(_has_media, content[at:stop])):
             for handle in transcript.handles.get(_key(content[at:stop]), ()):
                 if handle not in used_handles:
                     return stop, handle

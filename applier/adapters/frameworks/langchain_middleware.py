@@ -374,14 +374,13 @@ def _built(message: Message) -> list[AnyMessage]:
 
 def _restored(message: Any) -> Any:
     """Return `message` with the original content instead of opaque blocks."""
-    content = message.content
-    return (
-        message.model_copy(update={"content": list(map(_unwrapped, content))}) if isinstance(content, list) else message
-    )
-
-
-def _unwrapped(block: Any) -> Any:
-    return carried_by(block) if isinstance(block, dict) and block.get("type") == OPAQUE else block
+    if not isinstance(message.content, list):
+        return message
+    content = [
+        carried_by(block) if isinstance(block, dict) and block.get("type") == OPAQUE else block
+        for block in message.content
+    ]
+    return message.model_copy(update={"content": content})
 
 
 def _carries_message(block: Block) -> bool:

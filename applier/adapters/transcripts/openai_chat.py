@@ -44,47 +44,49 @@ REMAINDER = "openai"
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """Conversion in both directions. A result keeps the remainder that restores OpenAI's form exactly: ``set``, values
-    that the plain way back would lose, and ``drop``, keys that it would add."""
+class _Converter:
+    """Conversion in both directions. A converted value keeps the remainder that restores OpenAI's form exactly.
 
-    made: Callable[[Data], Data]
+    The remainder is ``set``, values that `revert` would lose, and ``drop``, keys that it would add.
+    """
+
+    convert: Callable[[Data], Data]
     """Function from OpenAI's form to Anthropic's."""
-    back: Callable[[Data], Data | None]
+    revert: Callable[[Data], Data | None]
     """Function for the way back; returns None if OpenAI's form has no place for the data (thinking)."""
 
-    def over(self, original: Data) -> Data:
+    def to_anthropic(self, original: Data) -> Data:
         """Return `original`, in OpenAI's form, in Anthropic's with the remainder; the same object if both are equal."""
-        converted = self.made(original)
-        plain = self.back(converted) or {}
+        converted = self.convert(original)
+        plain = self.revert(converted) or {}
         if converted == original == plain:
             return original
-        steps = {"set": _beyond(original, plain), "drop": [key for key in plain if key not in original]}
+        steps = {"set": _differences(original, plain), "drop": [key for key in plain if key not in original]}
         rest = {name: step for name, step in steps.items() if step}
         return {**converted, REMAINDER: rest} if rest else converted
 
-    def home(self, converted: Data) -> Data | None:
+    def to_openai(self, converted: Data) -> Data | None:
         """Return the original of `converted`, or its plain conversion if it was changed."""
         rest = converted.get(REMAINDER)
         if not isinstance(rest, dict):
-            return self.back(converted)
-        plain = self.back({key: value for key, value in converted.items() if key != REMAINDER})
+            return self.revert(converted)
+        plain = self.revert({key: value for key, value in converted.items() if key != REMAINDER})
         kept = {key: value for key, value in (plain or {}).items() if key not in rest.get("drop", ())}
-        original = _with(kept, rest.get("set", {}))
-        return original if self.over(original) == converted else plain
+        original = _with_values(kept, rest.get("set", {}))
+        return original if self.to_anthropic(original) == converted else plain
 
 
-def _beyond(full: Data, plain: Data) -> Data:
+def _differences(full: Data, plain: Data) -> Data:
     """Return the values of `full` that differ from `plain`; in nested dicts only the differing values."""
     both = {key: value for key, value in full.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
     differs = {key: value for key, value in full.items() if key not in plain or plain[key] != value}
-    return {key: _beyond(both[key], plain[key]) if key in both else value for key, value in differs.items()}
+    return {key: _differences(both[key], plain[key]) if key in both else value for key, value in differs.items()}
 
 
-def _with(plain: Data, rest: Data) -> Data:
-    """Return `plain` with the values of `rest` set; undoes `_beyond`."""
+def _with_values(plain: Data, rest: Data) -> Data:
+    """Return `plain` with the values of `rest` set; undoes `_differences`."""
     both = {key for key, value in rest.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
-    return {**plain, **{key: _with(plain[key], value) if key in both else value for key, value in rest.items()}}
+    return {**plain, **{key: _with_values(plain[key], value) if key in both else value for key, value in rest.items()}}
 
 
 def from_openai(messages: Sequence[object]) -> list[Message]:
@@ -123,12 +125,12 @@ def _converted(entry: object, place: str) -> Message | Block:
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
     try:
-        return _over(message)
+        return _checked(message)
     except TranscriptError as error:
         raise TranscriptError(f"{place}: {error}") from None
 
 
-def _over(message: Data) -> Message | Block:
+def _checked(message: Data) -> Message | Block:
     """Check an OpenAI `message`, and return it as a message or a result block."""
     role, content = message.get("role"), message.get("content")
     if role not in _ROLES:
@@ -137,8 +139,8 @@ def _over(message: Data) -> Message | Block:
         raise TranscriptError(f"expected 'content' to be text or a list of parts, found {quoted(content)}")
     for part in content if isinstance(content, list) else ():
         _need(part, "type")
-    pair = _TOOL if role == "tool" else _SPOKEN.get(role)
-    return pair.over(message) if pair else message
+    converter = _TOOL if role == "tool" else _SPOKEN.get(role)
+    return converter.to_anthropic(message) if converter else message
 
 
 def _need(holder: object, key: str, kind: type = str) -> Any:
@@ -157,33 +159,33 @@ def to_openai(messages: Sequence[Message]) -> list[Data]:
 
     Results become tool messages ahead of the rest of their message; thinking is left out.
     """
-    return [back for message in messages for back in _back(message)]
+    return [chat_message for message in messages for chat_message in _chat_of(message)]
 
 
-def _back(message: Message) -> Iterator[Data]:
+def _chat_of(message: Message) -> Iterator[Data]:
     """Yield the OpenAI messages of an Anthropic `message`: one for each result, then one for the rest."""
-    pair = _SPOKEN.get(message["role"])
-    if pair is None:
+    converter = _SPOKEN.get(message["role"])
+    if converter is None:
         yield message
         return
-    results = [block for block in blocks(message) if block["type"] == "tool_result"] if pair is _USER else []
-    yield from (_TOOL.home(block) or {} for block in results)
+    results = [block for block in blocks(message) if block["type"] == "tool_result"] if converter is _USER else []
+    yield from (_TOOL.to_openai(block) or {} for block in results)
     if results:
         message = {**message, "content": [block for block in message["content"] if block["type"] != "tool_result"]}
     if not results or message["content"]:
-        yield pair.home(message) or message
+        yield converter.to_openai(message) or message
 
 
 def strip_openai(messages: Sequence[Message]) -> list[Message]:
     """Return `messages` without the fields added by `from_openai`, as the Anthropic API accepts them."""
-    return [_bare(message) for message in messages]
+    return [_without_remainder(message) for message in messages]
 
 
-def _bare(data: Data) -> Data:
+def _without_remainder(data: Data) -> Data:
     """Return `data` and its content without remainders; the same object if there are none."""
     inner = data.get("content")
     if isinstance(inner, list):
-        bare = [_bare(block) if isinstance(block, dict) else block for block in inner]
+        bare = [_without_remainder(block) if isinstance(block, dict) else block for block in inner]
         if any(a is not b for a, b in zip(bare, inner, strict=True)):
             data = {**data, "content": bare}
     return {key: value for key, value in data.items() if key != REMAINDER} if REMAINDER in data else data
@@ -219,7 +221,10 @@ def _assistant(message: Data) -> Message:
     if isinstance(content, str) and not calls and not refusals:
         return {"role": "assistant", "content": content}
     parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else content or ()
-    return {"role": "assistant", "content": [*map(_PART.over, parts), *refusals, *map(_CALL.over, calls)]}
+    return {
+        "role": "assistant",
+        "content": [*map(_PART.to_anthropic, parts), *refusals, *map(_CALL.to_anthropic, calls)],
+    }
 
 
 def _chat_assistant(message: Message) -> Data:
@@ -227,7 +232,7 @@ def _chat_assistant(message: Message) -> Data:
     content = message["content"]
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
-    calls = [_CALL.home(block) for block in content if block["type"] == "tool_use"]
+    calls = [_CALL.to_openai(block) for block in content if block["type"] == "tool_use"]
     parts = _parts([block for block in content if block["type"] != "tool_use"])
     is_plain = len(parts) == 1 and parts[0]["type"] == "text" and set(parts[0]) == {"type", "text"}
     content_parts = parts[0]["text"] if is_plain else parts or None
@@ -245,11 +250,11 @@ def _tool(block: Block) -> Data:
 
 
 def _blocks(content: str | Sequence[Data]) -> Any:
-    return content if isinstance(content, str) else list(map(_PART.over, content))
+    return content if isinstance(content, str) else list(map(_PART.to_anthropic, content))
 
 
 def _parts(content: str | Sequence[Block]) -> Any:
-    return content if isinstance(content, str) else [part for part in map(_PART.home, content) if part is not None]
+    return content if isinstance(content, str) else [part for part in map(_PART.to_openai, content) if part is not None]
 
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
@@ -258,7 +263,7 @@ _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 
 def block_of_part(part: Data) -> Block:
     """Return the content block for `part`; the same object if it is a block already."""
-    return _PART.over(part)
+    return _PART.to_anthropic(part)
 
 
 def _block(part: Data) -> Block:
@@ -336,11 +341,11 @@ def arguments_as_object(text: str) -> Data:
     return value if isinstance(value, dict) else {"arguments": text}
 
 
-_PART, _CALL, _TOOL = _Pair(_block, _part), _Pair(_use, _call), _Pair(_result, _tool)
-_USER = _Pair(
+_PART, _CALL, _TOOL = _Converter(_block, _part), _Converter(_use, _call), _Converter(_result, _tool)
+_USER = _Converter(
     lambda message: {"role": "user", "content": _blocks(message["content"])},
     lambda message: {"role": "user", "content": _parts(message["content"])},
 )
-_ASSISTANT = _Pair(_assistant, _chat_assistant)
+_ASSISTANT = _Converter(_assistant, _chat_assistant)
 _SPOKEN = {"user": _USER, "assistant": _ASSISTANT}
 """Converters by role; messages of other roles are the same in both forms."""

@@ -63,7 +63,7 @@ def read_items(items: Sequence[Any]) -> ReadItems:
     kinds = [_kind(item, f"input[{at}]") for at, item in enumerate(items)]
     unpaired = _unpaired(items, kinds)
     behind = 1 + max((at for at, kind in enumerate(kinds) if kind == "foreign"), default=-1)
-    read = ReadItems(fixed=[(0, one) for item in items[:behind] for one in _shown(item)], has_foreign=behind > 0)
+    read = ReadItems(fixed=[(0, one) for item in items[:behind] for one in _without_view(item)], has_foreign=behind > 0)
     open_kind, open_calls = "", set[str]()
     for at in range(behind, len(items)):
         item, kind = items[at], kinds[at]
@@ -87,7 +87,7 @@ def read_items(items: Sequence[Any]) -> ReadItems:
     return read
 
 
-def _shown(item: Data) -> list[Data]:
+def _without_view(item: Data) -> list[Data]:
     """Return `item` in a list; for an item of ours, the items that it replaces."""
     return [one for message in item["messages"] for one in _items(message)] if item.get("type") == VIEW else [item]
 
@@ -137,7 +137,7 @@ def _blocks(item: Data, place: str) -> list[Block]:
             return [_thought(item)]
         if item["type"] in _SERVER_CALLS:
             return [{"type": _ITEM, "item": item}]
-        return [_paired(item)]
+        return [_call_or_result(item)]
     except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise TranscriptError(f"{place}: no item of the type that it names ({error!r:.60})") from None
 
@@ -164,7 +164,7 @@ def _thought(item: Data) -> Block:
     return {"type": "redacted_thinking", "data": sealed or "", REMAINDER: {"item": head}}
 
 
-def _paired(item: Data) -> Block:
+def _call_or_result(item: Data) -> Block:
     """Return a call or a result with the data to restore the item."""
     if item["type"].removesuffix("_output") in TYPED_CALLS:
         return {**item_block(Item.model_validate(item)), REMAINDER: {"whole": item}}
@@ -189,10 +189,10 @@ def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
     items = list(placed.get(0, ()))
     for at, message in enumerate(messages, 1):
         items += [*_items(message), *placed.get(at, ())]
-    return _paired_alike(items)
+    return _with_types_that_match(items)
 
 
-def _paired_alike(items: Sequence[Data]) -> list[Data]:
+def _with_types_that_match(items: Sequence[Data]) -> list[Data]:
     """Return `items` with a call of a provider's tool written as a function call if its other half was."""
     functions = {item["call_id"] for item in items if str(item.get("type")).startswith("function_call")}
     return [
