@@ -1,8 +1,8 @@
-"""Planner model's answer: its forms, and the parts that are valid for the turns in question.
+"""Reads the planner model's answer: a brief, entries about turns, and facts.
 
-``t9 summarize 6 failed 212-219,230 | Tried a mutex; deadlocked.``, ``decision t12 4-5 | Keep the old API.`` An answer
-is untrusted text and may be wrong anywhere: valid parts are used, invalid ones are reported, one problem a line, and a
-mistake in one entry does not affect others. Every pass over the text is linear.
+An entry is ``t9 summarize 6 failed 212-219,230 | Tried a mutex; deadlocked.``, a fact ``decision t12 4-5 | Keep the old
+API.`` An answer is untrusted text and may be wrong anywhere: its valid parts are used, and the others are reported as
+problems. A mistake in one entry does not affect others. The time to read a text is linear in its length.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = [
 MOST_ANSWER_CHARACTERS = 400_000
 """Number of characters of an answer that are read: twelve times the longest allowed one."""
 MOST_PROBLEMS = 12
-"""Largest number of problems reported at once: a model corrects kinds of mistakes, not each one."""
+"""Largest number of problems reported at once, as a model corrects kinds of mistakes, not each one."""
 REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
 """Lengths to which the reason and the summary of an entry are cut."""
 BEST_SCORE: Final = 9
 """Score that a model writes for what must stay; the lowest is 0."""
 DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2, "drop": 0}
-"""Score, by strategy, of an entry in which the model wrote no score."""
+"""Score of an entry without one, by its strategy."""
 
 ENTRY_FORM = "t<turn>[-t<turn>][,…] keep|summarize|reference|drop <0-9> [failed] [<line>[-<line>],…] [| gist]"
 FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<line>],…] | text"
@@ -70,7 +70,8 @@ class PlanAnswer(BaseModel):
     @field_validator("brief", "turns", "facts", mode="before")
     @classmethod
     def _lines(cls, value: object) -> list[str]:
-        """Return a text's lines; other values are left out, and an unsendable lone surrogate becomes ``?``."""
+        """Return the lines of a text or of several; other values are left out, and a lone surrogate, which no request
+        can contain, becomes ``?``."""
         texts = (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str))
         return [line for text in texts for line in text.encode("utf-8", "replace").decode().splitlines()]
 
@@ -93,7 +94,7 @@ def json_in(text: str) -> object:
         return json.JSONDecoder(strict=False).raw_decode(text)[0]
     except json.JSONDecodeError as error:
         if error.pos < len(text.rstrip()) and not error.msg.startswith("Unterminated string"):
-            return None  # broken, not cut off: the part before the error may be half of a statement
+            return None  # the text is broken, not cut off: what is before the error may be half of a statement
     except (ValueError, RecursionError):
         return None
     try:
@@ -120,7 +121,7 @@ class TurnEntry:
     """Words of the entry that are no part of `ENTRY_FORM`."""
 
     @property
-    def alone(self) -> bool:
+    def is_single(self) -> bool:
         """True if the entry is about a single turn."""
         return len(self.runs) == 1 and self.runs[0][0] == self.runs[0][1]
 
@@ -144,16 +145,16 @@ _LINES = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
 
 
 def read_entry(form: str) -> TurnEntry | None:
-    """Return the entry that a model wrote as `form`, None if it is no entry. A score must follow the strategy; other
-    parts may be in any order."""
-    words, text = _words(form)
-    strategy = next((word for word in words if word in DEFAULT_SCORES), None)
-    if strategy is None:
-        return None
-    position = words.index(strategy)
+    """Return the entry that a model wrote as `form`; None if it is no entry.
+
+    The turns come first, then the strategy and its score; the other parts may be in any order.
+    """
+    words, text = _words_and_text(form)
+    position = next((at for at, word in enumerate(words) if word in DEFAULT_SCORES), 0)
     runs, rest = _ranges(_TURNS, words[:position]), words[position + 1 :]
     if len(runs) != position or not runs:
         return None
+    strategy: Strategy = words[position]
     has_score = bool(rest) and re.fullmatch(r"\d", rest[0]) is not None
     score = int(rest.pop(0)) if has_score else DEFAULT_SCORES[strategy]
     lines = _ranges(_LINES, rest)
@@ -161,21 +162,21 @@ def read_entry(form: str) -> TurnEntry | None:
     return TurnEntry(runs, "summarize" if lines else strategy, score, "failed" in rest, lines, text, " ".join(unread))
 
 
-def _words(form: str) -> tuple[list[Any], str]:
+def _words_and_text(form: str) -> tuple[list[Any], str]:
     """Return the words before the first ``|``, in lower case without commas, and the text after it."""
     head, _, text = form.partition("|")
     return head.lower().replace("–", "-").replace(",", " ").split(), text.strip()
 
 
 def _ranges(form: re.Pattern[str], words: Iterable[str]) -> tuple[Range, ...]:
-    """Return the ranges in those of `words` that have this `form`; a single number is a range of one."""
+    """Return the ranges that `words` of this `form` write; a single number is a range of one."""
     matches = [match for word in words if (match := form.fullmatch(word))]
     return tuple((int(m[1]), int(m[2] or m[1])) for m in matches)
 
 
 def read_fact(form: str) -> FactEntry | None:
-    """Return the fact that a model wrote as `form`, None if it is no fact."""
-    words, text = _words(form)
+    """Return the fact that a model wrote as `form`; None if it is no fact."""
+    words, text = _words_and_text(form)
     turn = _TURNS.fullmatch(words[1]) if len(words) > 1 else None
     lines = _ranges(_LINES, words[2:])
     if turn is None or words[0] not in get_args(FactType) or not text or len(lines) != len(words) - 2:
@@ -188,16 +189,16 @@ def read_fact(form: str) -> FactEntry | None:
 
 @dataclass(frozen=True)
 class Scope:
-    """Turns that one answer may be about, in order, with their lines and names."""
+    """Turns that one answer may be about."""
 
     turns: Sequence[TurnEvidence]
-    """Turns of the question."""
+    """Turns of the question, in order."""
     earlier: Sequence[TurnEvidence] = ()
-    """Turns decided by an earlier plan, which the answer may name, too."""
+    """Turns of an earlier plan, which the answer may choose or drop, too."""
 
     @lazy_property
     def by_number(self) -> dict[int, TurnEvidence]:
-        """Turns that the answer may name, by number, including earlier ones."""
+        """Turns that the answer may be about, by number, including earlier ones."""
         return {turn.turn.number: turn for turn in (*self.earlier, *self.turns)}
 
     @property
@@ -205,15 +206,19 @@ class Scope:
         """Turns in question, as ``t1-t50``."""
         return spans(turn.turn.number for turn in self.turns)
 
-    def covered(self, run: Range) -> Iterator[int]:
-        """Return the numbers of the turns in `run`, whose ends may be swapped, without the live tail."""
+    def numbers_in(self, run: Range) -> Iterator[int]:
+        """Return the numbers of the turns in `run` without the live tail; the ends of `run` may be swapped."""
         low, high = min(run), max(run)
         return (number for number, turn in self.by_number.items() if low <= number <= high and not turn.turn.live)
 
     def words(self, number: int, lines: Sequence[Range]) -> str:
-        """Return the exact text of `lines` of turn `number`."""
+        """Return the exact text of `lines` in turn `number`."""
         turn_lines = self.by_number[number].lines
         return "\n".join(join_lines(turn_lines[first - 1 : last]) for first, last in lines)
+
+    def last_line(self, number: int) -> int:
+        """Return the number of the last line of turn `number`."""
+        return len(self.by_number[number].lines)
 
     def invented(self, text: str, number: int) -> list[str]:
         """Return the names and figures in `text` that turn `number` does not contain."""
@@ -221,7 +226,7 @@ class Scope:
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """Return turn numbers as text: ``t1-t3, t7``."""
+    """Return turn numbers as a text: ``t1-t3, t7``."""
     return ", ".join(f"t{low}" if low == high else f"t{low}-t{high}" for low, high in ranges_of(numbers))
 
 
@@ -270,8 +275,8 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
         reading.count(form, list(_entry_problems(entry, scope)) if entry else [f"not an entry; write {ENTRY_FORM}"])
         entries += [entry] if entry else []
     turns: dict[int, TurnProposal] = {}
-    for entry in sorted(entries, key=lambda entry: entry.alone):  # entries on a single turn replace those on runs
-        turns |= {number: _proposal(entry, number, scope) for run in entry.runs for number in scope.covered(run)}
+    for entry in sorted(entries, key=lambda entry: entry.is_single):  # entries on single turns replace those on runs
+        turns |= {number: _proposal(entry, number, scope) for run in entry.runs for number in scope.numbers_in(run)}
     reading.turns = {f"t{number}": proposal for number, proposal in sorted(turns.items())}
     for form in answer.facts:
         fact = read_fact(form)
@@ -287,24 +292,27 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
 
 
 def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
-    """Return the usable part of `entry` for turn `number`. Lines that do not exist and a summary with invented names
-    are left out, and both if the entry is about several turns."""
+    """Return the usable part of `entry` for turn `number`.
+
+    Of a summary, lines that do not exist and a text with invented names are left out. If the entry is about several
+    turns, both are. Without either, no strategy is proposed, only the score.
+    """
     strategy: Strategy | None = entry.strategy
-    text = entry.text
-    lines: tuple[Range, ...] = ()
+    text, excerpts = entry.text, tuple[Range, ...]()
     if strategy == "summarize":
-        text = entry.text if entry.alone and not scope.invented(entry.text, number) else ""
-        last = len(scope.by_number[number].lines)
-        existing = tuple((max(1, low), min(high, last)) for low, high in entry.lines if low <= min(high, last))
-        lines = existing if entry.alone else ()
-        strategy = "summarize" if lines or text else None
+        last = scope.last_line(number)
+        if entry.is_single:
+            excerpts = tuple((max(1, low), min(high, last)) for low, high in entry.lines if low <= min(high, last))
+        if not entry.is_single or scope.invented(text, number):
+            text = ""
+        strategy = "summarize" if excerpts or text else None
     return TurnProposal(
         turn_id=f"t{number}",
         score=entry.score / BEST_SCORE,
         reason=" ".join(text.split())[:REASON_CHARACTERS],
         strategy=strategy,
         summary=text[:GIST_CHARACTERS] if strategy == "summarize" else "",
-        excerpts=lines,
+        excerpts=excerpts,
         failed_approach=entry.failed,
     )
 
@@ -313,36 +321,29 @@ def _entry_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
     """Yield the mistakes in `entry`, in words for the model."""
     if entry.unread:
         yield f"{entry.unread[:40]!r} is no part of an entry"
-    unknown = {number for run in entry.runs for number in run} - scope.by_number.keys()
-    if unknown:
+    if unknown := {number for run in entry.runs for number in run} - scope.by_number.keys():
         yield f"there is no {spans(unknown)}; the turns are {scope.name}"
-    elif entry.alone:
-        yield from _turn_problems(entry, entry.runs[0][0], scope)
+    elif entry.is_single:
+        number = entry.runs[0][0]
+        last = scope.last_line(number)
+        if outside := [f"{low}-{high}" for low, high in entry.lines if not 0 < low <= min(high, last)]:
+            yield f"lines {', '.join(outside)}: t{number} has lines 1-{last}"
+        if entry.strategy == "summarize" and (made_up := scope.invented(entry.text, number)):
+            yield f"the gist names {', '.join(made_up)}, which t{number} does not contain"
     elif entry.strategy == "summarize":
         yield "lines and gists belong to one turn; write one entry a turn"
 
 
-def _turn_problems(entry: TurnEntry, number: int, scope: Scope) -> Iterator[str]:
-    """Yield the mistakes in an `entry` on turn `number` alone: lines that do not exist, and invented names."""
-    last = len(scope.by_number[number].lines)
-    outside = [f"{low}-{high}" for low, high in entry.lines if not 0 < low <= min(high, last)]
-    if outside:
-        yield f"lines {', '.join(outside)}: t{number} has lines 1-{last}"
-    made_up = scope.invented(entry.text, number) if entry.strategy == "summarize" else []
-    if made_up:
-        yield f"the gist names {', '.join(made_up)}, which t{number} does not contain"
-
-
 def _fact_problems(fact: FactEntry, scope: Scope) -> Iterator[str]:
     """Yield the mistakes in `fact`, in words for the model."""
-    if fact.turn not in scope.by_number:
-        yield f"there is no t{fact.turn}; the turns are {scope.name}"
+    number = fact.turn
+    if number not in scope.by_number:
+        yield f"there is no t{number}; the turns are {scope.name}"
         return
-    made_up = scope.invented(fact.text, fact.turn)
-    if made_up:
-        yield f"names {', '.join(made_up)}, which t{fact.turn} does not contain"
-    last = len(scope.by_number[fact.turn].lines)
+    if made_up := scope.invented(fact.text, number):
+        yield f"names {', '.join(made_up)}, which t{number} does not contain"
+    last = scope.last_line(number)
     if any(not 1 <= low <= high <= last for low, high in fact.lines):
-        yield f"t{fact.turn} has lines 1-{last}"
+        yield f"t{number} has lines 1-{last}"
     if fact.type == "constraint" and not fact.lines:
         yield "a constraint needs the lines with the user's words"

@@ -1,6 +1,6 @@
-"""Asks the planner model, again if its answer is unusable, within one deadline for everything.
+"""Asks the planner model questions within one deadline, and asks again if an answer is unusable.
 
-Every failure becomes an `AskedOutcome` with its cost, so that other questions continue. All work is done in daemon
+Every failure becomes an `AskedOutcome` with its cost, so that other questions continue. All requests are sent by daemon
 threads: a server that never answers delays neither the caller nor the end of the process.
 """
 
@@ -21,14 +21,7 @@ from planner.brief import brief_text, check_brief, read_brief
 from planner.errors import PlannerUnavailable
 from planner.evidence import Evidence
 from planner.model.answer import MOST_PROBLEMS, PlanAnswer, Reading, Scope, answer_in, read_answer
-from planner.model.client import (
-    Endpoint,
-    Meter,
-    is_refusal,
-    response_text,
-    response_usage,
-    unavailable,
-)
+from planner.model.client import Endpoint, Meter, is_refusal, response_text, response_usage, unavailable
 from planner.model.prompts import Prompts, safe_text
 from planner.model.question import Question
 from planner.plan import Usage
@@ -41,13 +34,11 @@ __all__ = ["AskedOutcome", "Asking", "PlannerConversation", "ask_all", "left_sec
 
 MOST_PARALLEL = 4
 """Largest number of questions asked at once: more would meet rate limits."""
-MEND_OUTPUT_TOKENS = 2_048
-"""Output limit of an answer with corrected statements."""
-MEND_LEAST_SECONDS = 5.0
-"""Remaining time below which the model is not asked to correct statements; the guards remove wrong ones."""
-
+MEND_OUTPUT_TOKENS, MEND_LEAST_SECONDS = 2_048, 5.0
+"""Output limit of an answer with corrected statements; and the remaining time below which no corrections are asked for.
+The guards remove wrong statements then."""
 THREAD_NAME = "planner model"
-"""Name of the threads that ask; instructor's log of failed calls is suppressed in them, as a failure is an outcome."""
+"""Name of the threads that ask. In them instructor's log of failed calls is suppressed, as a failure is an outcome."""
 _SENT_AGAIN = frozenset({408, 409, 429})
 """HTTP statuses below 500 after which the SDKs of Anthropic and OpenAI repeat a request."""
 LONGEST_PAUSE_SECONDS = 8.0
@@ -68,17 +59,17 @@ class AskedOutcome:
     reading: Reading | None
     usage: Usage
     model: str = ""
-    """Model as the provider named it; empty without an answer."""
+    """Model that was asked; if that was left to the client, the name in its response, or empty without one."""
     notes: tuple[str, ...] = ()
     """Notes for a reviewer: partly used answers, or the reason for none."""
     error: PlannerUnavailable | None = None
 
 
 class Asking(ABC):
-    """One question that can be asked once; it counts the tokens of its requests."""
+    """Question that can be asked once, with a meter of what its requests cost."""
 
     def __init__(self, request: PlanRequest, scope: Scope, model: str, secrets: Sequence[str], meter: Meter) -> None:
-        """Store what `ask` needs: the turns in question, the model's name, secrets to keep out of errors, the meter."""
+        """Store what `ask` needs. `scope`: the turns in question; `secrets`: texts that no error may contain."""
         self.request, self.scope, self.model, self.secrets, self.meter = request, scope, model, secrets, meter
         self.label = scope.name
         """Name of the question in notes."""
@@ -107,11 +98,11 @@ class Asking(ABC):
 
     def used(self, reading: Reading, *, cut_off: bool = False) -> AskedOutcome:
         """Return the outcome with a usable `reading`; `cut_off`: True if the answer was incomplete."""
-        return AskedOutcome(reading, self.meter.usage, self._answered_by, reading.notes(self.scope, cut_off=cut_off))
+        return AskedOutcome(reading, self.meter.usage, self._model_name, reading.notes(self.scope, cut_off=cut_off))
 
     def failed(self, error: PlannerUnavailable) -> AskedOutcome:
         """Return the outcome with an `error` instead of a reading."""
-        return AskedOutcome(None, self.meter.usage, self._answered_by, (f"{self.label}: {error}",), error)
+        return AskedOutcome(None, self.meter.usage, self._model_name, (f"{self.label}: {error}",), error)
 
     def unavailable(self, failure: BaseException) -> PlannerUnavailable:
         """Return `failure` as our own error."""
@@ -119,8 +110,8 @@ class Asking(ABC):
         return unavailable(failure, self.model, self.secrets, self.meter.usage, declined=declined)
 
     @property
-    def _answered_by(self) -> str:
-        return str(getattr(self.last, "model", "") or "")
+    def _model_name(self) -> str:
+        return self.model or str(getattr(self.last, "model", "") or "")
 
 
 def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
@@ -137,7 +128,7 @@ def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
                 return
             outcomes[index] = questions[index].outcome()
 
-    logging.getLogger("instructor.v2.retry").addFilter(_is_of_others)
+    logging.getLogger("instructor.v2.retry").addFilter(_is_from_other_thread)
     threads = [Thread(target=work, name=THREAD_NAME, daemon=True) for _ in range(min(len(questions), MOST_PARALLEL))]
     for thread in threads:
         thread.start()
@@ -147,7 +138,7 @@ def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
     return [outcomes.get(index) or one.failed(one.unavailable(late)) for index, one in enumerate(questions)]
 
 
-def _is_of_others(record: logging.LogRecord) -> bool:
+def _is_from_other_thread(record: logging.LogRecord) -> bool:
     return record.threadName != THREAD_NAME
 
 
@@ -170,14 +161,17 @@ class PlannerConversation(Asking):
         deadline: float,
         spare_tokens: float,
     ) -> None:
-        """Prepare without asking. `spare_tokens`: tokens that requests after the first may read; `notes` as in
-        `Question.text`; `deadline` by the monotonic clock."""
+        """Prepare to ask `question` at `endpoint`, within `deadline` by the monotonic clock.
+
+        `notes`: briefs that were written for other pieces of the history; `spare_tokens`: tokens that may be read by
+        requests after the first.
+        """
         self.endpoint, self.prompts, self.deadline = endpoint, prompts, deadline
         self.system, self.prompt = question.system(prompts), question.text(prompts, notes)
         most = question.tokens(prompts, request.counter, notes) + spare_tokens
         super().__init__(request, question.scope, endpoint.model, endpoint.secrets, Meter(self._cost, most))
-        self.left: dict[bool, int] = {}
-        """Number of further requests: by True those after a temporary failure, by False those after a bad answer."""
+        self._repeats_left = self._reasks_left = 0
+        """Numbers of further requests that are allowed: after temporary failures, and after unusable answers."""
 
     def ask(self) -> AskedOutcome:
         """Ask until an answer is usable, at least in part, then once for corrections of its brief."""
@@ -198,11 +192,13 @@ class PlannerConversation(Asking):
         return self.request.counter.text(text)
 
     def _mended(self, brief: Sequence[str]) -> tuple[str, ...]:
-        """Return the lines of the brief after asking the model once to correct statements with invented names;
-        unchanged if there are none, or it cannot be asked."""
+        """Return the lines of `brief` after the model was asked once to correct statements with invented names.
+
+        They are unchanged if there is no such statement, or the model cannot be asked or does not answer.
+        """
         evidence = self.request.evidence
         statements = read_brief("\n".join(brief))
-        problems = {at: problem for at, one in enumerate(statements) if (problem := _doubt(one.line, evidence))}
+        problems = {at: problem for at, one in enumerate(statements) if (problem := _invention(one.line, evidence))}
         if not problems:
             return tuple(brief)
         numbered = "\n".join(f"{n}. {statements[at].line}\n   {problems[at]}" for n, at in enumerate(problems, 1))
@@ -211,17 +207,19 @@ class PlannerConversation(Asking):
             return tuple(brief)
         try:
             mended = self.create(Mended, prompt, MEND_OUTPUT_TOKENS)
-        except Exception:  # noqa: BLE001 - the guards strike what was not mended
+        except Exception:  # noqa: BLE001 - any provider's, any library's: the guards remove wrong statements
             return tuple(brief)
         for at, line in zip(problems, mended.statements, strict=False):
-            again = read_brief(f"{statements[at].heading}\n{line}")
-            if again:
-                statements[at] = again[0]
+            if corrected := read_brief(f"{statements[at].heading}\n{line}"):
+                statements[at] = corrected[0]
         return tuple(brief_text(statements).splitlines())
 
     def create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
-        """Return the model's answer to `prompt` as a `shape`; requests are repeated after temporary failures and
-        answers of another shape, within the limits of `left`, tokens and time."""
+        """Return the model's answer to `prompt` as a `shape`.
+
+        Requests are repeated after temporary failures and after answers of another shape, within the limits of their
+        number, tokens and time.
+        """
         import tenacity
         from instructor.core import Hooks
 
@@ -230,7 +228,7 @@ class PlannerConversation(Asking):
         hooks.on("completion:error", lambda failure: self.meter.failed(failure))
         hooks.on("completion:response", self.record)
         seconds = left_seconds(self.deadline)
-        self.left = {True: self.endpoint.retries, False: self.request.settings.max_reasks}
+        self._repeats_left, self._reasks_left = self.endpoint.retries, self.request.settings.max_reasks
         answer: Shape = self.endpoint.create(
             response_model=shape,
             strict=False,
@@ -247,29 +245,28 @@ class PlannerConversation(Asking):
 
     def _cost(self, body: Mapping[str, Any]) -> Usage:
         """Return the estimated usage of a request, including answers that are sent back for correction."""
-        spoken = [message.get("content") for message in body.get("messages", ()) if message.get("role") != "system"]
-        answer_tokens = sum(self._count(text) for text in spoken if isinstance(text, str))
-        return Usage(input_tokens=self._count(self.system) + (answer_tokens or self._count(self.prompt)), requests=1)
+        texts = [message.get("content") for message in body.get("messages", ()) if message.get("role") != "system"]
+        message_tokens = sum(self._count(text) for text in texts if isinstance(text, str))
+        return Usage(input_tokens=self._count(self.system) + (message_tokens or self._count(self.prompt)), requests=1)
 
     def _worth_another(self, error: BaseException) -> bool:
-        """Return True if another request is useful and allowed: `error` is temporary, or about the answer."""
-        is_temporary = _is_passing(error)
-        self.left[is_temporary] -= 1
-        if self.left[is_temporary] < 0:
+        """Return True if another request is useful and allowed after `error`."""
+        if _is_temporary(error):
+            self._repeats_left -= 1
+            return self._repeats_left >= 0 and self.meter.may_repeat()
+        self._reasks_left -= 1
+        is_about_answer = isinstance(error, ValueError) and self.last is not None
+        if self._reasks_left < 0 or not is_about_answer or is_refusal(self.last):  # a refusal would be repeated
             return False
-        if is_temporary:
-            return self.meter.may_repeat()
-        if not isinstance(error, ValueError) or self.last is None or is_refusal(self.last):
-            return False  # a refusal would only be repeated
-        last = response_usage(self.last)  # what is sent again, with the answer and what is wrong with it
+        last = response_usage(self.last)  # its input is sent again, with the answer and a text about what is wrong
         return self.meter.may_read(last.read_tokens + 2 * last.output_tokens)
 
 
 def _usable_answer(scope: Scope) -> type[PlanAnswer]:
     """Return a `PlanAnswer` class that accepts only answers usable for `scope`, at least in part.
 
-    The class contains the scope; instructor's ``context`` would also render the messages as Jinja templates: a history
-    with ``{{`` in it must reach the model unchanged.
+    The scope is not passed as instructor's ``context``, which would also render the messages as Jinja templates: a
+    history with ``{{`` in it must reach the model unchanged.
     """
 
     class Checked(PlanAnswer):
@@ -284,14 +281,14 @@ def _usable_answer(scope: Scope) -> type[PlanAnswer]:
     return Checked
 
 
-def _doubt(line: str, evidence: Evidence) -> str:
-    """Return the problem of a statement with an invented name, in words; empty without one."""
+def _invention(line: str, evidence: Evidence) -> str:
+    """Return the problem of a statement with an invented name, in words for the model; empty without one."""
     _, findings = check_brief(line, evidence)
     return next((finding.problem for finding in findings if finding.code == "invented_in_brief"), "")
 
 
-def _is_passing(failure: BaseException) -> bool:
-    """Return True for a temporary failure: overload, a rate limit, a broken connection."""
+def _is_temporary(failure: BaseException) -> bool:
+    """Return True for overload, a rate limit, or a broken connection."""
     status = getattr(failure, "status_code", None)
     if isinstance(status, int):
         return status in _SENT_AGAIN or status >= 500
@@ -299,9 +296,12 @@ def _is_passing(failure: BaseException) -> bool:
 
 
 def _pause_before(attempts: tenacity.RetryCallState) -> float:
-    """Return the seconds before the next attempt: as the provider asks, else longer each time."""
+    """Return the seconds before the next attempt: after a temporary failure as many as the provider demands, or else
+    more each time."""
     failure = attempts.outcome.exception() if attempts.outcome is not None else None
-    if failure is None or not _is_passing(failure):
+    if failure is None or not _is_temporary(failure):
         return 0.0
-    asked = str(getattr(getattr(failure, "response", None), "headers", {}).get("retry-after", ""))
-    return float(asked) if asked.isdecimal() else min(LONGEST_PAUSE_SECONDS, 0.5 * 2.0 ** (attempts.attempt_number - 1))
+    demanded = str(getattr(getattr(failure, "response", None), "headers", {}).get("retry-after", ""))
+    if demanded.isdecimal():
+        return float(demanded)
+    return min(LONGEST_PAUSE_SECONDS, 0.5 * 2.0 ** (attempts.attempt_number - 1))

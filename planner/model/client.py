@@ -1,9 +1,8 @@
-"""Opens the connection to the planner model, and reads responses and errors of any provider.
+"""Opens the connection to the planner model, and reads the responses and errors of any provider.
 
-A client, a provider string or None becomes one instructor ``create``; for Claude one without forced tools and prefill.
-Requests are metered: by the provider's usage, or without an answer by the size that was sent, as a provider may bill
-input that it has read. Sends nothing itself, and keeps keys out of texts. anthropic and instructor are loaded only when
-a client is opened.
+The caller's client or model becomes an `Endpoint`, which asks through instructor; Claude is asked without forced tools,
+which its current models refuse. A `Meter` counts the cost of requests. No key gets into an error text. anthropic and
+instructor are loaded only when a client is opened.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
@@ -38,18 +37,17 @@ __all__ = [
     "open_endpoint",
     "response_text",
     "response_usage",
-    "retries_of",
     "sdk_timeout",
     "unavailable",
 ]
 
 DEFAULT_MODEL = "claude-haiku-5-5"
-"""Default model: the current one of Claude's smallest and cheapest line (anthropic 2.11's list of models), as ranking
-turns and pointing at lines needs reading more than reasoning."""
+"""Default model: the current one of Claude's smallest and cheapest line, by the list of models in anthropic 2.11, as
+ranking turns and naming lines needs reading more than reasoning."""
 
 CONNECT_SECONDS, CONNECT_SHARE = 5.0, 0.25
-"""Longest time for a connection: anthropic's own limit, or if that is shorter, a share of the time for the request,
-which leaves room for another try."""
+"""Longest time for opening a connection: anthropic's own limit, or a share of the time for the request if that is
+shorter, so that time is left for another try."""
 
 _KEY_VARIABLES = (
     "ANTHROPIC_API_KEY",
@@ -60,62 +58,66 @@ _KEY_VARIABLES = (
 )
 """Environment variables from which anthropic's SDK takes credentials."""
 _OF_A_REQUEST = ("accept", "anthropic-version", "connection", "content-", "host", "user-agent", "x-stainless-")
-"""Prefixes of headers that describe a request, not its sender."""
+"""Beginnings of headers that describe a request, not its sender."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Planner model that can be asked, by a function and the fields that all requests to it have."""
+    """Connection to a planner model."""
 
     create: Callable[..., Any]
-    """instructor's ``create``."""
+    """instructor's function that sends a request and returns its answer as a pydantic model."""
     model: str
-    """Model name; empty: the model of the caller's instructor client."""
+    """Name of the model; empty if only the caller's instructor client knows it."""
+    sent_model: str
+    """Model in the body of a request; empty: the client adds its own."""
     speaks_anthropic: bool
-    request: Mapping[str, Any]
-    """Further fields of every request."""
+    """True for the Messages API of Anthropic."""
     takes_timeout: bool
+    """True if a request can have a time limit."""
     retries: int = 0
-    """Number of repetitions by us after temporary failures; 0 if the client repeats by itself."""
+    """Number of times that we repeat a request after temporary failures; 0 if the client does that by itself."""
     secrets: tuple[str, ...] = ()
     """Secrets that no error text may contain."""
 
     def body(
         self, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, seconds: float
     ) -> Mapping[str, Any]:
-        """Return the body of a request that asks for an answer of `shape`, within `seconds`; for Claude with a schema
-        and a cache mark on the system prompt."""
+        """Return the body of a request for an answer of `shape` within `seconds`. For Claude it has the schema of
+        `shape`, and a cache mark on the system prompt."""
         message = {"role": "user", "content": prompt}
+        model = {"model": self.sent_model} if self.sent_model else {}
         if not self.speaks_anthropic:
             timeout = {"timeout": max(0.001, seconds)} if self.takes_timeout else {}
-            return {"messages": [{"role": "system", "content": system}, message], **timeout, **self.request}
+            return {"messages": [{"role": "system", "content": system}, message], **timeout, **model}
         import anthropic
 
         schema = anthropic.transform_schema(shape)
-        schema["required"] = list(schema["properties"])  # also fields with a default
+        schema["required"] = list(schema["properties"])  # also fields with a default, as the model would leave them out
         return {
             "system": [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}],
             "messages": [message],
             "max_tokens": max_output_tokens,
             "timeout": sdk_timeout(seconds),
             "output_config": {"format": {"type": "json_schema", "schema": schema}},
-            **self.request,
+            **model,
         }
 
 
 def has_credentials(model: str | None = None) -> bool:
-    """Return True if the environment has credentials for `model`; other providers are not checked."""
+    """Return True if the environment has credentials for Claude, or `model` is another provider's, whose credentials
+    are not checked."""
     return _names_other(model) or any(os.environ.get(name) for name in _KEY_VARIABLES)
 
 
 def _names_other(model: str | None) -> bool:
-    """Return True for ``openai/gpt-5-mini``; not for ``anthropic/claude-opus-5-5``."""
+    """Return True if `model` names a provider other than Anthropic: ``openai/gpt-5-mini``."""
     return model is not None and names_provider(model) and not model.startswith("anthropic/")
 
 
 @contextmanager
 def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
-    """Yield the endpoint for the caller's client or model, and close the client afterwards if it was made here.
+    """Yield the endpoint for the caller's `client`, or for `model` alone; a client made here is closed after use.
 
     Raises:
         SettingsError: `client` is no client, or an asynchronous one of another provider.
@@ -131,7 +133,11 @@ def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
 
 @contextmanager
 def open_client(client: Any) -> Iterator[Any]:
-    """Yield `client`; for None, an account, or an asynchronous or closed client, yield a new one and close it."""
+    """Yield `client` if it can be used here; else yield a new client and close it after use.
+
+    The new one has the address and keys of an `Account`, or of an asynchronous or closed client; for None, those in the
+    environment.
+    """
     account = client if isinstance(client, Account) else _account_of(client)
     if client is not None and account is None:
         yield client
@@ -141,33 +147,33 @@ def open_client(client: Any) -> Iterator[Any]:
 
 
 def _account_of(client: Any) -> Account | None:
-    """Return address and headers of a client that is asynchronous or closed, and so unusable here; None for others."""
+    """Return address and headers of a client that is asynchronous or closed; None for others, which can be used."""
     import anthropic
 
     if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
         return None
     _check_key(client)
-    texts = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
-    return Account(str(client.base_url), {n: v for n, v in texts.items() if not n.lower().startswith(_OF_A_REQUEST)})
+    headers = {
+        name: value
+        for name, value in client.default_headers.items()
+        if isinstance(value, str) and not name.lower().startswith(_OF_A_REQUEST)
+    }
+    return Account(str(client.base_url), headers)
 
 
 def _provider_client(model: str) -> Any:
     """Return instructor's client for a string such as ``openai/gpt-5-mini``."""
     import instructor
 
-    logging.getLogger("instructor").addHandler(logging.NullHandler())  # its traceback says no more than we do
+    logging.getLogger("instructor").addHandler(logging.NullHandler())  # its traceback says no more than our error
+    refuses_tools = model.startswith("openai/")  # models of OpenAI refuse forced tools from GPT-5.4 on
     try:
-        return instructor.from_provider(model, mode=instructor.Mode.JSON_SCHEMA if _is_openai(model) else None)
+        return instructor.from_provider(model, mode=instructor.Mode.JSON_SCHEMA if refuses_tools else None)
     except Exception as error:  # noqa: BLE001 - each provider's package has errors of its own
         raise PlannerUnavailable(
             f"planner model {model}: no client for this provider ({type(error).__name__}): "
             "install its package and set its key"
         ) from None
-
-
-def _is_openai(model: str) -> bool:
-    """Return True for OpenAI's own models, which from GPT-5.4 on refuse forced tools on chat completions."""
-    return model.startswith("openai/")
 
 
 def _own_client() -> Any:
@@ -188,8 +194,8 @@ def _own_client() -> Any:
 def _account_client(account: Account) -> Any:
     """Return a client that sends the account's headers and follows no redirects.
 
-    Before each request a hook removes all headers of the SDK that do not describe the request itself, such as keys from
-    the environment, which belong to another host.
+    A hook removes the SDK's own headers about the sender from each request: a key from the environment belongs to
+    another host.
     """
     import anthropic
 
@@ -204,8 +210,10 @@ def _account_client(account: Account) -> Any:
 
 
 def _client_endpoint(client: Any, model: str | None) -> Endpoint:
-    """Return the endpoint of a client of anthropic or instructor; an instructor client that would force a tool, which
-    current Claude models refuse, is replaced by one that does not."""
+    """Return the endpoint of a client of anthropic or instructor.
+
+    An instructor client for Claude that forces a tool is replaced by one that does not, as current models refuse it.
+    """
     import instructor
     from instructor.core import ClientError
 
@@ -235,21 +243,20 @@ def _client_endpoint(client: Any, model: str | None) -> Endpoint:
 
 
 def _instructor_endpoint(client: Any, model: str) -> Endpoint:
-    """Return the endpoint of the caller's instructor client; without `model`, with the client's own model."""
+    """Return the endpoint of an instructor client; an empty `model` leaves the choice to the client."""
     import instructor
 
     speaks_anthropic = client.provider is instructor.Provider.ANTHROPIC
     takes_timeout = hasattr(client.client, "with_options")  # the SDKs of Anthropic and OpenAI; others take none here
-    request = {"model": model} if model else {}
-    return Endpoint(client.create, model, speaks_anthropic, request, takes_timeout, secrets=keys_of(client.client))
+    return Endpoint(client.create, model, model, speaks_anthropic, takes_timeout, secrets=keys_of(client.client))
 
 
 def for_planning(client: Any) -> Any:
-    """Return a copy of `client` that repeats nothing and has no middleware for agents, as a session that plans in its
-    own middleware would wait for itself.
+    """Return a copy of `client` that repeats no request and has no middleware for agents: a session that plans inside
+    its own middleware would wait for itself.
 
-    A client with replaced methods (by a tracer, for example) is returned itself, as a copy would not call the
-    replacement.
+    A client with replaced methods (by a tracer, for example) and no such middleware is returned itself, as a copy would
+    lose the replacement.
     """
     all_middleware = getattr(client, "middleware", None)
     if all_middleware is None:
@@ -261,7 +268,7 @@ def for_planning(client: Any) -> Any:
 
 
 def _check_key(client: Any) -> None:
-    """Raise PlannerUnavailable for a key that cannot be in a header, before a library puts it into an error text."""
+    """Raise PlannerUnavailable for a key that no header can contain, as a library would put the key into its error."""
     if any(re.search(r"[^\x21-\x7e]", key) for key in keys_of(client)):
         raise PlannerUnavailable(
             "planner model: the API key contains a space, a line break or a letter that no key has: copy it again"
@@ -294,24 +301,28 @@ _CURES = {
 """Problem and remedy by HTTP status."""
 
 
+def _value_at(value: Any, *path: str | int) -> Any:
+    """Return the value that the attributes and indexes of `path` lead to; None if one of them is missing."""
+    for step in path:
+        value = getattr(value, step, None) if isinstance(step, str) else (value or [None])[step]
+    return value
+
+
 def response_text(response: Any) -> str:
-    """Return the text of a response: Anthropic's text blocks, or text or tool arguments of others' first choice."""
-    content = getattr(response, "content", None)
+    """Return the text of a response of Anthropic or of another provider; without text, the arguments of a tool."""
+    content = _value_at(response, "content")
     if isinstance(content, list):
         return "".join(str(getattr(block, "text", "")) for block in content)
-    choices = getattr(response, "choices", None) or [None]
-    message = getattr(choices[0], "message", None)
-    calls = getattr(message, "tool_calls", None) or [None]
-    return str(getattr(message, "content", None) or getattr(getattr(calls[0], "function", None), "arguments", ""))
+    message = _value_at(response, "choices", 0, "message")
+    return str(_value_at(message, "content") or _value_at(message, "tool_calls", 0, "function", "arguments") or "")
 
 
 def is_refusal(response: Any) -> bool:
     """Return True if the model refused to answer; it would refuse again."""
-    choice = (getattr(response, "choices", None) or [None])[0]
     return (
-        getattr(response, "stop_reason", None) == "refusal"
-        or getattr(choice, "finish_reason", None) == "content_filter"
-        or bool(getattr(getattr(choice, "message", None), "refusal", None))
+        _value_at(response, "stop_reason") == "refusal"
+        or _value_at(response, "choices", 0, "finish_reason") == "content_filter"
+        or bool(_value_at(response, "choices", 0, "message", "refusal"))
     )
 
 
@@ -320,6 +331,7 @@ def response_usage(response: Any) -> Usage:
     used = getattr(response, "usage", None)
 
     def count(*names: str) -> int:
+        """Return the first number above 0 under one of `names`, which differ between providers."""
         return next((tokens for name in names if (tokens := billed_tokens(used, name))), 0)
 
     return Usage(
@@ -331,9 +343,10 @@ def response_usage(response: Any) -> Usage:
     )
 
 
-def retries_of(error: BaseException) -> int:
+def _retries_of(error: BaseException) -> int:
     """Return how often the SDK of Anthropic or OpenAI repeated a request before it raised `error`; 0 if unknown."""
-    headers = getattr(vars(_root(error)).get("request"), "headers", {})  # httpx's own `request` may raise
+    request = vars(_root(error)).get("request")  # by `vars`, as the property of httpx's errors may raise
+    headers = getattr(request, "headers", {})
     count = str(headers.get("x-stainless-retry-count", 0))
     return int(count) if count.isdecimal() else 0
 
@@ -349,13 +362,15 @@ def sdk_timeout(seconds: float) -> Any:
 def unavailable(
     error: BaseException, model: str, secrets: Iterable[str], usage: Usage, *, declined: bool = False
 ) -> PlannerUnavailable:
-    """Return an error of instructor or a provider's SDK as PlannerUnavailable, without `secrets`, with the `usage` so
-    far; `declined`: True if the model refused to answer."""
-    what = "declined to answer (refusal): try another model" if declined else _what(_root(error))
+    """Return `error`, of instructor or a provider's SDK, as PlannerUnavailable with `usage`, and without `secrets`.
+
+    `declined`: True if the model refused to answer.
+    """
+    text = "declined to answer (refusal): try another model" if declined else _problem_and_cure(_root(error))
     for secret in secrets:
-        what = what.replace(secret, "(key)")
+        text = text.replace(secret, "(key)")
     name = f"planner model {model}" if model else "planner model"
-    return PlannerUnavailable(f"{name}: {_KEY.sub('(key)', what)}", usage)
+    return PlannerUnavailable(f"{name}: {_KEY.sub('(key)', text)}", usage)
 
 
 def _root(error: BaseException) -> BaseException:
@@ -365,15 +380,12 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _what(cause: BaseException) -> str:
-    """Return what went wrong and how to mend it."""
+def _problem_and_cure(cause: BaseException) -> str:
+    """Return a text that describes the SDK's error `cause` and what to do."""
     name, status = type(cause).__name__, getattr(cause, "status_code", None)
-    if status in _CURES:
-        return _CURES[status]
-    if isinstance(status, int) and status >= 500:
-        return f"the API failed ({status}): retry later"
     if isinstance(status, int):
-        return f"the API refused the request ({status}: {_message(cause)}): change what it names"
+        otherwise = f"the API refused the request ({status}: {_message(cause)}): change what it names"
+        return _CURES.get(status, f"the API failed ({status}): retry later" if status >= 500 else otherwise)
     if "Timeout" in name:
         return "no answer in time: raise settings.timeout_seconds"
     if "Connection" in name:
@@ -393,7 +405,7 @@ def _problem(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """Return one line of the provider's own message."""
+    """Return the provider's own message on one line: ``{"error": {"message": …}}`` or ``{"message": …}``."""
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else None
@@ -403,57 +415,69 @@ def _message(error: BaseException) -> str:
 # What requests cost.
 
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
-"""HTTP statuses of a gateway that gave up waiting: the provider may have read the request, as after no other error."""
+"""HTTP statuses of a gateway that gave up waiting: the provider may have read the request. After others it has not."""
 _NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "TypeError")
-"""Errors before a request is sent, of httpx and below; TypeError: an SDK does not accept an argument, or has no key."""
+"""Classes of errors that are raised before a request is sent, by httpx or below it. A TypeError comes from an SDK that
+does not accept an argument or has no key."""
+
+
+class _Spending(NamedTuple):
+    """State of a meter, replaced as a whole so that another thread never counts a request twice."""
+
+    finished: Usage
+    """Usage of the finished requests."""
+    body: Mapping[str, Any]
+    """Body of the newest request; empty before the first."""
+    is_running: bool
+    """True until the newest request is finished."""
 
 
 class Meter:
     """Usage of the successive requests of one question, with a limit; another thread may read it."""
 
     def __init__(self, cost: Callable[[Mapping[str, Any]], Usage], most_tokens: float) -> None:
-        """Begin with no requests; `cost` estimates a request by its body; all together may read `most_tokens`."""
+        """Begin with no requests. `cost` estimates a request by its body; all together may read `most_tokens`."""
         self._cost, self._most_tokens = cost, most_tokens
-        self._known: tuple[Usage, Mapping[str, Any] | None] = Usage(), None
-        """Usage so far, and the body of the running request; set together, so that nothing counts twice."""
-        self._last: Mapping[str, Any] = {}
+        self._spending = _Spending(Usage(), {}, is_running=False)
 
     @property
     def usage(self) -> Usage:
-        """Usage until now; a running request counts as read."""
-        spent, under_way = self._known
-        return spent if under_way is None else spent + self._cost(under_way)
+        """Usage until now, in which a running request counts as read."""
+        spending = self._spending
+        return spending.finished + self._cost(spending.body) if spending.is_running else spending.finished
 
     def may_read(self, tokens: int) -> bool:
         """Return True if a request that reads `tokens` stays within the limit."""
         return self.usage.read_tokens + tokens <= self._most_tokens
 
     def may_repeat(self) -> bool:
-        """Return True if repeating the last request stays within the limit."""
-        return self.may_read(self._cost(self._last).read_tokens)
+        """Return True if repeating the newest request stays within the limit."""
+        return self.may_read(self._cost(self._spending.body).read_tokens)
 
     def sent(self, body: Mapping[str, Any]) -> None:
-        """Note a request that is sent."""
-        self._last = body
-        self._known = self._known[0], body
+        """Record that a request is sent."""
+        self._spending = _Spending(self._spending.finished, body, is_running=True)
 
     def answered(self, usage: Usage) -> None:
         """Record the usage of an answer; if the provider does not report the tokens it read, they are estimated."""
         if not usage.read_tokens:
-            usage = self._cost(self._last).model_copy(update={"output_tokens": usage.output_tokens})
-        spent, _ = self._known
-        self._known = spent + usage, None
+            usage = self._cost(self._spending.body).model_copy(update={"output_tokens": usage.output_tokens})
+        self._finish(usage)
 
     def failed(self, failure: BaseException) -> None:
         """Charge a failed request, once for each time that the SDK sent it, unless the provider has not read it."""
-        spent, body = self._known
-        if body is not None and _may_be_read(failure):
-            spent = sum([self._cost(body)] * (1 + retries_of(failure)), spent)
-        self._known = spent, None
+        usage = Usage()
+        if self._spending.is_running and _may_be_read(failure):
+            usage = sum([self._cost(self._spending.body)] * (1 + _retries_of(failure)), usage)
+        self._finish(usage)
+
+    def _finish(self, usage: Usage) -> None:
+        """Add the `usage` of the newest request, which is no longer running."""
+        self._spending = _Spending(self._spending.finished + usage, self._spending.body, is_running=False)
 
 
 def _may_be_read(failure: BaseException) -> bool:
-    """Return True if the provider may have read a request that failed: it was sent, and no status shows a refusal."""
+    """Return True if the provider may have read a request that failed: it was sent, and was not refused at once."""
     error: BaseException | None = failure
     while error is not None:
         status = getattr(error, "status_code", None)

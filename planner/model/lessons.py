@@ -1,6 +1,7 @@
-"""Asks the planner model for lessons: of one finished conversation, and of all candidates of a project.
+"""Asks the planner model for the lessons of a finished conversation, and for a review of a project's lessons.
 
-The model is asked as for a plan, through the same client. The caller checks the answers.
+A review chooses and joins *candidates*, the lessons of all its conversations. The model is asked as for a plan, through
+the same client. The caller checks the answers. Docstrings and descriptions of the answers' classes are sent, too.
 """
 
 from __future__ import annotations
@@ -23,20 +24,12 @@ from planner.prices import dollars_at_most
 from planner.proposal import PlanRequest
 from planner.settings import PlanSettings
 
-__all__ = [
-    "LessonsModel",
-    "ReviewedLine",
-    "WrittenLesson",
-    "lessons_question",
-    "review_question",
-]
+__all__ = ["LessonsModel", "ReviewedLine", "WrittenLesson", "lessons_question", "review_question"]
 
-CARDS_TOKENS = 24_000
-"""Largest number of tokens of a conversation in its only question."""
-ANSWER_TOKENS = 3_000
-"""Output limit of an answer about one conversation."""
+CARDS_TOKENS, ANSWER_TOKENS = 24_000, 3_000
+"""Largest numbers of tokens of a conversation's cards in its question, and of the answer."""
 REVIEW_TOKENS, CANDIDATE_TOKENS, LINE_TOKENS = 12_000, 150, 100
-"""Largest number of tokens of an answer about candidates, of one candidate in the question, and of one line of the
+"""Largest numbers of tokens of the answer of a review, of one candidate in its question, and of one line in the
 answer."""
 
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -76,7 +69,7 @@ class _Review(BaseModel):
 
 @dataclass(frozen=True)
 class LessonsModel:
-    """Model that is asked for lessons of a conversation, and for a review of all candidates."""
+    """Model that is asked for lessons and reviews, and the prices of that."""
 
     endpoint: Endpoint
     prompts: Prompts
@@ -101,13 +94,13 @@ class LessonsModel:
         return self.price(self._usage("review_system", candidates * CANDIDATE_TOKENS, answer))
 
     def _usage(self, system: str, tokens: int, answer: int) -> Usage:
-        """Return the usage of a request with the prompt `system`, `tokens` of other input and `answer` tokens of
-        output; three characters of a prompt count as a token."""
+        """Return an estimated usage: of the prompt called `system`, `tokens` of other input, and `answer` tokens of
+        output. Three characters of the prompt count as a token."""
         prompt_tokens = len(self.prompts.texts[system]) // 3
         return Usage(input_tokens=tokens + prompt_tokens, output_tokens=answer, requests=1)
 
     def ask(self, analysis: Analysis) -> tuple[list[WrittenLesson], Usage]:
-        """Return the lessons of the model's one answer about a conversation, and the usage.
+        """Return the lessons that the model finds in a conversation, and the usage.
 
         Raises:
             PlannerUnavailable: the model gave no readable answer; the error has the usage.
@@ -116,7 +109,7 @@ class LessonsModel:
         return answer.lessons, usage
 
     def review(self, candidates: str) -> tuple[list[ReviewedLine], Usage]:
-        """Return the candidates that the model keeps in its one answer, and the usage.
+        """Return the lines that the model makes from `candidates`, and the usage.
 
         Raises:
             PlannerUnavailable: the model gave no readable answer; the error has the usage.
@@ -127,7 +120,7 @@ class LessonsModel:
     def _answer(
         self, shape: type[Shape], question: Question, analysis: Analysis, most_tokens: int
     ) -> tuple[Shape, Usage]:
-        """Return the model's one answer to `question` as a `shape` of at most `most_tokens`, and its usage."""
+        """Return the model's answer to `question` as a `shape`, within `most_tokens` of output, and the usage."""
         deadline = time.monotonic() + self.settings.timeout_seconds
         request = _request(analysis, self.settings)
         conversation = PlannerConversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
@@ -140,15 +133,14 @@ class LessonsModel:
 def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
     """Return the question for the lessons of a conversation, with its cards."""
     turns = list(analysis.evidence.turns.values())
-    cards = "\n".join(
-        card.text for card in turn_cards(_request(analysis, settings), turns, CARDS_TOKENS, mark_kept=False)
-    )
-    return Question(Scope(turns, ()), {"cards": cards, "brief": ""}, "learn", entries=False, secrets=analysis.secrets)
+    cards = turn_cards(_request(analysis, settings), turns, CARDS_TOKENS, mark_pinned=False)
+    values = {"cards": "\n".join(card.text for card in cards), "brief": ""}
+    return Question(Scope(turns), values, "learn", entries=False, secrets=analysis.secrets)
 
 
 def review_question(candidates: str) -> Question:
     """Return the question which of the `candidates`, as text, should stay."""
-    return Question(Scope((), ()), {"candidates": safe_text(candidates), "brief": ""}, "review", entries=False)
+    return Question(Scope(()), {"candidates": safe_text(candidates), "brief": ""}, "review", entries=False)
 
 
 def _request(analysis: Analysis, settings: PlanSettings) -> PlanRequest:

@@ -1,6 +1,7 @@
-"""Planners by a model: asked directly, relayed by another program, or only rendered as prompts.
+"""Planners that ask a model: directly (`ModelPlanner`), or through another program with a login (`RelayedPlanner`).
 
-The model reads cards and returns a short answer, which becomes one `Proposal` for selection and guards.
+A model is asked after the agent's own cached request, the *prefix*, where that is possible, and else with turn cards.
+Its short answers become one `Proposal` for selection and guards.
 """
 
 from __future__ import annotations
@@ -27,17 +28,15 @@ from planner.proposal import PlanRequest, Proposal, earlier_plan, read_and_new
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 
-__all__ = [
-    "ModelPlanner",
-    "RelayedAnswer",
-    "RelayedPlanner",
-    "RelayedQuestion",
-    "Unanswered",
-    "rendered_prompts",
-]
+__all__ = ["ModelPlanner", "RelayedAnswer", "RelayedPlanner", "RelayedQuestion", "Unanswered", "rendered_prompts"]
 
 PREFIX_SHARE = 0.6
 """Share of the remaining time for the question after the agent's prefix; the rest is for cards if that fails."""
+
+AskAfterPrefix = Callable[[QuestionBasis, Prompts], AskedOutcome | str]
+"""Asks after the agent's prefix. Returns the outcome, or the reason for not asking; empty if there is no prefix."""
+AskByCards = Callable[[Sequence[Question], QuestionBasis, Prompts], list[AskedOutcome]]
+"""Asks questions with cards, and returns their outcomes in order."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,9 @@ class ModelPlanner:
     """Plans by asking a model."""
 
     client: Any = None
-    """Client: ``anthropic.Anthropic``, ``AsyncAnthropic`` (only its address and key are used), an instructor client, an
-    `Account`, or None: the agent's client if it is known and the model names no provider, else the SDK's settings from
-    the environment."""
+    """Client: ``anthropic.Anthropic``, ``AsyncAnthropic`` (only its address and key are used), an instructor client, or
+    an `Account`. None: the agent's client, unless it is unknown or the model names a provider; else the SDK's settings
+    from the environment."""
     model: str | None = None
     """Claude model, ``provider/model`` for others by instructor's strings, or None: `DEFAULT_MODEL`."""
     prompts_dir: str | Path | None = None
@@ -61,34 +60,30 @@ class ModelPlanner:
             SettingsError: the prompts or the client cannot be used.
         """
         deadline = time.monotonic() + request.settings.timeout_seconds
-        behind_prefix, by_cards = partial(self._behind_prefix, deadline), partial(self._by_cards, deadline)
-        return _asked_proposal(request, load_prompts(self.prompts_dir), behind_prefix, by_cards)
+        after_prefix, by_cards = partial(self._after_prefix, deadline), partial(self._by_cards, deadline)
+        return _asked_proposal(request, load_prompts(self.prompts_dir), after_prefix, by_cards)
 
-    def _behind_prefix(
-        self, deadline: float, basis: QuestionBasis, prompts: Prompts
-    ) -> tuple[list[AskedOutcome], tuple[str, ...]]:
-        """Return the outcome of asking the agent's own model after its cached prefix, or the reason for not asking."""
+    def _after_prefix(self, deadline: float, basis: QuestionBasis, prompts: Prompts) -> AskedOutcome | str:
+        """Ask the agent's own model after its cached prefix, as `AskAfterPrefix`."""
         request, agent = basis.request, basis.request.agent_request
         if agent is None:
-            return [], ()
-        why_not = why_not_prefix(agent, self.model)
+            return ""
         if self.client is not None and not is_same_account(self.client, agent.client):
-            why_not = "the planner asks elsewhere than the agent"
-        text = "" if why_not else prefix_question(basis, prompts)
-        left = request.input_left_tokens
-        if not why_not and left < math.inf and prefix_cost(request, agent, text).read_tokens > left:
-            why_not = f"it takes more than the {left:.0f} tokens that the session's planners may still read"
-        if why_not:
-            return [], (f"not asked after the agent's prefix: {why_not}",)
-        share = time.monotonic() + PREFIX_SHARE * left_seconds(deadline)
-        question = PrefixQuestion(request, agent, text, share)
-        return ask_all([question], share), ()
+            return "the planner asks elsewhere than the agent"
+        if why_not := why_not_prefix(agent, self.model):
+            return why_not
+        text = prefix_question(basis, prompts)
+        if why_not := _over_limit(request, lambda: prefix_cost(request, agent, text)):
+            return why_not
+        end = time.monotonic() + PREFIX_SHARE * left_seconds(deadline)
+        (outcome,) = ask_all([PrefixQuestion(request, agent, text, end)], end)
+        return outcome
 
     def _by_cards(
-        self, deadline: float, questions: Sequence[Question], prompts: Prompts, basis: QuestionBasis
-    ) -> tuple[list[AskedOutcome], str]:
-        """Return the outcomes of `questions`, in order, and the model's name. Tokens that the session may read beyond
-        the first requests are shared equally by the questions."""
+        self, deadline: float, questions: Sequence[Question], basis: QuestionBasis, prompts: Prompts
+    ) -> list[AskedOutcome]:
+        """Ask `questions`, as `AskByCards`. Tokens that the session may read beyond the first request of each question
+        are shared equally by the questions."""
         request = basis.request
         first_requests = sum(question.tokens(prompts, request.counter) for question in questions)
         spare = request.input_left_tokens - first_requests - notes_tokens(basis, len(questions))
@@ -99,64 +94,62 @@ class ModelPlanner:
 
             def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
                 each = spare / len(questions)
-                return ask_all(
-                    [PlannerConversation(endpoint, prompts, one, notes, request, deadline, each) for one in some],
-                    deadline,
-                )
+                conversations = [
+                    PlannerConversation(endpoint, prompts, one, notes, request, deadline, each) for one in some
+                ]
+                return ask_all(conversations, deadline)
 
-            return _outcomes_in_order(questions, ask, basis), endpoint.model
+            return _outcomes_in_order(questions, ask, basis)
+
+
+def _over_limit(request: PlanRequest, cost: Callable[[], Usage]) -> str:
+    """Return the reason for not asking if `cost` is more than this plan may read; empty if it is not."""
+    left = request.input_left_tokens
+    if math.isinf(left) or cost().read_tokens <= left:
+        return ""
+    return f"it takes more than the {left:.0f} tokens that the session's planners may still read"
 
 
 def _asked_proposal(
-    request: PlanRequest,
-    prompts: Prompts,
-    behind_prefix: Callable[[QuestionBasis, Prompts], tuple[list[AskedOutcome], tuple[str, ...]]],
-    by_cards: Callable[[Sequence[Question], Prompts, QuestionBasis], tuple[list[AskedOutcome], str]],
+    request: PlanRequest, prompts: Prompts, after_prefix: AskAfterPrefix, by_cards: AskByCards
 ) -> Proposal:
-    """Return the proposal of a model, asked by `behind_prefix` or, without an answer there, by `by_cards`; the rules
-    rank turns that it leaves out.
+    """Return the proposal of a model that is asked by `after_prefix` or, without an answer there, by `by_cards`; the
+    rules rank turns that it leaves out.
 
     Raises:
         PlannerUnavailable: no answer is usable.
     """
     basis = QuestionBasis.of(request)
-    prefix_outcomes, notes = behind_prefix(basis, prompts)
-    if prefix_outcomes and prefix_outcomes[0].reading is not None:
-        return _merged(prefix_outcomes, prefix_outcomes[0].model, prompts, request, asked="prefix")
-    if prefix_outcomes and request.read_tokens:
-        request = replace(request, read_tokens=request.read_tokens + prefix_outcomes[0].usage.read_tokens)
-        basis = replace(basis, request=request)
+    tried = after_prefix(basis, prompts)
+    notes = [f"not asked after the agent's prefix: {tried}"] if tried and isinstance(tried, str) else []
+    failed = []
+    if isinstance(tried, AskedOutcome):
+        if tried.reading is not None:
+            return _merged([tried], prompts, request, asked="prefix")
+        failed = [tried]
+        if request.read_tokens:
+            request = replace(request, read_tokens=request.read_tokens + tried.usage.read_tokens)
+            basis = replace(basis, request=request)
     questions, why_not = plan_questions(basis, prompts)
-    outcomes, model = by_cards(questions, prompts, basis) if questions else ([], "")
-    notes = (*notes, *([why_not] if why_not else []))
-    return _merged(outcomes, model, prompts, request, before=prefix_outcomes, notes=notes)
+    outcomes = by_cards(questions, basis, prompts) if questions else []
+    return _merged(outcomes, prompts, request, failed=failed, notes=[*notes, *([why_not] if why_not else [])])
 
 
 def _outcomes_in_order(
     questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[AskedOutcome]], basis: QuestionBasis
 ) -> list[AskedOutcome]:
-    """Return the outcomes of `questions`, in order: all but the last are asked in parallel, then the last with the
-    briefs of the others.
+    """Return the outcomes of `questions`, in order. All but the last are asked in parallel, then the last with the
+    briefs of the others, so that the model that reads the newest turns writes the final brief.
 
-    `ask` takes questions and the briefs of others, and returns their outcomes.
-
-    The model that reads the newest turns writes the final brief; a separate merging call would write the newest part
-    twice.
+    `ask` asks some questions with such briefs (empty for none), and returns their outcomes.
     """
-    if len(questions) == 1:
-        return ask(questions, "")
-    first = ask(questions[:-1], "")
-    return [*first, *ask(questions[-1:], _notes(first, len(questions), basis))]
-
-
-def _notes(outcomes: Sequence[AskedOutcome], questions: int, basis: QuestionBasis) -> str:
-    """Return the briefs in `outcomes` for the last of `questions`, within the tokens that are reserved for them."""
+    first = ask(questions[:-1], "") if len(questions) > 1 else []
     counter = basis.request.counter
-    notes, _ = fit_brief(_brief_of(outcomes), counter, notes_tokens(basis, questions) / counter.scale)
-    return notes
+    briefs, _ = fit_brief(_joined_brief(first), counter, notes_tokens(basis, len(questions)) / counter.scale)
+    return [*first, *ask(questions[-1:], briefs)]
 
 
-def _brief_of(outcomes: Sequence[AskedOutcome]) -> str:
+def _joined_brief(outcomes: Sequence[AskedOutcome]) -> str:
     """Return all statements of the briefs of `outcomes`, under one set of headings."""
     lines = [line for outcome in outcomes if outcome.reading is not None for line in ("STATE", *outcome.reading.brief)]
     return brief_text(read_brief("\n".join(lines)))
@@ -164,23 +157,22 @@ def _brief_of(outcomes: Sequence[AskedOutcome]) -> str:
 
 def _merged(
     outcomes: Sequence[AskedOutcome],
-    model: str,
     prompts: Prompts,
     request: PlanRequest,
+    *,
     asked: Literal["cards", "prefix"] = "cards",
-    before: Sequence[AskedOutcome] = (),
-    notes: tuple[str, ...] = (),
+    failed: Sequence[AskedOutcome] = (),
+    notes: Sequence[str] = (),
 ) -> Proposal:
-    """Return the rules' proposal, changed by the choices and the brief in `outcomes`, which are in the order of the
-    history.
+    """Return the rules' proposal, changed by the choices, facts and brief in `outcomes`, which are in the order of the
+    history; without outcomes it is the rules' proposal.
 
-    Without outcomes it is the rules' proposal. `before`: outcomes of questions that were paid for and have no answer;
-    `notes`: reasons for questions that were not asked.
+    `failed`: outcomes of earlier questions, whose cost counts; `notes`: reasons for questions that were not asked.
 
     Raises:
         PlannerUnavailable: questions were asked, and none has an answer.
     """
-    all_outcomes = (*before, *outcomes)
+    all_outcomes = (*failed, *outcomes)
     usage = sum((outcome.usage for outcome in all_outcomes), Usage())
     errors = [outcome.error for outcome in all_outcomes if outcome.error is not None]
     if errors and len(errors) == len(all_outcomes):
@@ -190,26 +182,32 @@ def _merged(
         update = {"notes": (*notes, *by_rules.provenance.notes)}
         return replace(by_rules, provenance=by_rules.provenance.model_copy(update=update))
     readings = [outcome.reading for outcome in outcomes if outcome.reading is not None]
-    chosen = {turn_id: proposal for reading in readings for turn_id, proposal in reading.turns.items()}
+    turns = {turn_id: proposal for reading in readings for turn_id, proposal in reading.turns.items()}
     facts = {(fact.type, fact.content): fact for reading in readings for fact in reading.facts}
+    last = outcomes[-1].reading
+    brief = _joined_brief(outcomes[-1:] if last is not None and last.brief else outcomes)
     provenance = Provenance(
         planner="model",
-        model=model or next((outcome.model for outcome in outcomes if outcome.model), ""),
+        model=next((outcome.model for outcome in outcomes if outcome.model), ""),
         prompts=prompts.hash,
         usage=usage,
         asked=asked,
-        **_read(outcomes, request),
-        named=tuple(dict.fromkeys((*by_rules.provenance.named, *chosen))),
+        **_read_turns(outcomes, request),
+        named=tuple(dict.fromkeys((*by_rules.provenance.named, *turns))),
         notes=(*notes, *(note for outcome in all_outcomes for note in outcome.notes)),
     )
-    last = outcomes[-1].reading
-    brief = _brief_of(outcomes[-1:] if last is not None and last.brief else outcomes) or by_rules.brief
-    turns = {**by_rules.turns, **chosen}
-    return replace(by_rules, turns=turns, provenance=provenance, facts=(*by_rules.facts, *facts.values()), brief=brief)
+    return replace(
+        by_rules,
+        turns={**by_rules.turns, **turns},
+        facts=(*by_rules.facts, *facts.values()),
+        brief=brief or by_rules.brief,
+        provenance=provenance,
+    )
 
 
-def _read(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
-    """Return fields of the provenance: how far planners have read, `outcomes` included, and unread turns before."""
+def _read_turns(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
+    """Return the fields ``read_turns`` and ``unread_turns`` of a `Provenance` for what earlier planners and `outcomes`
+    have read."""
     read, _ = read_and_new(request, earlier_plan(request))
     read_numbers = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
     last = min(max(read_numbers), len(request.evidence.turns) - 1)
@@ -217,8 +215,8 @@ def _read(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, A
     return {"read_turns": last, "unread_turns": unread}
 
 
-# Relayed questions: planning raises the questions that have no answer yet, a program with a login asks them, and
-# planning again finds the answers. An unusable answer is not asked for again.
+# Relayed questions. Planning raises `Unanswered` with the questions that have no answer yet, another program asks them,
+# and planning is started again with the answers. A question with an unusable answer is not asked again.
 
 
 @dataclass(frozen=True)
@@ -226,7 +224,7 @@ class RelayedQuestion:
     """Question that another program, which has a login, asks a model."""
 
     via: Literal["fork", "complete"]
-    """Way to ask: ``fork`` after the agent's own transcript, by its own model; ``complete`` as a request by itself."""
+    """Way to ask: ``fork``, the agent's own model after the agent's transcript; ``complete``, in a separate request."""
     prompt: str
     system: str = ""
     model: str = ""
@@ -248,14 +246,17 @@ class RelayedAnswer:
     text: str = ""
     usage: Usage = field(default_factory=Usage)
     failure: str = ""
-    """Reason why there is no text; empty if there is."""
+    """Reason why there is no text; empty if there is one."""
 
 
 class Unanswered(BaseException):
-    """Signal that questions must be asked first. It is no failure: code that falls back to rules must let it pass."""
+    """Signal that `questions` must be asked, and planning started again with their answers.
+
+    It is no failure: code that falls back to the rules planner must let it pass.
+    """
 
     def __init__(self, questions: Sequence[RelayedQuestion]) -> None:
-        """Ask these questions first, then plan again."""
+        """Store the questions without an answer."""
         super().__init__(f"{len(questions)} questions")
         self.questions = tuple(questions)
 
@@ -280,28 +281,22 @@ class RelayedPlanner:
             Unanswered: questions have no answer yet.
             PlannerUnavailable: no answer is usable, or a question has no recorded one.
         """
-        return _asked_proposal(request, load_prompts(), self._behind_prefix, self._by_cards)
+        return _asked_proposal(request, load_prompts(), self._after_prefix, self._by_cards)
 
-    def _behind_prefix(self, basis: QuestionBasis, prompts: Prompts) -> tuple[list[AskedOutcome], tuple[str, ...]]:
-        """Return the outcome of asking after the agent's prefix, or the reason for not asking."""
-        request = basis.request
+    def _after_prefix(self, basis: QuestionBasis, prompts: Prompts) -> AskedOutcome | str:
+        """Use the answer of the agent's own model after its prefix, as `AskAfterPrefix`."""
         if not self.prefix_tokens:
-            return [], ()
-        question = RelayedQuestion("fork", prefix_question(basis, prompts))
-        cost = Usage(
-            input_tokens=request.counter.text(question.prompt), cache_read_input_tokens=self.prefix_tokens, requests=1
-        )
-        if cost.read_tokens > request.input_left_tokens:
-            left = int(request.input_left_tokens)
-            return [], (f"not asked after the agent's prefix: the session's planners may read {left} tokens more",)
+            return ""
+        request, question = basis.request, RelayedQuestion("fork", prefix_question(basis, prompts))
+        new, cached = request.counter.text(question.prompt), self.prefix_tokens
+        if why_not := _over_limit(request, lambda: Usage(input_tokens=new, cache_read_input_tokens=cached, requests=1)):
+            return why_not
         (answer,) = self._answers([question])
         everything = Scope(list(request.evidence.turns.values()))
-        return [_outcome(answer, everything, request, self.agent_model, "not answered after the agent's prefix")], ()
+        return _outcome(answer, everything, request, self.agent_model, "not answered after the agent's prefix")
 
-    def _by_cards(
-        self, questions: Sequence[Question], prompts: Prompts, basis: QuestionBasis
-    ) -> tuple[list[AskedOutcome], str]:
-        """Return the outcomes of `questions`, in order, by their recorded or relayed answers, and the model's name."""
+    def _by_cards(self, questions: Sequence[Question], basis: QuestionBasis, prompts: Prompts) -> list[AskedOutcome]:
+        """Use the recorded or relayed answers to `questions`, as `AskByCards`."""
         request, model = basis.request, self.model or DEFAULT_MODEL
         most, recorded = request.settings.max_output_tokens, _recorded(self.answers, len(questions))
 
@@ -312,16 +307,16 @@ class RelayedPlanner:
             if recorded is None:
                 answers = self._answers(relayed)
             else:
-                answers = [_answer_to(one, next(recorded), request) for one in relayed]
+                answers = [_recorded_answer(one, next(recorded), request) for one in relayed]
             return [
                 _outcome(answer, one.scope, request, model, f"planner model {model}: no answer for {one.scope.name}")
                 for one, answer in zip(some, answers, strict=True)
             ]
 
-        return _outcomes_in_order(questions, ask, basis), model
+        return _outcomes_in_order(questions, ask, basis)
 
     def _answers(self, questions: Sequence[RelayedQuestion]) -> list[RelayedAnswer]:
-        """Return the answer to each question; raise `Unanswered` with those that have none."""
+        """Return the answer to each of `questions`; raise `Unanswered` with those that have none."""
         known = self.answers if isinstance(self.answers, Mapping) else {}
         missing = [question for question in questions if question.id not in known]
         if missing:
@@ -338,15 +333,15 @@ def _recorded(answers: Mapping[str, RelayedAnswer] | Sequence[str], questions: i
     return iter(answers)
 
 
-def _answer_to(question: RelayedQuestion, text: str, request: PlanRequest) -> RelayedAnswer:
-    """Return a recorded `text` as the answer to `question`, with its usage as counted here."""
+def _recorded_answer(question: RelayedQuestion, text: str, request: PlanRequest) -> RelayedAnswer:
+    """Return the recorded `text` as the answer to `question`, with an estimated usage."""
     count = request.counter.text
     read = count(question.system) + count(question.prompt)
     return RelayedAnswer(text, Usage(input_tokens=read, output_tokens=count(text), requests=1))
 
 
 def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> AskedOutcome:
-    """Return the outcome of `answer` about the turns of `scope`; an error with `problem` if unusable."""
+    """Return the outcome of `answer` about the turns of `scope`; if it is unusable, with `problem` as its error."""
     reading = None if answer.failure else read_answer(answer_in(answer.text), scope, request.now)
     if reading is not None and reading.is_usable:
         return AskedOutcome(reading, answer.usage, model, reading.notes(scope))
@@ -354,15 +349,12 @@ def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: s
     return AskedOutcome(None, answer.usage, model, (str(error),), error)
 
 
-# Prompts without a model, for comparing them and for tests.
-
-
 def rendered_prompts(
     request: PlanRequest, prompts_dir: str | Path | None = None, answers: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return the text of each question that a planner model would be asked for `request`: system prompt, then message.
 
-    `answers`: answers to all questions but the last, whose briefs the last one contains.
+    `answers`: answers to all questions but the last; the last question contains their briefs.
     """
     prompts, basis = load_prompts(prompts_dir), QuestionBasis.of(request)
     texts, others = list[str](), iter(answers)

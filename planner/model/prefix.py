@@ -1,8 +1,8 @@
-"""Asks the agent's own model after the prefix that the provider has cached: the whole history, for the price of a cache
-read.
+"""Asks the agent's own model after its last request, the *prefix*, which the provider has in its cache.
 
-Sends the agent's request unchanged, with one question added; the answer never becomes part of the conversation. A
-different model, tool choice, thinking mode or output format would lose the cache, so the answer is plain text.
+The agent's request is sent unchanged with one question added, so the model reads the whole history for the price of a
+cache read. Another model, tool choice, thinking mode or output format would lose the cache, so the answer is plain
+text. The answer never becomes part of the conversation.
 """
 
 from __future__ import annotations
@@ -14,14 +14,7 @@ from planner.errors import PlannerUnavailable
 from planner.model.answer import Scope, read_answer
 from planner.model.asking import AskedOutcome, Asking, left_seconds
 from planner.model.cards import history_index
-from planner.model.client import (
-    Meter,
-    for_planning,
-    is_refusal,
-    keys_of,
-    open_client,
-    sdk_timeout,
-)
+from planner.model.client import Meter, for_planning, is_refusal, keys_of, open_client, sdk_timeout
 from planner.model.prompts import Prompts, one_line
 from planner.model.question import QuestionBasis, choice_tokens, sizes_text
 from planner.plan import Usage
@@ -33,7 +26,7 @@ from planner.reading.messages import cache_marks
 __all__ = ["PrefixQuestion", "prefix_cost", "prefix_question", "request_behind_prefix", "why_not_prefix"]
 
 LONG_TTL_SECONDS = 3_600
-"""Time for which a provider keeps a prefix marked with ``ttl: 1h``, from each read."""
+"""Time after each read for which a provider keeps a prefix marked with ``ttl: 1h``."""
 
 
 def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
@@ -60,8 +53,7 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
 def _drops_thinking(body: Mapping[str, Any]) -> bool:
     """Return True if the request has manual thinking, which the API removes as soon as the user's words follow results.
 
-    Source: Anthropic, "Prompt caching", what invalidates the cache. The same table names tool choice, thinking
-    parameters and effort, "Structured outputs" the output format; none of them is changed here.
+    Source: Anthropic, "Prompt caching", what invalidates the cache.
     """
     thinking = body.get("thinking")
     enabled = isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
@@ -71,17 +63,17 @@ def _drops_thinking(body: Mapping[str, Any]) -> bool:
 def _ttl_seconds(body: Mapping[str, Any]) -> int:
     """Return the seconds for which the provider caches the whole request: an hour if all cache marks demand that, else
     five minutes; 0 without a mark."""
-    marked = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
-    if not marked:
+    marks = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
+    if not marks:
         return 0
-    return LONG_TTL_SECONDS if all(mark.get("ttl") == "1h" for mark in marked) else CACHE_LIFETIME_SECONDS
+    return LONG_TTL_SECONDS if all(mark.get("ttl") == "1h" for mark in marks) else CACHE_LIFETIME_SECONDS
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:
     """Return the agent's body with `question` at its end; the agent's own lists and blocks stay unchanged.
 
-    A last user message (such as results) gets the question as one more block, so that the cached part before it stays
-    the same. A low output limit is raised, as it is not part of the cache.
+    If the last message is a user's (such as results), the question becomes its last block; otherwise, a message of its
+    own. A lower output limit than `max_output_tokens` is raised, as it is not part of the cache.
     """
     messages = list(agent.body["messages"])
     block = {"type": "text", "text": question}
@@ -119,7 +111,7 @@ class PrefixQuestion(Asking):
     """Question about the whole history after the agent's prefix, asked with the agent's client or account."""
 
     def __init__(self, request: PlanRequest, agent: AgentRequest, text: str, deadline: float) -> None:
-        """Store `text`, the question, for `ask`; `deadline` is by the monotonic clock."""
+        """Prepare to ask the question `text` after the request of `agent`, within `deadline` by the monotonic clock."""
         self.agent, self.text, self.deadline = agent, text, deadline
         meter = Meter(lambda _body: prefix_cost(request, agent, text), request.input_left_tokens)
         scope = Scope(list(request.evidence.turns.values()))
@@ -133,17 +125,15 @@ class PrefixQuestion(Asking):
         except Exception as failure:
             self.meter.failed(failure)
             raise
-        if any(getattr(block, "type", "") == "tool_use" for block in getattr(self.last, "content", ())):
-            return self._unusable("called a tool instead")
         reading = read_answer(self.answer(), self.scope, self.request.now)
-        if reading.is_usable:
+        if any(getattr(block, "type", "") == "tool_use" for block in getattr(self.last, "content", ())):
+            problem = "called a tool instead"
+        elif reading.is_usable:
             return self.used(reading)
-        problem = "it declined" if is_refusal(self.last) else (*reading.problems, "there is no brief, and no entry")[0]
-        return self._unusable(f"its answer could not be used ({one_line(problem, 160)})")
-
-    def _unusable(self, what: str) -> AskedOutcome:
-        """Return the outcome of an answer that cannot be used for the reason `what`."""
-        return self.failed(PlannerUnavailable(f"planner model {self.model}: {what}", self.meter.usage))
+        else:
+            why = "it declined" if is_refusal(self.last) else (*reading.problems, "there is no brief, and no entry")[0]
+            problem = f"its answer could not be used ({one_line(why, 160)})"
+        return self.failed(PlannerUnavailable(f"planner model {self.model}: {problem}", self.meter.usage))
 
     def _send(self) -> Any:
         """Return the response to the agent's request with the question added."""

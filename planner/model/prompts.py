@@ -1,7 +1,7 @@
-"""Prompts of a model: Markdown files that a person edits, one for each name, with ``{{variable}}`` places.
+"""Prompts of a model: Markdown files that a person edits, with places for variables such as ``{{cards}}``.
 
-Chooses the file (the user's folder before the packaged one), checks its variables, and escapes text from a history as
-data.
+Chooses each file (the user's before the packaged one), checks its variables, and escapes text from a history, which
+must not look like a part of a prompt.
 """
 
 from __future__ import annotations
@@ -14,15 +14,7 @@ from pathlib import Path
 
 from planner.errors import SettingsError
 
-__all__ = [
-    "PROMPTS",
-    "TAGS",
-    "Prompts",
-    "load_prompts",
-    "one_line",
-    "packaged_folder",
-    "safe_text",
-]
+__all__ = ["PROMPTS", "TAGS", "Prompts", "load_prompts", "one_line", "packaged_folder", "safe_text"]
 
 PROMPTS: Mapping[str, frozenset[str]] = {
     "brief": frozenset(),
@@ -43,7 +35,7 @@ PROMPTS: Mapping[str, frozenset[str]] = {
 TAGS: tuple[str, ...] = tuple(
     sorted((PROMPTS["plan"] - {"sizes", "cards"}) | {"history", "index", "statements", "candidates"})
 )
-"""Boundary tags of the prompts, which no text of a history can contain."""
+"""Names of the tags around the parts of a prompt, such as ``<task>``; no text of a history can contain these tags."""
 
 _TAG = re.compile(rf"<(?=\s{{0,9}}/?\s{{0,9}}(?:{'|'.join(TAGS)})\b)", re.IGNORECASE)
 """Beginning of a possible boundary tag: ``</history>``, ``< Task``; not ``<tasks>`` or ``a < b``."""
@@ -68,8 +60,11 @@ class Prompts:
         return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
 
     def render(self, name: str, entries: bool = True, /, **variables: str) -> str:
-        """Return prompt `name` with `variables` in its places, and only the parts for questions with `entries`, or
-        without. The rules of the brief are a variable, too; values are not searched for places."""
+        """Return prompt `name` with `variables` in its places, whose values are not searched for places.
+
+        Parts of the prompt for the other kind of question, with or without `entries`, are left out. The rules of the
+        brief are always a variable.
+        """
         variables = {"brief_rules": self.texts["brief"], **variables}
         part = "with entries" if entries else "brief alone"
         text = _PART.sub(lambda match: match[2] * (match[1] == part), self.texts[name])
@@ -77,10 +72,8 @@ class Prompts:
 
 
 def safe_text(text: str) -> str:
-    """Return `text` with boundary tags escaped, control characters and line breaks other than ``\\n`` blanked.
-
-    Lone surrogates become question marks, as no request can contain them.
-    """
+    """Return `text` as it may be in a prompt: `TAGS` are escaped, and control characters and line breaks other than
+    ``\\n`` become spaces. Lone surrogates, which no request can contain, become question marks."""
     text = text.encode("utf-8", "replace").decode()
     return _TAG.sub("&lt;", _CONTROL.sub(" ", text))
 
@@ -101,7 +94,7 @@ def load_prompts(folder: str | Path | None = None) -> Prompts:
     """Return all prompts; a file in `folder` replaces the packaged one of the same name.
 
     Raises:
-        SettingsError: the folder or a file is missing, is no prompt, or its places are wrong; names the cure.
+        SettingsError: the folder or a file is missing, or a file is no prompt or has wrong variables.
     """
     if folder is not None:
         _check_folder(Path(folder))
@@ -111,8 +104,9 @@ def load_prompts(folder: str | Path | None = None) -> Prompts:
 
 def _file(name: str, folder: str | Path | None) -> Path:
     """Return the file of prompt `name` in `folder` if it exists, else the packaged one."""
-    users_file = Path(folder) / f"{name}.md" if folder is not None else None
-    return users_file if users_file is not None and users_file.is_file() else packaged_folder() / f"{name}.md"
+    folders = [packaged_folder()] if folder is None else [Path(folder), packaged_folder()]
+    files = [folder / f"{name}.md" for folder in folders]
+    return next((file for file in files if file.is_file()), files[-1])
 
 
 def _check_folder(folder: Path) -> None:
@@ -126,7 +120,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _text(name: str, path: Path) -> str:
-    """Return the text of `path`, if it can be the prompt called `name`."""
+    """Return the text of `path`; raise a SettingsError if it cannot be the prompt called `name`."""
     try:
         text = path.read_text("utf-8-sig").strip()
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.hosts import is_host_text, without_boilerplate
 from planner.model.answer import Scope
 from planner.model.card_lines import is_sentence
-from planner.model.cards import Card, turn_cards, turn_heads, turn_index
+from planner.model.cards import Card, earlier_choices, turn_cards, turn_lines
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
 from planner.programming.coding_tools import commands_in
@@ -72,7 +72,7 @@ FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 300
 explaining them takes 900 tokens."""
 CHOSEN_ENTRY_TOKENS = 40
 """Smallest number of tokens that one entry of an answer selects; a reference alone takes 30."""
-CHOSEN_TOKENS = 400
+CHOICES_TOKENS = 400
 """Largest number of tokens for the list of earlier choices in a later plan's question."""
 LATER_CARDS_TOKENS = 2_000
 """Smallest budget in tokens for the cards of a later plan."""
@@ -273,12 +273,12 @@ def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequen
         "cards": "\n".join(card.text for card in cards or ()),
     }
     if earlier is not None:
-        chosen = turn_index(request, earlier, CHOSEN_TOKENS) or "(none)"
+        chosen = earlier_choices(request, earlier, CHOICES_TOKENS) or "(none)"
         return Question(scope, {**values, "before": chosen}, "update", entries, secrets)
     around = {
         "user_words": _words([*all_turns[:start], *all_turns[stop:]]) or "(none)",
-        "before": turn_heads(request, all_turns[max(0, start - NEIGHBOURS) : start]) or "(none)",
-        "after": turn_heads(request, all_turns[stop : stop + NEIGHBOURS]) or "(none)",
+        "before": turn_lines(request, all_turns[max(0, start - NEIGHBOURS) : start]) or "(none)",
+        "after": turn_lines(request, all_turns[stop : stop + NEIGHBOURS]) or "(none)",
     }
     return Question(scope, values | around, entries=entries, secrets=secrets)
 
