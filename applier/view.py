@@ -20,7 +20,7 @@ from typing import Any
 from applier.store import open_store, store_file
 from applier.store.store import Store
 from planner.analysis import Analysis, analyze
-from planner.api import BEHIND_VIEWS
+from planner.api import FIND_ORIGINALS, Originals
 from planner.errors import ApplyError, ReferenceNotFound, StalePlan, StoreError, TranscriptError
 from planner.guards import check_plan
 from planner.layout import joined_messages, thinking_policy
@@ -134,8 +134,8 @@ def look_in(store: StorePlace) -> None:
         _USED_PATHS.add(store)
 
 
-def _behind(messages: Sequence[object], store: StorePlace = None) -> tuple[list[Any], CompactionPlan | None] | None:
-    """Return the originals of `messages` and their plan, from `store` or from all used so far; None without them."""
+def _find_originals(messages: Sequence[object], store: StorePlace = None) -> Originals | None:
+    """Return the originals of `messages`, from `store` or from all used so far; None without them."""
     with suppress(TranscriptError):  # whoever reads it refuses a value that is no list of messages
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
@@ -144,11 +144,11 @@ def _behind(messages: Sequence[object], store: StorePlace = None) -> tuple[list[
                 if hasattr(place, "save_history") or (file := store_file(place)) is None or file.exists():
                     with _opened(place) as opened:
                         if earlier := originals_behind(opened, messages):
-                            return earlier.messages, earlier.plan
+                            return Originals(earlier.messages, earlier.plan)
     return None
 
 
-BEHIND_VIEWS.append(_behind)
+FIND_ORIGINALS.append(_find_originals)
 
 
 def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Any = None) -> Preview:
@@ -201,10 +201,10 @@ def _guarded(
     try:
         analysis, behind = _planned(plan, messages)
     except StalePlan:
-        earlier = _behind(messages, store) if messages is not None else None
+        earlier = _find_originals(messages, store) if messages is not None else None
         if earlier is None:
             raise
-        analysis, behind = _planned(plan, earlier[0])
+        analysis, behind = _planned(plan, earlier.messages)
     if plan.bound is None or plan.bound.analysis is not analysis:
         plan = check_plan(plan, analysis)
     assert plan.bound is not None

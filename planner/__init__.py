@@ -38,10 +38,10 @@ else:
         "evidence.field",
         "api",
     )
-    """The lightest come first."""
+    """Modules with the public names; those that load least come first."""
 
     def __getattr__(name: str) -> object:
-        """Return a public name, imported at first use (PEP 562), so that an error class loads no planner."""
+        """Return a public name; import its module only then (PEP 562), so that an error class loads no planner."""
         for home in _HOMES if name in __all__ else ():
             module = import_module(f"planner.{home}")
             if name in module.__all__:

@@ -1,6 +1,6 @@
-"""Analysis of a history, which planning, guards, preview, apply and sessions share.
+"""Analysis of a history: its turns, evidence and token counts. Decides nothing.
 
-Made once and passed on; of a longer list only the new turns are read. Decides nothing.
+Planning, guards, preview, apply and sessions share one analysis. When the list has grown, only new turns are read.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ class Analysis:
     uses: Mapping[str, ToolUse] = field(default_factory=dict, compare=False)
     """Declarations of tools by name."""
     counted: Occurrences = field(default_factory=Occurrences, repr=False, compare=False)
-    """Names in the beginning of the history, counted for an earlier plan."""
+    """Occurrences of names in the beginning of the history, which an earlier plan counted."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Values that `once` computed, by function and positional arguments."""
 
-    def once(self, make: Callable[Concatenate[Analysis, P], T], *beside: P.args, **named: P.kwargs) -> T:
-        """Return ``make(self, …)``, computed once for each set of the positional arguments `beside`."""
-        if (make, beside) not in self._made:
-            self._made[make, beside] = make(self, *beside, **named)
-        own: T = self._made[make, beside]
-        return own
+    def once(self, make: Callable[Concatenate[Analysis, P], T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Return ``make(self, *arguments, **named)``, computed once for the same `arguments`. `named` must be the same
+        each time."""
+        if (make, arguments) not in self._made:
+            self._made[make, arguments] = make(self, *arguments, **named)
+        made: T = self._made[make, arguments]
+        return made
 
     @property
     def tokens(self) -> int:
@@ -65,18 +67,18 @@ class Analysis:
 
     @lazy_property
     def occurrences(self) -> Occurrences:
-        """Occurrences of all names."""
+        """Occurrences of all names in the history."""
         return self.counted.extended(self.evidence)
 
     @property
     def newest_counted(self) -> Occurrences:
-        """Names counted most recently, in this history or in its beginning."""
+        """`occurrences` if these were computed, else `counted`."""
         newest: Occurrences = vars(self).get("occurrences", self.counted)
         return newest
 
     @lazy_property
     def secrets(self) -> Secrets:
-        """Secrets in the history, so that they can be removed from texts cut from it."""
+        """Secrets in the history, so that they can be removed from texts that are cut from it."""
         turns = self.evidence.turns.values()
         return Secrets(
             chain.from_iterable(turn.once(_turn_secrets, self.history.messages_of(turn.turn)) for turn in turns)
@@ -84,11 +86,10 @@ class Analysis:
 
     @lazy_property
     def broken(self) -> Mapping[str, str]:
-        """Reasons for which the API would refuse the calls of a turn, by turn id; in the live tail results may be
-        missing.
+        """Reasons for which the API would refuse the calls of a turn, by turn id.
 
-        Other faults, such as repeated ids (``call_0`` each time), which some providers accept, do no further harm in a
-        view.
+        The last turn is left out, as its results may come later. Other faults, such as repeated ids (``call_0`` each
+        time), do no further harm in a view, and some providers accept them.
         """
         problems: dict[str, str] = {}
         turns = list(self.evidence.turns.values())[:-1]
@@ -103,11 +104,12 @@ class Analysis:
 
 
 def _turn_secrets(_turn: TurnEvidence, messages: Sequence[Message]) -> tuple[str, ...]:
+    """Return the secrets in the `messages` of a turn, to be computed once a turn."""
     return secrets_in(messages)
 
 
 def _pairs_up(turn: TurnEvidence, history: History) -> bool:
-    """Return True if the calls and results of `turn` are complete, whatever is around it."""
+    """Return True if each call in `turn` has its result there and the reverse, whatever is around the turn."""
     if any(block["type"] in _OPEN_ENDED for _, block in history.blocks_of(turn.turn)):
         return False
     return not any(one.refused for one in check_messages(history.messages_of(turn.turn), rules=CALL_RULES))
@@ -120,10 +122,10 @@ def analyze(
     known: Analysis | None = None,
     uses: Mapping[str, ToolUse] | None = None,
 ) -> Analysis:
-    """Read `messages` (dicts or SDK objects) and count them for `target_model`, or with the counter of `known`.
+    """Read `messages` (dicts or SDK objects) and count their tokens.
 
-    Turns in `known`, identified by their digests, are not read again. `uses` declares tools by name; None: as in
-    `known`.
+    `target_model`: the model to count for. `known`: an earlier analysis; its turns, identified by their digests, are
+    not read again, and its counter is used. `uses`: declarations of tools by name, by default those of `known`.
 
     Raises:
         TranscriptError: an entry is not a message, or not JSON data; the text names its index.
@@ -139,7 +141,7 @@ def analyze_history(
     known: Analysis | None = None,
     uses: Mapping[str, ToolUse] | None = None,
 ) -> Analysis:
-    """`analyze` for messages that were read before."""
+    """Return the analysis of a history that was read before; the arguments are those of `analyze`."""
     declared = uses if uses is not None else known.uses if known is not None else {}
     earlier = known if known is not None and known.uses == declared else None
     known_evidence = earlier.evidence if earlier is not None else None
@@ -149,10 +151,11 @@ def analyze_history(
 
 
 def call_alone(name: str, arguments: dict[str, Any]) -> Call:
-    """Return a call as it is read in a history, but without its result."""
+    """Return a call as it would be read in a history, but without a result."""
     reading = _fields().read_call(name, arguments, read_call(name, arguments))
     return Call(name, arguments, 0, None, None, reading=reading)
 
 
 def _fields() -> Fields:
+    """Return all fields of work: programming, and those that the user registered."""
     return Fields((PROGRAMMING, *registered_fields()))

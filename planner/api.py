@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from planner.analysis import Analysis, analyze
 from planner.errors import PlannerUnavailable, SettingsError
@@ -23,6 +23,8 @@ from planner.selection import Selection, select
 from planner.settings import PlannerName, PlanSettings, ToolUse, declared_uses, restore_tool_of
 
 __all__ = [
+    "FIND_ORIGINALS",
+    "Originals",
     "PlannerChoice",
     "asks_model",
     "check_argument",
@@ -36,18 +38,32 @@ __all__ = [
     "shares_client",
 ]
 
-UNKNOWN_SHARE, LEAST_UNKNOWN_CALLS, NAMED_TOOLS = 0.8, 5, 6
-"""Bounds from which the rules are unsure: share of all result characters that come from unknown tools, and number of
-their calls; then the number of these tools to name."""
+UNKNOWN_SHARE = 0.8
+"""Share of the characters of all results from which results of unknown tools make the rules unsure."""
+LEAST_UNKNOWN_CALLS = 5
+"""Smallest number of calls of unknown tools that make the rules unsure."""
+NAMED_TOOLS = 6
+"""Largest number of unknown tools that the finding about them names."""
 WINDOW_SHARE = 0.5
 """Largest share of the model's window for a target by ratio: the agent needs the rest to continue."""
 SENT_SHARE = 0.5
-"""Share of a list that begins with a view: the next view has at most this share, or the ratio if larger."""
+"""Largest share that a target by ratio may have of a list that begins with a view, unless the ratio is larger."""
 PlannerChoice = PlannerName | Planner
+"""Planner by its name, or a planner object."""
 
-BEHIND_VIEWS: list[Callable[[Sequence[object], Any], tuple[Sequence[object], CompactionPlan | None] | None]] = []
-"""Functions that take a list and the caller's store (or None) and return the originals of the list and their plan if it
-begins with a view, else None. `applier` registers them, as it knows the stores. The first result counts."""
+
+class Originals(NamedTuple):
+    """Messages to plan instead of a list that begins with a view."""
+
+    messages: Sequence[object]
+    """Messages that the view was made from, and those after the view."""
+    plan: CompactionPlan | None
+    """Plan that the view was made by; None if it is not stored."""
+
+
+FIND_ORIGINALS: list[Callable[[Sequence[object], Any], Originals | None]] = []
+"""Functions that return the originals of a list that begins with a view, or None; the first result counts. They take
+the list, and the caller's store or None. `applier` registers them, as it knows the stores."""
 
 
 def plan_compaction(
@@ -77,7 +93,7 @@ def plan_compaction(
         task: The agent's present task, on which relevance depends.
         target_tokens: Size of the view in tokens of the target model, system and tools included when given.
         target_ratio: The same as a share of the history's tokens, in (0, 1]. Default: a quarter.
-        focus: What to keep above all.
+        focus: Words on what to keep with priority.
         planner: ``auto`` is the model if there is a client or a key, else the rules.
         model: The planner model, or an instructor provider string such as ``openai/gpt-5-mini``.
         client: An ``anthropic`` or instructor client for the planner model.
@@ -85,32 +101,32 @@ def plan_compaction(
         tool_uses: Effects of the agent's tools, by name, unless `tools` declares them.
         prompts_dir: A folder of prompts that override the packaged ones.
         store: Where to record the plan and its facts; nothing is written without one.
-        now: Seconds since the epoch, the timestamp of the plan's facts; the clock's if None. All else in a plan by
-            rules follows from the other arguments alone.
-        previous: The last plan of the same agent, so that a model reads in full only what came since, and all plans
-            together read no more than ``settings.session_input_ratio``.
+        now: Timestamp of the plan's facts, in seconds since the epoch; by default the clock's. It is the only thing in
+            a plan by rules that does not follow from the other arguments.
+        previous: The last plan of the same agent. With it, a model reads in full only what came since, and all plans
+            together read no more than ``settings.session_input_ratio`` allows.
 
     Raises:
         TranscriptError: `messages` is not a list of messages.
         SettingsError: an argument is of the wrong type, out of range or unknown.
         PlannerUnavailable: ``planner="model"`` and the model could not be reached or used.
-        PlanRejected: a planner object returned something else than a `Proposal`.
+        PlanRejected: a planner object did not return a `Proposal`.
     """
     check_argument("settings", settings, PlanSettings, "PlanSettings")
     check_request(model, system, tools)
     if store is not None and not hasattr(store, "save_plan"):
         raise SettingsError(f"store: expected a store, as open_store(path) returns it, found {type(store).__name__}")
     chosen = open_planner(planner, model, client, prompts_dir)
-    originals, earlier = _originals(messages, store)
+    originals = _originals(messages, store)
     settings = settings or PlanSettings()
     settings = settings.model_copy(update={"restore_tool": settings.restore_tool or restore_tool_of(tools or ())})
-    analysis = analyze(originals, settings.target_model, uses=declared_uses(tool_uses or {}, tools or ()))
+    analysis = analyze(originals.messages, settings.target_model, uses=declared_uses(tool_uses or {}, tools or ()))
     sent_tokens = analysis.tokens
-    if originals is not messages:
+    if originals.messages is not messages:
         sent_tokens = analysis.counter.messages(checked_message(one, "messages") for one in messages)
     fixed = analysis.counter.request((), system, tools)
     target = _target(analysis.tokens, sent_tokens, fixed, target_tokens, target_ratio, settings)
-    previous = earlier if previous is None else previous
+    previous = originals.plan if previous is None else previous
     plan = plan_analysis(
         analysis, task, target_tokens=target, focus=focus, planner=chosen, settings=settings, now=now, previous=previous
     )
@@ -119,9 +135,9 @@ def plan_compaction(
     return plan
 
 
-def _originals(messages: Sequence[object], store: Any) -> tuple[Sequence[object], CompactionPlan | None]:
-    """Return the originals of a list that begins with a known view, and its plan; else `messages` and None."""
-    return next(filter(None, (find(messages, store) for find in BEHIND_VIEWS)), (messages, None))
+def _originals(messages: Sequence[object], store: Any) -> Originals:
+    """Return the originals of a list that begins with a known view; else `messages` themselves."""
+    return next(filter(None, (find(messages, store) for find in FIND_ORIGINALS)), Originals(messages, None))
 
 
 def plan_analysis(
@@ -139,12 +155,12 @@ def plan_analysis(
 ) -> CompactionPlan:
     """Return a plan for a history that was read before; `target_tokens` counts the messages alone.
 
-    `agent_request`: the agent's last request, whose cached prefix a model planner can continue. `read_tokens`: tokens
-    that planners have read in this session; None: as recorded in `previous`.
+    `agent_request`: the agent's last request, to which a model planner can add a question. `read_tokens`: tokens that
+    planners have read in this session, by default as recorded in `previous`.
 
     Raises:
         SettingsError: `task` is no text, or another argument of the wrong type.
-        PlannerUnavailable, PlanRejected: as the planner does.
+        PlannerUnavailable, PlanRejected: as in `plan_compaction`.
     """
     if not isinstance(task, str):
         raise SettingsError(f"task must be text that describes the agent's task, found {type(task).__name__}")
@@ -169,7 +185,7 @@ def plan_analysis(
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
     """Return the result of `plan_compaction` from a thread of its own; takes the same options."""
-    import asyncio  # the core is synchronous: who plans in threads of their own need not load it
+    import asyncio  # the core is synchronous: callers of `plan_compaction` need not load it
 
     return await asyncio.to_thread(partial(plan_compaction, messages, task, **options))
 
@@ -208,14 +224,14 @@ def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
     turn_id = unknown_view(request.history)
     if not turn_id:
         return ()
-    fits = request.evidence.turns[turn_id].tokens <= request.target_tokens
+    fits = request.evidence.turns[turn_id].tokens <= request.target_tokens  # otherwise it is planned as any turn
     problem = "the history begins with what looks like a view, and its originals are in no store that was looked in"
     repair = "kept as it is" if fits else ""
     return (Finding(code="unknown_view", turn_id=turn_id, problem=problem, repair=repair),)
 
 
 def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
-    """Return a finding if rules alone planned a history and most characters of its results come from unknown tools."""
+    """Return a finding if rules planned a history with many results of unknown tools; else nothing."""
     if proposal.provenance.planner != "rules":
         return ()
     calls = [call for turn in request.evidence.turns.values() for call in turn.calls]
@@ -229,7 +245,7 @@ def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
 
 
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
-    """Return `plan`; if it misses the target, with a finding that explains why."""
+    """Return `plan`, with a finding that explains why if it misses the target."""
     if plan.estimated_tokens <= request.target_tokens:
         return plan
     turns = request.evidence.turns.values()
@@ -254,10 +270,16 @@ def _target(
 ) -> int:
     """Return the target for the messages alone, in tokens.
 
-    `tokens`, `sent_tokens`: sizes of the originals and of the list that the caller passed, which is smaller if it
-    begins with a view; `fixed_tokens`: size of system and tools; `target_tokens`, `ratio`: the caller's target, not
-    both. A ratio is limited to `WINDOW_SHARE` of the window and to `SENT_SHARE` of a list that begins with a view;
-    otherwise views would grow with their originals until compaction gains nothing.
+    A ratio is limited by `WINDOW_SHARE`, and by `SENT_SHARE` for a list that begins with a view. Without the second
+    limit, views would grow with their originals until compaction gains nothing.
+
+    Args:
+        tokens: Size of the originals.
+        sent_tokens: Size of the list that the caller passed, which is smaller if it begins with a view.
+        fixed_tokens: Size of system and tools.
+        target_tokens: The caller's target with system and tools; not together with `ratio`.
+        ratio: The caller's target as a share of `tokens`; by default the one in `settings`.
+        settings: Settings of the plan.
     """
     check_argument("target_tokens", target_tokens, int | float, "a number")
     check_argument("target_ratio", ratio, int | float, "a number")
@@ -282,18 +304,19 @@ def _target(
 
 
 def check_argument(name: str, value: object, kind: Any, wanted: str) -> None:
-    """Raise a SettingsError unless `value` is None or of that `kind`; `wanted` describes the kind in words."""
+    """Raise a SettingsError unless `value` is None or an instance of `kind`; `wanted` describes the kind in words."""
     if value is not None and not isinstance(value, kind):
         raise SettingsError(f"{name}: expected {wanted}, found {type(value).__name__}")
 
 
 def check_request(model: object, system: Any, tools: Any) -> None:
-    """Raise a SettingsError unless the types of these fields of a request are valid; each may be None."""
+    """Raise a SettingsError unless these fields of a request have valid types; each may be None."""
     check_argument("model", model, str, "text")
     fields = ("system", system, "text or a list of blocks"), ("tools", tools, "a list of tool definitions")
     for name, value, wanted in fields:
         check_argument(name, value, Sequence, wanted)
-        for part in () if name == "system" and isinstance(value, str) else value or ():
+        parts = () if name == "system" and isinstance(value, str) else value or ()
+        for part in parts:
             if not isinstance(part, Mapping):
                 raise SettingsError(f"{name}: expected {wanted}, each a dict, found {type(part).__name__}")
 
@@ -305,7 +328,7 @@ def check_planner(choice: object) -> None:
 
 
 def asks_model(choice: PlannerChoice, model: str | None = None, client: Any = None) -> bool:
-    """Return True if the planner of `choice` asks a model; also for a planner object, which may ask one."""
+    """Return True if the planner of `choice` may ask a model; a planner object always may."""
     if choice != "auto":
         return choice != "rules"
     from planner.model import has_credentials
@@ -314,17 +337,20 @@ def asks_model(choice: PlannerChoice, model: str | None = None, client: Any = No
 
 
 def shares_client(choice: PlannerChoice, model: str | None = None, client: Any = None) -> bool:
-    """Return True if the planner of `choice` has no client of its own and uses the agent's."""
+    """Return True if the planner of `choice` asks a model and has no client of its own, so that it uses the agent's."""
     if isinstance(choice, str):
         return choice != "rules" and client is None and not names_provider(model)
-    own_client, own_model = getattr(choice, "client", choice), getattr(choice, "model", None)
-    return own_client is None and not names_provider(own_model)
+    has_no_client = hasattr(choice, "client") and choice.client is None  # without the field it needs no client
+    return has_no_client and not names_provider(getattr(choice, "model", None))
 
 
 def name_of_planner(choice: PlannerChoice, model: str | None = None) -> str:
-    """Return the name of the planner: ``rules``, the model's name, or a planner object's ``name``, else its class."""
-    if choice == "rules" or not isinstance(choice, str):
-        return choice if isinstance(choice, str) else str(getattr(choice, "name", "") or type(choice).__name__)
+    """Return the name of the planner: ``rules``, or the model's name. For a planner object it is the field ``name``, or
+    else the name of the class."""
+    if not isinstance(choice, str):
+        return str(getattr(choice, "name", "") or type(choice).__name__)
+    if choice == "rules":
+        return choice
     from planner.model import DEFAULT_MODEL
 
     return (model or DEFAULT_MODEL).removeprefix("anthropic/")
@@ -333,8 +359,8 @@ def name_of_planner(choice: PlannerChoice, model: str | None = None) -> str:
 def open_planner(
     choice: PlannerChoice, model: str | None = None, client: Any = None, prompts_dir: str | Path | None = None
 ) -> Planner:
-    """Return the planner for `choice`; ``auto`` asks the model if there is a client or a key, and the rules if that
-    fails.
+    """Return the planner for `choice`. ``auto`` asks the model if there is a client or a key, and plans by rules if
+    there is none, or if the model cannot be used.
 
     Raises:
         SettingsError: there is no such planner, or `prompts_dir` has no usable prompts.
@@ -343,7 +369,7 @@ def open_planner(
     if prompts_dir is not None:
         from planner.model.prompts import load_prompts
 
-        load_prompts(prompts_dir)  # a wrong folder is reported also where rules plan
+        load_prompts(prompts_dir)  # reports a wrong folder, also if rules plan
     if not isinstance(choice, str):
         return choice
     if not asks_model(choice, model, client):
@@ -356,11 +382,12 @@ def open_planner(
 
 @dataclass(frozen=True)
 class _OrByRules:
-    """Planner that asks `first`, and plans by rules if that is unavailable or None, with the reason in the plan."""
+    """Planner that asks `first`, and plans by rules if `first` is None or fails; the plan notes why."""
 
     first: Planner | None
 
     def propose(self, request: PlanRequest) -> Proposal:
+        """Return the proposal of `first`, or else of the rules with a note and the usage of the failed attempt."""
         note, usage = "no client and no API key: planned by rules", Usage()
         try:
             if self.first is not None:

@@ -123,10 +123,8 @@ class CheckedStatement:
 
 
 def read_brief(text: str) -> list[PageStatement]:
-    """Return the statements of a brief in order. Lines above the first heading count as ``STATE``.
-
-    Lines without words, rows of tables and lines that end in ``:`` are left out.
-    """
+    """Return the statements of a brief in order. Lines above the first heading count as ``STATE``. Lines without words,
+    rows of tables and lines that end in ``:`` are left out."""
     heading: Heading = "STATE"
     statements: list[PageStatement] = []
     for line in text.splitlines():
@@ -199,7 +197,7 @@ def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> Ch
         (whole, "the rest of the sentence is quoted or marked"),
         (_without_quotations, "the quotation marks are taken off"),
     ):
-        if sound is None or whole(sound) == sound:
+        if sound is None or whole(sound) == sound:  # no quoted part of a sentence is left
             break
         findings.append(Finding(code="brief_quote", problem=f"a part of a sentence: {_short(sound)}", repair=repair))
         sound = _settled(_read_again(correct(sound)), evidence, users_words, findings)
@@ -227,10 +225,8 @@ def _read_again(statement: PageStatement) -> PageStatement | None:
 def _mended(
     statement: PageStatement, evidence: Evidence, users_words: str
 ) -> tuple[PageStatement | None, Finding | None]:
-    """Return `statement` with its first fault corrected, and a finding about the fault.
-
-    The statement is None if no clause of it can stay. The finding is None if there is no fault.
-    """
+    """Return `statement` with its first fault corrected, and a finding about the fault. The statement is None if no
+    clause of it can stay. The finding is None if there is no fault."""
     sound, problem = _grounded(statement, evidence)
     if sound is None:
         clauses = [clause for clause in statement.text.split("; ") if not invented(clause, evidence.names)]
@@ -322,8 +318,8 @@ def _unquoted(statement: PageStatement, may_stay: Callable[[re.Match[str]], bool
 def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvidence]) -> bool:
     """Return True if a match of `_QUOTE` may keep its quotation marks.
 
-    It may if it has fewer than `QUOTE_WORDS`, if the user wrote its words, or if it is part of code and one of the
-    turns `cited` contains it with its marks.
+    Quotations of fewer than `QUOTE_WORDS` and of words that the user wrote may. Others must be part of code, and one of
+    the turns `cited` must contain them with their marks.
     """
     words, before = match[0][1:-1], match.string[: match.start()]
     if _count_words(words) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words:
@@ -338,10 +334,8 @@ def _count_words(text: str) -> int:
 
 
 def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: Evidence) -> PageStatement:
-    """Return `statement` with each quoted part of a user's sentence extended to the sentence, or marked as a part.
-
-    The rest of the sentence may say the opposite: ``"use the old API"`` in *never use the old API*.
-    """
+    """Return `statement` with each quoted part of a user's sentence extended to the sentence, or marked as a part. The
+    rest of the sentence may say the opposite: ``"use the old API"`` in *never use the old API*."""
 
     def extended(match: re.Match[str]) -> str:
         words = match[0][1:-1]
@@ -359,8 +353,11 @@ def _without_quotations(statement: PageStatement) -> PageStatement:
 
 
 def _honest_forms(part: str, evidence: Evidence) -> Iterator[str]:
-    """Yield the forms in which a part of a user's sentence may be quoted: the sentence, unless it is long, then `part`
-    with ``…`` where the sentence is cut. Yield nothing if the user also wrote `part` as a whole sentence."""
+    """Yield the forms in which a part of a user's sentence may be quoted.
+
+    The first form is the sentence, unless it is long. The second is `part` with ``…`` where the sentence is cut. There
+    are none if the user also wrote `part` as a whole sentence.
+    """
     folded = _folded(part)
     turns = (turn for turn in evidence.turns.values() if folded in turn.once(_quotable))
     lines = (_plain(line.text) for turn in turns for line in turn.lines.of_sources("user", "planner"))
@@ -450,13 +447,11 @@ def with_record(
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
-    """Return the brief reduced to `most_raw_tokens`, and the number of removed statements.
-
-    The headings lose statements in the order of `GIVE_WAY`, each its last statement first.
-    """
+    """Return the brief reduced to `most_raw_tokens`, and the number of removed statements. The headings lose statements
+    in the order of `GIVE_WAY`, each its last statement first."""
     statements = read_brief(text)
     costs = [counter.raw(statement.line + "\n") for statement in statements]
-    spent = sum(costs) + 2 * len(HEADINGS)
+    spent = sum(costs) + 2 * len(HEADINGS)  # each heading takes about two
     removed: set[int] = set()
     for at in sorted(range(len(statements)), key=lambda at: (GIVE_WAY.index(statements[at].heading), -at)):
         if spent <= most_raw_tokens:

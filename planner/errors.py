@@ -12,8 +12,8 @@
     │   ├── ReferenceNotFound     no such reference in this store
     │   ├── StoreDamaged          what is stored does not match its digest
     │   └── StoreReplaced         its file was removed or replaced while in use: open the store again
-    ├── TranscriptError           what was given is not a list of messages: the place, and what was expected
-    └── SettingsError             a setting, prompt or option is wrong: its name, and the cure; a ValueError, too
+    ├── TranscriptError           the input is not a list of messages; the text has the place and the expected form
+    └── SettingsError             a setting, prompt or option is wrong; the text has its name and the cure; a ValueError
 
 "Nothing worth compacting" is a result, not an error.
 """
@@ -50,7 +50,7 @@ class PlannerUnavailable(PlanError):  # noqa: N818 - reads as what happened
     """The planner model could not be reached or used: retry later, or plan with ``planner="rules"``."""
 
     def __init__(self, message: str, usage: object = None) -> None:
-        """Keep `usage` (a `planner.plan.Usage`), the cost so far, with the one-line message."""
+        """Keep the one-line message, and `usage`: a `planner.plan.Usage` with the cost so far."""
         super().__init__(message)
         self.usage = usage
 
@@ -59,7 +59,7 @@ class PlanRejected(PlanError):  # noqa: N818
     """The planner's answer, or a plan file, is not a plan; `findings` names each place."""
 
     def __init__(self, message: str, findings: Sequence[object] = ()) -> None:
-        """Keep `findings`, the wrong places, with the one-line message."""
+        """Keep the one-line message, and `findings`, one for each wrong place."""
         super().__init__(message)
         self.findings = tuple(findings)
 
@@ -80,7 +80,7 @@ class ReferenceNotFound(StoreError):  # noqa: N818
     """No such reference in this store; `elsewhere` has other turns that match, each with its best line."""
 
     def __init__(self, message: str, elsewhere: Sequence[str] = ()) -> None:
-        """Keep `elsewhere`, lines like ``t12 4: text``, with the one-line message."""
+        """Keep the one-line message, and `elsewhere`: lines like ``t12 4: text``."""
         super().__init__(message)
         self.elsewhere = tuple(elsewhere)
 

@@ -56,7 +56,7 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         layout = lay_out(analysis, decisions, brief=brief, model=plan.target_model, restore_tool=tool)
         required_savings = max(1, least_savings if decisions is sound else 1)
         if layout.first_changed is None or analysis.tokens - layout.tokens >= required_savings:
-            break
+            break  # the loop ends here at the latest with everything kept, as then nothing changed
     if pinned_parts.words_left_out:
         problem = f"the target has no room for all words that the user typed in {pinned_parts.words_left_out} turns"
         findings.append(Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn"))
@@ -82,10 +82,8 @@ def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, 
 
 
 def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
-    """Yield decisions by turn id that keep ever more, to be tried until the view is smaller.
-
-    First `sound`; then everything is kept except live results that are too large; then everything.
-    """
+    """Yield decisions by turn id that keep ever more, to be tried until the view is smaller. First `sound`; then
+    everything is kept except live results that are too large; then everything."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
     yield _guard_decisions(pins, kept.values(), model)[0]
@@ -126,14 +124,13 @@ def _guard_decisions(
 
 
 def _no_such_turn(turn_id: object) -> Finding:
+    """Return a finding for a decision or proposal on a turn that does not exist."""
     return Finding(code="unknown_turn", turn_id=str(turn_id), problem="no such turn", repair="ignored")
 
 
 def _meant(decision: TurnDecision) -> TurnDecision:
-    """Return `decision` without a summary and excerpts, unless its strategy is ``summarize``, which alone uses them.
-
-    If a later repair changed the strategy to ``summarize``, they would be used unchecked.
-    """
+    """Return `decision` without a summary and excerpts, unless its strategy is ``summarize``, which alone uses them. If
+    a later repair changed the strategy to ``summarize``, they would be used unchecked."""
     has_unused = decision.strategy != "summarize" and (decision.summary or decision.excerpts)
     return decision.model_copy(update={"summary": "", "excerpts": ()}) if has_unused else decision
 
@@ -158,7 +155,7 @@ class _Guarding:
         return self.decision
 
     def note_finding(self, code: str, problem: str, repair: str, **update: Any) -> None:
-        """Apply `update` to the decision, with a finding."""
+        """Apply `update` to the decision, and add a finding on the problem and the repair."""
         self.findings.append(Finding(code=code, turn_id=self.turn.turn.id, problem=problem, repair=repair))
         self.decision = _meant(self.decision.model_copy(update=update))
 
@@ -173,10 +170,8 @@ class _Guarding:
         return line_numbers(self.decision.excerpts, len(self.turn.lines))
 
     def keep_untouchable(self) -> None:
-        """Keep the live tail, messages of unknown kind and messages that the API would refuse.
-
-        If the live tail alone fills the window, its long results and texts are replaced by previews.
-        """
+        """Keep the live tail, messages of unknown kind and messages that the API would refuse. If the live tail alone
+        fills the window, its long results and texts are replaced by previews."""
         turn, decision = self.turn.turn, self.decision
         if broken_rule := self.pins.analysis.broken.get(turn.id):
             self.note_finding("invalid_history", broken_rule, "kept as it is", **KEPT)
@@ -207,10 +202,8 @@ class _Guarding:
             self.lines_finding("invented_summary", opening_lines(self.turn), problem, "replaced by lines", summary="")
 
     def keep_failure(self) -> None:
-        """Keep the decisive lines of a failure that no statement of the brief replaces.
-
-        If only the planner reports the failure, there are no decisive lines: the turn's opening lines are kept instead.
-        """
+        """Keep the decisive lines of a failure that no statement of the brief replaces. If only the planner reports the
+        failure, there are no decisive lines: the turn's opening lines are kept instead."""
         turn, decision = self.turn, self.decision
         lines = self.pins.failures[turn.turn.id] if decision.failed_approach else frozenset()
         only_by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in self.pins.covered
@@ -315,21 +308,26 @@ def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tu
 
 def _sound(turn: TurnEvidence, turn_proposal: TurnProposal) -> tuple[TurnProposal | None, Finding | None]:
     """Return the valid part of a proposal for `turn` (None if it is invalid as a whole), and a finding about the rest.
+    A summary with a name that is not in the turn is the only part that is removed alone."""
+    turn_id = turn.turn.id
+    valid, problem = _with_valid_fields(turn_id, turn_proposal)
+    if valid is None:
+        return None, Finding(code="unsound_proposal", turn_id=turn_id, problem=problem, repair="ignored")
+    if problem := _invention(turn, valid.summary):
+        finding = Finding(code="invented_summary", turn_id=turn_id, problem=problem, repair="left out")
+        return replace(valid, summary=""), finding
+    return valid, None
 
-    A summary with a name that is not in the turn is the only part that is removed alone.
-    """
-    turn_id, problem = turn.turn.id, f"expected a TurnProposal, found {type(turn_proposal).__name__}"
+
+def _with_valid_fields(turn_id: str, turn_proposal: TurnProposal) -> tuple[TurnProposal | None, str]:
+    """Return a proposal with the types of a decision's fields; None and the problem if a field is invalid."""
+    if not isinstance(turn_proposal, TurnProposal):
+        return None, f"expected a TurnProposal, found {type(turn_proposal).__name__}"
+    strategy = "keep" if turn_proposal.strategy is None else turn_proposal.strategy  # a decision needs one
+    fields = {**vars(turn_proposal), "turn_id": turn_id, "strategy": strategy}
     try:
-        if isinstance(turn_proposal, TurnProposal):
-            strategy = "keep" if turn_proposal.strategy is None else turn_proposal.strategy
-            fields = {**vars(turn_proposal), "turn_id": turn_id, "strategy": strategy}
-            sound = proposed(TurnDecision(relevance_score=fields.pop("score"), **fields))
-            sound, problem = replace(sound, strategy=turn_proposal.strategy), _invention(turn, sound.summary)
-            if not problem:
-                return sound, None
-            finding = Finding(code="invented_summary", turn_id=turn_id, problem=problem, repair="left out")
-            return replace(sound, summary=""), finding
+        decision = TurnDecision(relevance_score=fields.pop("score"), **fields)
     except ValidationError as error:
         first_error = error.errors(include_url=False)[0]
-        problem = f"{first_error['loc'][0]}: {first_error['msg']}"
-    return None, Finding(code="unsound_proposal", turn_id=turn_id, problem=problem, repair="ignored")
+        return None, f"{first_error['loc'][0]}: {first_error['msg']}"
+    return replace(proposed(decision), strategy=turn_proposal.strategy), ""

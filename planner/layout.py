@@ -115,18 +115,18 @@ def lay_out(
 
 
 def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield turn ids with their entries, in which each line with a call occurs once.
-
-    If an earlier entry has the same line, the call is replaced by the id of that entry; calls with further lines stay.
-    """
-    first_shown: dict[str, str] = {}
+    """Yield turn ids with their entries, in which each line with a call occurs once. If an earlier entry has the same
+    line, the call is replaced by the id of that entry; calls with further lines stay."""
+    first_shown: dict[str, str] = {}  # id of the first entry with each call
     for turn_id, text in entries.items():
 
-        def replaced(match: re.Match[str], turn_id: str = turn_id) -> str:
-            shown_at = first_shown.setdefault(match["call"], turn_id) if match["call"] else turn_id
+        def call_or_id(match: re.Match[str], turn_id: str = turn_id) -> str:
+            if not match["call"]:  # the user's words
+                return match[0]
+            shown_at = first_shown.setdefault(match["call"], turn_id)
             return match[0] if shown_at == turn_id else f"{match['mark'] or ''}> as at {shown_at}"
 
-        yield turn_id, _CALL_ALONE.sub(replaced, text)
+        yield turn_id, _CALL_ALONE.sub(call_or_id, text)
 
 
 def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
@@ -170,10 +170,8 @@ def _kept(
 def _demoted(
     message: Message, first: int, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str
 ) -> Message:
-    """Return `message` of the live tail with its results and long texts cut to the decision's excerpts.
-
-    `first`: index in the turn of the first block of the message.
-    """
+    """Return `message` of the live tail with its results and long texts cut to the decision's excerpts. `first`: index
+    in the turn of the first block of the message."""
     kept_lines = line_numbers(decision.excerpts, len(evidence.lines))
     cut_blocks = {call.result_block for call in evidence.calls}
     cut_blocks |= {
@@ -201,8 +199,8 @@ def _cut(block: Block, text: str) -> Block:
 
 
 def inner_mark(block: Block) -> Block:
-    """Return the last cache mark inside a result that is cut, as a field for the result itself; empty without one, or
-    if the result has a mark of its own."""
+    """Return the field ``cache_control`` for a result that is cut: the last cache mark inside it. Empty if there is no
+    mark inside, or if the result has one of its own."""
     marks = [] if "cache_control" in block else list(cache_marks(block.get("content")))
     return {"cache_control": marks[-1]} if marks else {}
 
@@ -269,11 +267,12 @@ def leading_turn(history: History, kept: Container[str], model: str) -> str:
     """
     messages, kept_turns = history.messages, [turn for turn in history.turns if turn.id in kept]
     newest_first = (index for turn in reversed(kept_turns) for index in reversed(range(turn.start, turn.stop)))
-    first = next((index for index in newest_first if messages[index]["role"] == "assistant"), -1)
-    has_calls = first >= 0 and any(block["type"] == "tool_use" for block in blocks(messages[first]))
-    if thinking_policy(model) == "strip" or not has_calls or leads_with_thinking(messages[first]):
+    last_answer = next((index for index in newest_first if messages[index]["role"] == "assistant"), -1)
+    has_calls = last_answer >= 0 and any(block["type"] == "tool_use" for block in blocks(messages[last_answer]))
+    if thinking_policy(model) == "strip" or not has_calls or leads_with_thinking(messages[last_answer]):
         return ""
     # go back over kept turns with calls, then over messages up to one with thinking, or after the user's words
+    first = last_answer
     before = [turn for turn in kept_turns if turn.stop <= first and turn.kind != "user"]
     for turn in takewhile(lambda turn: turn.kind == "tools", reversed(before)):
         first = turn.start

@@ -28,8 +28,8 @@ PAGE_FACTOR = 0.5
 """Factor for both limits if a model wrote the brief, which repeats the user's demands in fewer words. At a tenth of
 their size, four short sessions of talk answered 48 of 66 questions with it, and 42 without it."""
 ENDS_SHARE = 0.25
-"""Share of the room for typed words that the first and last lines of a message may take, for each of two messages that
-are too long to stay whole: the user's last one and their first one."""
+"""Share of the room for typed words that the first and last lines of a long message may take. There are two such
+messages: the user's last one and their first one."""
 MOST_NEWS = 8
 """Largest number of names and figures that raise a message's rank: with more it is a list or a paste, not a wish."""
 
@@ -56,10 +56,10 @@ def words_limit(memory_tokens: float, outcome_tokens: float, planner: str) -> fl
 def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     """Return the typed lines that stay verbatim. If all fit in `most_tokens`, all stay.
 
-    Otherwise they stay in this order while there is room: both ends of the user's last and first message; lines with
-    binding words in English; whole messages, those with many names and figures for their size first, as answers,
-    consent and corrections are rather short; both ends of the other messages. A line that was typed twice stays once,
-    where it was typed last.
+    Otherwise the first that stay, while there is room, are both ends of the user's last and first message. Then come
+    lines with binding words in English. Whole messages follow, those with many names and figures for their size first,
+    as answers, consent and corrections are rather short. Last come both ends of the other messages. A line that was
+    typed twice stays once, where it was typed last.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale

@@ -22,10 +22,10 @@ from planner.reading.history import History
 __all__ = ["Pinned", "memory_room", "pinned", "unknown_view"]
 
 LEAST_ROOM_SHARE = 0.1
-"""Smallest room for memory, as a share of the target or of the live tail, whichever is larger: a view with only the
-last results would be no memory."""
+"""Smallest room for memory, as a share of the target or of the live tail, whichever is larger. Without it a view could
+consist of the last results alone."""
 LEAST_ROOM_BESIDE_LIVE = 0.5
-"""Limit of this smallest room, as a share of the target."""
+"""Upper limit of the smallest room for memory, as a share of the target."""
 LIVE_SHARE = 0.5
 """Largest share of the window for a live tail. A larger tail would leave no room for an answer and is *demoted*: its
 results and long texts are replaced by previews."""
@@ -99,10 +99,8 @@ def pinned(
 
 
 def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
-    """Return the numbers of the lines that show later successes of failed actions, by turn id.
-
-    These are the first line of the successful call, and the lines of its outcome.
-    """
+    """Return the numbers of the lines that show later successes of failed actions, by turn id. These are the first line
+    of the successful call, and the lines of its outcome."""
     turns = analysis.evidence.turns
     lines: dict[str, frozenset[int]] = {}
     for turn_id, call_number in retried(analysis.evidence).values():
@@ -129,10 +127,8 @@ def memory_room(target_tokens: float, live_tokens: float) -> float:
 
 
 def unknown_view(history: History) -> str:
-    """Return the id of the turn among the first two that looks like the first note of a view; empty without one.
-
-    The originals of such a view are not known: if they were, they would be planned instead.
-    """
+    """Return the id of the turn among the first two that looks like the first note of a view; empty without one. The
+    originals of such a view are not known: if they were, they would be planned instead."""
     return next((turn.id for turn in history.turns[:2] if first_note(history.messages_of(turn)) is not None), "")
 
 

@@ -1,8 +1,8 @@
 """Text that replaces content removed by a plan. Decides nothing: the same decision gives the same text.
 
-Each turn that is not kept has an *entry*: its id, its words, and each call after ``>`` with its outcome after ``→``,
-followed by the kept lines of its result. ``t12 ✗`` is a failed approach; if only some calls of a turn failed, these
-have ``✗ >``. ``…`` shows that something is left out. A *note* contains the entries of neighbouring turns.
+Each turn that is not kept has an *entry*: its id, its words and its calls. A call follows ``>``, its outcome follows
+``→``, and kept lines of its result are below. ``t12 ✗`` is a failed approach; if only some calls of a turn failed,
+these have ``✗ >``. ``…`` shows that something is left out. A *note* contains the entries of neighbouring turns.
 
 A *frame* is a pair of tags around such a text: ``<compacted>`` around a note, ``<user-words>`` around the unchanged
 words of the user.
@@ -139,8 +139,8 @@ def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
 def call_line(call: Call, text: str, root: str) -> str:
     """Return `text`, a line with arguments of `call`, without what a reader does not need.
 
-    That is the name of the main argument (what the call reads, searches or runs), arguments that are numbers or
-    switches, the description of a command, and that the command runs in the folder `root`.
+    It loses the name of the main argument (what the call reads, searches or runs), numbers and switches. A command also
+    loses its description, and the remark that it runs in the folder `root`.
     """
     text, main_value = f" {text}", call.sought or call.path or call.command
     for key, value in call.input.items() if main_value else ():
@@ -190,10 +190,8 @@ def _is_doubtful(turn: TurnEvidence) -> bool:
 
 
 def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] = ()) -> str:
-    """Return the entry of one turn; empty for a dropped turn. `media`: marks of its images and documents.
-
-    The last entry of each turn is reused as long as the decision and the evidence of the turn are the same.
-    """
+    """Return the entry of one turn; empty for a dropped turn. `media`: marks of its images and documents. The last
+    entry of each turn is reused as long as the decision and the evidence of the turn are the same."""
     if decision.strategy == "drop":
         return ""
     turn = evidence.turns[decision.turn_id]
@@ -207,10 +205,8 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
 
 
 def _new_entry(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -> str:
-    """Return the entry: id and remarks, then the calls of a reference, or the chosen lines of a summarized turn.
-
-    ``✗`` follows the id if the turn failed as a whole, and not in an earlier summary, which names its failures.
-    """
+    """Return the entry: id and remarks, then the calls of a reference, or the chosen lines of a summarized turn. ``✗``
+    follows the id if the turn failed as a whole, and not in an earlier summary, which names its failures."""
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
     is_summary = any(entry.turn.lines.of_sources("planner"))
     has_failed = decision.failed_approach and not (entry.failed_calls or is_summary or entry.turn.once(_is_doubtful))
@@ -294,10 +290,8 @@ class _Entry:
         yield self.user_words([line for line in outside if line.source == "user"])
 
     def calls(self, chosen: set[int]) -> Iterator[str]:
-        """Yield the calls with at least one of the lines numbered `chosen`, each with these lines.
-
-        The only call of a turn is also shown without such a line, if it failed or no words of the agent are shown.
-        """
+        """Yield the calls with at least one of the lines numbered `chosen`, each with these lines. The only call of a
+        turn is also shown without such a line, if it failed or no words of the agent are shown."""
         shown = chosen - self.turn.boilerplate_lines
         has_words = any(line.number in chosen for line in self.turn.lines.of_part("assistant"))
         is_always_shown = len(self.turn.calls) == 1 and (self.decision.failed_approach or not has_words)
@@ -362,13 +356,15 @@ class _Entry:
 
 def _runs(lines: Sequence[Line], sides: Mapping[int, str] = _NO_SIDES) -> Iterator[list[Line]]:
     """Yield the lines in runs: lines with consecutive numbers, in one block and on one of the `sides` of an edit."""
-
-    def run_of(indexed: tuple[int, Line]) -> tuple[int, int, str | None]:
-        index, line = indexed
-        return line.number - index, line.block, sides.get(line.number)  # the difference is constant within a run
-
-    for _, run in groupby(enumerate(lines), run_of):
-        yield [line for _, line in run]
+    run: list[Line] = []
+    for line in lines:
+        follows = bool(run) and line.number == run[-1].number + 1 and line.block == run[-1].block
+        if run and not (follows and sides.get(line.number) == sides.get(run[-1].number)):
+            yield run
+            run = []
+        run.append(line)
+    if run:
+        yield run
 
 
 def with_gaps(lines: Sequence[Line]) -> str:
@@ -377,8 +373,8 @@ def with_gaps(lines: Sequence[Line]) -> str:
 
 
 def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restore_tool: str) -> str:
-    """Return the text that replaces a block of the live tail that is too large: its lines numbered `chosen`, the number
-    of the others, and how to get them. `restore_tool`: the agent's tool for that; empty without one."""
+    """Return the text that replaces a block of the live tail that is too large. It has the lines numbered `chosen`, the
+    number of the others, and how to get them. `restore_tool`: the agent's tool for that; empty without one."""
     lines = turn.lines_of(block)
     shown = turn.lines.chosen(chosen, block)
     text = clean(with_gaps(shown))
@@ -389,9 +385,7 @@ def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restor
 
 def guide_text(entries: Sequence[str], example: str, root: str, restore_tool: str) -> str:
     """Return the guide to a view with these `entries`: the meaning of their marks, and how to restore a turn.
-
-    `example`: the id of one of their turns. `root`: the folder that paths are relative to; it may be empty.
-    """
+    `example`: the id of one of their turns. `root`: the folder that paths are relative to; it may be empty."""
     texts = [_HEAD.sub("\\g<0>\n", entry) for entry in entries]
     marks = ", ".join(meaning for mark, meaning in _MARKS.items() if any(mark in text for text in texts))
     restoring = f"{example} is the id of a stored turn."
@@ -412,10 +406,8 @@ def first_note(messages: Iterable[Message]) -> int | None:
 
 
 def note_parts(key: str, turn_ids: Sequence[str], parts: Iterable[str]) -> list[str]:
-    """Return the lines of one note for neighbouring turns: opening tag, `parts`, closing tag.
-
-    `key`: the key of the history to restore from, in the first note of a view; empty in others.
-    """
+    """Return the lines of one note for neighbouring turns: opening tag, `parts`, closing tag. `key`: the key of the
+    history to restore from, in the first note of a view; empty in others."""
     span = turn_ids[0] if len(turn_ids) == 1 else f"{turn_ids[0]}-{turn_ids[-1]}"
     opening = f'<compacted history="{key}" turns="{span}">' if key else f'<compacted turns="{span}">'
     return [part for part in (opening, *parts, "</compacted>") if part]

@@ -212,7 +212,7 @@ class CompactionPlan(BaseModel):
     target_model: str = ""
     """Model that will read the view; decides the treatment of thinking. Empty: a current Claude."""
     window_tokens: int = Field(default=200_000, gt=0, le=MOST_TOKENS)
-    """Context window of that model; a live tail that does not fit it is demoted."""
+    """Context window of the target model. A live tail that would fill it is shortened to previews."""
     restore_tool: OptionalToolName = ""
     """Agent's tool that returns a whole turn, named in the view; empty without one."""
     tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
@@ -244,10 +244,8 @@ class CompactionPlan(BaseModel):
         return self.review()
 
     def review(self, width: int = 100, *, whole: bool = False) -> str:
-        """Return the review as text of `width` columns: the verdict, brief, failures, findings, facts and turns.
-
-        Long sections end with the number of lines left out; with `whole` nothing is left out.
-        """
+        """Return the review as text of `width` columns: the verdict, brief, failures, findings, facts and turns. Long
+        sections end with the number of lines left out; with `whole` nothing is left out."""
         return review_text(self, width, whole=whole)
 
     @property

@@ -1,7 +1,8 @@
-"""Prices of tokens: in dollars, and for a change to a cached prompt as the number of calls that pay it back.
+"""Prices of tokens in dollars, and the number of calls after which a change to a cached prompt pays back.
 
-Cache prices are in units of the model's input price. Prices come from the user, then from the published table
-(`planner.reading.families`); for a model in neither, no dollars are shown. Does not depend on sessions.
+Cache prices are in units of the model's input price. The user's own prices take precedence over the published table
+(`planner.reading.families`), and that over `_UNLISTED`. For a model in none of these, no dollars are shown. Does not
+depend on sessions.
 """
 
 from __future__ import annotations
@@ -36,22 +37,24 @@ __all__ = [
 ]
 
 WRITE_5_MINUTES = 1.25
-"""Price of writing a prefix to the cache (Anthropic, prompt caching)."""
+"""Price of writing a token to a cache of 5 minutes, in units of the input price (Anthropic, prompt caching)."""
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Prices of a cached token that occur: the general one, Opus and Sonnet 5.5, Fable from 5.1."""
+"""Prices of reading a token from the cache, in units of the input price. In order: in general, for Opus and Sonnet 5.5,
+for Fable from 5.1 on."""
 CACHE_LIFETIME_SECONDS = 300
 """Seconds for which a prefix stays in a 5-minute cache after it was last read."""
 _MARGIN_SECONDS = 15
-"""Seconds before its end in which a prefix counts as expired already, as a request takes time to arrive."""
+"""Last seconds of a cached prefix, in which it counts as expired already, as a request takes time to arrive."""
 LEAST_DOLLARS = 0.0001
 """Smallest amount that is shown exactly; smaller ones are shown as less than this."""
 _MILLION = 1_000_000
 
 _GENERAL = ModelPrices(input=1, output=5)
-"""Relative prices of a model that nobody knows."""
+"""Relative prices for an unknown model; they are no dollars."""
 _DEAREST = ModelPrices(input=10, output=50, cache_read=0.025)
 """Upper bound of prices for an unknown model (Claude Fable 5.1)."""
 _LONG = PriceBand(above_tokens=272_000, input=2, output=1.5)
+"""Prices of OpenAI's models for long prompts."""
 _UNLISTED = {
     "mythos-5-1": ModelPrices(input=10, output=50, cache_read=0.025),
     "gpt-6-2-sol": ModelPrices(input=2, output=10, cache_read=0.05, bands=(_LONG,)),
@@ -59,10 +62,10 @@ _UNLISTED = {
     "gemini-4-neon": ModelPrices(input=3, output=15, cache_read=0.05, cache_write=None),
     "gemini-4-hydrogen": ModelPrices(input=1.5, output=7.5, cache_read=0.05, cache_write=None),
 }
-"""Prices of November 2026 that the published table lacks, by a part of the name; the table takes precedence once it has
-them."""
+"""Prices of November 2026 that the published table lacks, by a part of the model's name. The table takes precedence
+once it has them."""
 _OWN: dict[str, ModelPrices] = {}
-"""User's own prices, by a part of the name; these take precedence over all others."""
+"""User's own prices, by a part of the model's name."""
 
 
 def is_warm(idle_seconds: float, lifetime_seconds: float = CACHE_LIFETIME_SECONDS) -> bool:
@@ -76,6 +79,7 @@ def register_prices(prices: Mapping[str, ModelPrices]) -> None:
 
 
 def _plain_name(model: str) -> str:
+    """Return `model` in one spelling: ``gpt-6.2-sol`` as ``gpt-6-2-sol``."""
     return model.lower().replace(".", "-")
 
 
@@ -85,6 +89,7 @@ def _prices_of(model: str) -> ModelPrices | None:
 
 
 def _listed(table: Mapping[str, ModelPrices], model: str) -> ModelPrices | None:
+    """Return the prices in `table` for a part of the name `model`; None without one."""
     name = _plain_name(model)
     return next((prices for part, prices in table.items() if part in name), None)
 
@@ -110,14 +115,15 @@ def _published(model: str) -> ModelPrices | None:
 
 
 def _bands(prices: Any, base: Mapping[str, float]) -> Iterator[PriceBand]:
-    """Yield the price bands for long prompts, as factors of the `base` prices."""
+    """Yield the bands for long prompts in the published `prices`; their prices are factors of the `base` prices."""
     for start in sorted({tier.start for tier in getattr(prices.input_mtok, "tiers", ())}):
         factors = {key: _price(prices, key, start) / base[key] for key in ("input", "output")}
         yield PriceBand(above_tokens=start, **factors)
 
 
 def _price(prices: Any, key: str, prompt_tokens: int = 0) -> float:
-    """Return dollars per million tokens for `key`, in a prompt above `prompt_tokens`; 0 without such a price."""
+    """Return dollars for a million tokens of the kind `key`, such as ``cache_read``; 0 without such a price.
+    `prompt_tokens`: size of the prompt, on which the price may depend."""
     price = getattr(prices, f"{key}_mtok", None)
     if price is None or not hasattr(price, "tiers"):
         return float(price or 0)
@@ -126,7 +132,7 @@ def _price(prices: Any, key: str, prompt_tokens: int = 0) -> float:
 
 
 def cache_prices(model: str = "") -> ModelPrices:
-    """Return the prices of `model`; the general ratios if it is not known."""
+    """Return the prices of `model`; general ratios instead of dollars if they are not known."""
     return _prices_of(model) or _GENERAL
 
 
@@ -137,12 +143,14 @@ def payback_calls(
     prices: ModelPrices = _GENERAL,
     extra_cost_tokens: float = 0.0,
 ) -> float:
-    """Return the number of calls after which removing tokens from a cached context costs less than leaving it
-    unchanged.
+    """Return the number of calls after which removing tokens from a cached context has paid back; infinite if it never
+    does.
 
-    In a context of C tokens with an unchanged prefix of p, removing S tokens writes the C - p - S tokens after the
-    first change again, once, and saves r * S per call: N = (w - r)(C - p - S) / (r * S), if both prompts are in the
-    same price band. The price of the planner's own call, in input tokens, is added. Infinite if nothing is removed.
+    S tokens are removed from a context of C tokens, and its first p tokens are unchanged. Then the C - p - S tokens
+    after the first change are written to the cache again, once, at a price of w instead of r each. Each call saves
+    r * S. In one price band the number is (w - r)(C - p - S) / (r * S).
+
+    `extra_cost_tokens`: other cost of the change, such as the planner's call, in input tokens.
     """
     left = context_tokens - removed_tokens
     rewritten = max(0.0, left - unchanged_prefix_tokens)
@@ -156,21 +164,19 @@ def payback_calls(
 def carrying_costs_more(carried_tokens: float, kept_tokens: float, prices: ModelPrices) -> bool:
     """Return True as soon as continuing has cost as much as a compaction that leaves `kept_tokens`.
 
-    `carried_tokens`: the tokens that all calls since the last compaction have read and a compaction would have removed,
-    at r per token: the rent. The price of buying is that of writing the kept tokens again, (w - r) per token. Without
-    knowledge of later calls, buying when the rent reaches the price costs at most twice the best choice in hindsight,
-    and no rule does better (ski rental; for growing sizes Dooly, Goldman and Scott, "TCP dynamic acknowledgment delay",
-    1998). If each call adds g tokens, this happens after sqrt(2 g (w - r) kept / r) added tokens, where a call costs
-    least on average.
+    `carried_tokens`: the tokens that a compaction would have removed, added up over all calls since the last one. They
+    cost r each, the price of a read: this is the rent. A compaction writes the kept tokens again, at w - r each: this
+    is the price of buying. Later calls are not known. To buy when the rent reaches the price costs at most twice the
+    best choice in hindsight, and no rule does better (the ski rental problem). For growing sizes see Dooly, Goldman and
+    Scott, "TCP dynamic acknowledgment delay", 1998. If each call adds g tokens, this happens after
+    sqrt(2 g (w - r) kept / r) added tokens, where a call costs least on average.
     """
     return prices.cache_read * carried_tokens >= (prices.write_price - prices.cache_read) * kept_tokens
 
 
 def dollars(model: str, *usages: Usage) -> float | None:
-    """Return the cost of all `usages` with `model`; None if its price is not known.
-
-    An estimate: the requests of one usage count as equally long.
-    """
+    """Return the estimated cost of all `usages` with `model`; None if it is not known. Usage of no tokens costs nothing
+    with any model."""
     prices = _prices_of(model)
     if prices is None:
         return None if any(usage != Usage() for usage in usages) else 0.0
@@ -178,12 +184,12 @@ def dollars(model: str, *usages: Usage) -> float | None:
 
 
 def dollars_at_most(model: str, usage: Usage) -> float:
-    """Return the cost of `usage` with `model`; by the highest known price if its own is not known."""
+    """Return the cost of `usage` with `model`, at the highest known prices if its own are not known."""
     return _cost(_prices_of(model) or _DEAREST, usage)
 
 
 def _cost(prices: ModelPrices, usage: Usage) -> float:
-    """Return the cost of `usage` in dollars; its requests count as equally long, which decides their price band."""
+    """Return the cost of `usage` in dollars. All its requests count as equally long, so that one price band holds."""
     read = usage.cache_read_input_tokens * prices.cache_read
     written = usage.cache_creation_input_tokens * prices.write_price
     prompt = usage.prompt_tokens / max(1, usage.requests)
@@ -192,15 +198,15 @@ def _cost(prices: ModelPrices, usage: Usage) -> float:
 
 
 def cached_prompt(read_tokens: int, written_tokens: int = 0) -> Usage:
-    """Return the usage of a prompt that is read from the cache, except its end, which is written to it."""
+    """Return the usage of a prompt: its beginning is read from the cache, and its end written to it."""
     return Usage(cache_read_input_tokens=read_tokens, cache_creation_input_tokens=written_tokens)
 
 
 def billed_tokens(usage: object, name: str) -> int:
-    """Return the tokens that the `usage` of an answer (a dict, or the SDK's object) bills as `name`, such as
-    ``input_tokens``.
+    """Return the tokens of the kind `name`, such as ``input_tokens``, that are billed for an answer.
 
-    The server's own compactions are only in ``iterations``, not in the other fields (``BetaUsage`` in the SDK).
+    `usage`: the field of the answer, a dict or the SDK's object. The server's own compactions are only in its
+    ``iterations``, not in the other fields (``BetaUsage`` in the SDK).
     """
     entries = field_of(usage, "iterations")
     compactions = [e for e in entries if field_of(e, "type") == "compaction"] if isinstance(entries, list) else []
@@ -211,10 +217,10 @@ def billed_tokens(usage: object, name: str) -> int:
 def switch_dollars(
     model: str, before: int, after: int, unchanged: int, made: Provenance | None = None
 ) -> dict[str, float]:
-    """Return the cost of replacing a prompt of `before` tokens by one of `after`, whose first `unchanged` are the same.
+    """Return the costs of replacing a prompt of `before` tokens by one of `after` tokens; unknown costs are left out.
 
-    ``rebilled``, once: the part after the first change is written to the cache instead of read from it. ``saved``: by
-    each later call. ``planning``: the plan that was `made`. Unknown costs are left out.
+    ``rebilled``: paid once, as the part after the first `unchanged` tokens is written to the cache instead of read from
+    it. ``saved``: by each later call. ``planning``: the cost of the plan with the provenance `made`.
     """
     prices, planning = _prices_of(model), dollars(made.model, made.usage) if made else None
     spent = {"planning": planning} if planning else {}
@@ -227,7 +233,7 @@ def switch_dollars(
 
 
 def money(amount: float | None, text: str = "") -> str:
-    """Return `text` with `amount` dollars added, ``1,200 tokens ≈ $0.012``; `text` alone without an amount."""
+    """Return `text` followed by `amount` dollars, ``1,200 tokens ≈ $0.012``; `text` alone without an amount."""
     if not amount:
         return text
     number = f"{amount:,.2f}" if amount >= 1 else f"{max(amount, LEAST_DOLLARS):.2g}"

@@ -1,7 +1,7 @@
 """Request to a planner (`PlanRequest`), and its answer (`Proposal`) with strategies, scores, reasons and a brief.
 
-Selection and guards turn a proposal into a plan, as far as the target allows. The page and choices of a planner are
-reused in later plans of the session; lines that rules chose to fill space compete again.
+Selection and guards turn a proposal into a plan, as far as the target allows. Later plans of the session reuse the
+planner's brief and choices; lines that rules chose to fill space compete again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AgentRequest:
     """Last request of the agent, to which a planner can add a question: the provider has the request in its cache."""
 
     body: Mapping[str, Any]
-    """JSON body as it was sent, or an extension of it that is about to be sent. Neither changed nor kept."""
+    """JSON body as it was sent, or an extension of it that is about to be sent. It is neither changed nor kept."""
     client: Any
     """Client (``anthropic``) of that request."""
     seconds_since: float
@@ -83,7 +83,7 @@ class PlanRequest:
     """Agent's last request inside a session, so that a planner may ask the agent's own model after its cached
     prefix."""
     read_tokens: int = 0
-    """Tokens that planners have read so far in this session."""
+    """Tokens that planners have read so far in this session, by `Usage.read_tokens`."""
 
     @property
     def history(self) -> History:
@@ -150,7 +150,8 @@ class Planner(Protocol):
 
 
 def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
-    """Return the previous plan, if a planner has read turns for it, and these begin the present history."""
+    """Return the previous plan if a planner has read turns for it, and its history is the beginning of this one; else
+    None."""
     plan = request.previous
     if plan is None or not 0 < plan.provenance.read_turns < plan.history.turns:
         return None
@@ -158,7 +159,7 @@ def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
 
 
 def read_and_new(request: PlanRequest, earlier: CompactionPlan | None) -> tuple[list[TurnEvidence], list[TurnEvidence]]:
-    """Return the turns that a planner has read for the plan `earlier`, and all others."""
+    """Return two lists: the turns that a planner has read for the plan `earlier`, and all others."""
     turns = list(request.evidence.turns.values())
     if earlier is None:
         return [], turns
@@ -180,8 +181,8 @@ def proposed(decision: TurnDecision) -> TurnProposal:
 
 
 def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
-    """Return the rules' `proposal` with the page and choices of the planner of `earlier`; of the rules' statements only
-    those about turns that this planner has not read are added."""
+    """Return the rules' `proposal` with the brief and choices of the planner of `earlier`. Of the rules' statements
+    only those about turns that this planner has not read are added."""
     written = written_brief(earlier)
     known = {one.text for one in written}
     since = [one for one in read_brief(proposal.brief) if _cites_since(one.turns, earlier) and one.text not in known]
@@ -195,6 +196,6 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
 
 
 def _cites_since(turn_ids: Iterable[str], earlier: CompactionPlan) -> bool:
-    """Return True if the planner of `earlier` has not read one of the turns, or read it only as the live tail."""
+    """Return True if there is a turn that the planner of `earlier` has not read, or has read only as the live tail."""
     past = earlier.provenance
     return any(turn_id in past.unread_turns or int(turn_id[1:]) > past.read_turns + 1 for turn_id in turn_ids)

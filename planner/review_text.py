@@ -1,7 +1,6 @@
-"""Review of a plan as a page of text: the verdict first, then the brief, failures, findings, facts and the turns in
-rows.
+"""Review of a plan as a page of text: the verdict, the brief, failures, findings, facts, and the turns in rows.
 
-Reads the plan and, while it is in memory, its history. Decides nothing and prints nothing.
+Reads the plan, and its history while that is in memory. Decides nothing and prints nothing.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ __all__ = [
 ]
 
 HEAD_CHARACTERS = 200
-"""Largest length of the description of a turn in its row."""
+"""Largest length of a turn's first words in its row."""
 FAILED_CHARACTERS = 40
-"""Largest length of a failed call before its error."""
+"""Largest length of a failed call in the line with its error."""
 TASK_CHARACTERS = 240
 """Largest length of the task."""
 MOST_LINES = 12
 """Largest number of lines of one section, unless the whole review is wanted."""
 ROWS_A_LINE = 2
-"""Number of rows of turns for each line that another section may have."""
+"""Factor between the largest number of rows of turns and that of lines of other sections."""
 FEWEST_FOLDED = 3
 """Smallest number of neighbouring turns with one strategy that share a row."""
 STRATEGIES = ("keep", "summarize", "reference", "drop")
@@ -47,42 +46,55 @@ HEADING = ("turn", "strategy", "score", "before", "after", "content: reason")
 
 
 class ReviewedPlan(Protocol):
-    """Parts of a `CompactionPlan` that a review reads; documented in `planner.plan`."""
+    """Parts of a `CompactionPlan` that a review reads. `planner.plan` has the classes of the values with type ``Any``;
+    it imports this module, so that they cannot be named here."""
 
     @property
     def task(self) -> str: ...
     @property
-    def history(self) -> Any: ...
+    def history(self) -> Any:
+        """`HistoryStamp` of the planned history."""
+
     @property
-    def turns(self) -> Sequence[Any]: ...
+    def turns(self) -> Sequence[Any]:
+        """`TurnDecision` of each turn."""
+
     @property
     def brief(self) -> str: ...
     @property
-    def extracted_facts(self) -> Sequence[Any]: ...
+    def extracted_facts(self) -> Sequence[Any]:
+        """Each an `ExtractedFact`."""
+
     @property
-    def findings(self) -> Sequence[Any]: ...
+    def findings(self) -> Sequence[Any]:
+        """Each a `Finding`."""
+
     @property
     def target_tokens(self) -> int: ...
     @property
     def estimated_tokens(self) -> int: ...
     @property
-    def provenance(self) -> Any: ...
+    def provenance(self) -> Any:
+        """`Provenance` of the plan."""
+
     @property
-    def bound(self) -> Any: ...
+    def bound(self) -> Any:
+        """`Bound` with analysis and layout; None for a plan from disk."""
+
     @property
     def secrets(self) -> Secrets: ...
 
 
 @dataclass(frozen=True)
 class PlanNotes:
-    """Texts about the turns of a plan; without the history in memory only the failures."""
+    """Texts about the turns of a plan. Without the history in memory there are only failures."""
 
     heads: Mapping[str, str] = field(default_factory=dict)
     """One line about each turn, by its id: its calls, or its sender and first words."""
     failures: Sequence[Mapping[str, str]] = ()
-    """Failed approaches: ``turn`` (id), ``what`` (failed calls) and ``how`` (lines that show it)."""
+    """Failed approaches. Each has ``turn`` (its id), ``what`` (the failed calls) and ``how`` (lines that show it)."""
     left: Mapping[str, str] = field(default_factory=dict)
-    """Text that replaces each removed turn in the view, by turn id."""
+    """Text that is left in the view in place of each removed turn, by turn id."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +128,7 @@ def _head(turn: TurnEvidence, root: str) -> str:
 
 
 def _failures(plan: ReviewedPlan, heads: Mapping[str, str], evidence: Evidence | None) -> Iterator[dict[str, str]]:
-    """Yield `PlanNotes.failures`; without evidence by the plan's own words."""
+    """Yield `PlanNotes.failures`, in the plan's words if there is no evidence. `heads`: `PlanNotes.heads`."""
     for decision in plan.turns:
         if decision.failed_approach:
             turn = evidence.turns[decision.turn_id] if evidence else None
@@ -128,8 +140,8 @@ def _failures(plan: ReviewedPlan, heads: Mapping[str, str], evidence: Evidence |
 
 def _how(decision: Any, turn: TurnEvidence | None) -> str:
     """Return the lines of the turn that show the failure, on one line; else the decision's summary or reason."""
-    failing = [line for line in turn.lines if line.number in turn.failure_lines and line.part != "call"] if turn else ()
-    texts = [line.text.strip() for line in failing]
+    failing = (line for line in turn.lines if line.number in turn.failure_lines) if turn else ()
+    texts = [line.text.strip() for line in failing if line.part != "call"]
     errors = [text for text in texts if text and not text.startswith("Traceback (")]
     return " · ".join(dict.fromkeys(errors)) or decision.summary or decision.reason
 
@@ -163,8 +175,8 @@ def review_sections(
 ) -> Iterator[Section]:
     """Yield the sections of the review that have lines, without secrets.
 
-    Unless `whole`, each has about `most` lines at most, and the brief its first `brief_lines` (None: all). `cost`: a
-    sentence about the price of the change.
+    `whole`: True to leave nothing out. `most`: about how many lines a section has otherwise. `brief_lines`: number of
+    lines of the brief, by default all. `cost`: a sentence about the price of the change.
     """
     limit = None if whole else most
     constraints = [_fact_line(fact) for fact in plan.extracted_facts if fact.type == "constraint"]
@@ -179,8 +191,10 @@ def review_sections(
         Section("Left in place of what is removed", "\n".join(notes.left.values()).splitlines() if whole else ()),
         Section("Planner", list(_provenance(plan.provenance)), is_prose=True),
     )
-    lines = iter(redact([list(section.lines) for section in sections], plan.secrets))
-    yield from (replace(section, lines=own) for section in sections if (own := next(lines)))
+    redacted_lines = redact([list(section.lines) for section in sections], plan.secrets)
+    for section, lines in zip(sections, redacted_lines, strict=True):
+        if lines:
+            yield replace(section, lines=lines)
 
 
 def _first(lines: Sequence[str], limit: int | None) -> list[str]:
@@ -202,20 +216,21 @@ def _verdict(plan: ReviewedPlan) -> Iterator[str]:
 
 
 def _rows(turns: Sequence[Any], heads: Mapping[str, str], limit: int | None) -> list[str]:
-    """Return a heading and aligned rows, one for each run of turns of `row_groups`; with a `limit`, at most
-    `ROWS_A_LINE` times as many rows, of which those changed by hand and the largest are shown."""
+    """Return a heading and aligned rows, one for each run of turns of `row_groups`. With a `limit`, these are at most
+    `ROWS_A_LINE` times as many: those changed by hand, then those with most tokens."""
     groups = row_groups(turns, fold=limit is not None)
+    if not groups:
+        return []
     shown = groups
     if limit is not None and len(groups) > ROWS_A_LINE * limit + 1:
         by_size = sorted(groups, key=lambda run: (all(own.reason != SET_BY_HAND for own in run), -_size(run)))
-        largest = {run[0].turn_id for run in by_size[: ROWS_A_LINE * limit]}
-        shown = [run for run in groups if run[0].turn_id in largest]
-    cells = [_cells(run, heads) for run in shown]
-    widths = [max((len(row[column]) for row in cells), default=0) for column in range(len(HEADING))]
-    widths = [max(width, len(title)) for width, title in zip(widths, HEADING, strict=True)]
+        first_ids = {run[0].turn_id for run in by_size[: ROWS_A_LINE * limit]}
+        shown = [run for run in groups if run[0].turn_id in first_ids]
+    rows = [HEADING, *(_cells(run, heads) for run in shown)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rest = len(groups) - len(shown)
     more = [f"… and {rest} smaller rows"] if rest else []
-    return [_row(row, widths) for row in ([HEADING, *cells] if cells else ())] + more
+    return [_row(row, widths) for row in rows] + more
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -231,7 +246,8 @@ def _size(run: Sequence[Any]) -> int:
 
 
 def row_groups(turns: Sequence[Any], *, fold: bool = True) -> list[list[Any]]:
-    """Return the turns of each row, in order; with `fold`, enough neighbours of one strategy share a row."""
+    """Return the turns of each row, in order. With `fold`, at least `FEWEST_FOLDED` neighbours of one strategy share a
+    row; otherwise each turn has its own."""
     rows: list[list[Any]] = []
     for _, run in groupby(turns, key=lambda own: own.strategy):
         group = list(run)
@@ -240,8 +256,8 @@ def row_groups(turns: Sequence[Any], *, fold: bool = True) -> list[list[Any]]:
 
 
 def _cells(run: Sequence[Any], heads: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the cells of one row; for several turns the highest score, the sum of tokens, and each kind with its
-    count."""
+    """Return the cells of the row for `run`. For several turns they contain the highest score, the sum of the tokens,
+    and the kinds of turns with their numbers."""
     first, last = run[0].turn_id, run[-1].turn_id
     failed = sum(own.failed_approach for own in run)
     content = heads.get(first, "") if first == last else _kinds(run, heads, failed)
@@ -257,14 +273,15 @@ def _cells(run: Sequence[Any], heads: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _kinds(run: Sequence[Any], heads: Mapping[str, str], failed: int) -> str:
-    """Return the description of a row for several turns: their number, `failed` ones, and tools or senders."""
-    kinds = _counted(heads.get(own.turn_id, "").split(" ")[0].rstrip(":") for own in run)
+    """Return the description of a row for several turns: their number, how many `failed`, and tools or senders."""
+    kinds = _counted(heads.get(own.turn_id, "").partition(" ")[0].rstrip(":") for own in run)
     marks = f", {failed} failed" if failed else ""
     return f"{len(run)} turns{marks} ({kinds})" if kinds else f"{len(run)} turns{marks}"
 
 
 def _counted(words: Iterable[str]) -> str:
-    """Return the distinct `words`, most frequent first, with their counts if they differ."""
+    """Return the distinct `words`, the most frequent first, with the count of each that occurs more than once. If all
+    are the same word, return it alone."""
     counts = Counter(word for word in words if word)
     if len(counts) == 1:
         return next(iter(counts))
@@ -272,13 +289,14 @@ def _counted(words: Iterable[str]) -> str:
 
 
 def _failure_line(failure: Mapping[str, str], *, whole: bool) -> str:
+    """Return one of `PlanNotes.failures` as a line; unless `whole`, the failed calls are shortened."""
     what = _one_line(failure["what"])
     what = what if whole else _shortened(what, FAILED_CHARACTERS)
     return f"✗ {failure['turn']} {what}".rstrip() + f": {_one_line(failure['how'])}"
 
 
 def _other_facts(facts: Sequence[Any], *, whole: bool) -> Iterator[str]:
-    """Yield the facts that are no constraints; unless `whole` only their number, as the rows show their turns."""
+    """Yield the facts that are no constraints; unless `whole`, only how many of each type there are."""
     others = [fact for fact in facts if fact.type != "constraint"]
     if whole:
         yield from map(_fact_line, others)
@@ -300,7 +318,7 @@ def finding_line(finding: Any) -> str:
 
 
 def _provenance(provenance: Any) -> Iterator[str]:
-    """Yield lines on who made the plan, with which usage, and its notes."""
+    """Yield lines on the planner, its model and prompts, its usage and its notes."""
     own, usage = provenance, provenance.usage
     yield " ".join(part for part in (f"planner {own.planner}", own.model, own.prompts[:19]) if part)
     if usage.requests:

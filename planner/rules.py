@@ -1,12 +1,13 @@
-"""The rules planner: ranks turns by evidence alone, offline and deterministic, and writes the page by rules.
+"""The rules planner: ranks turns by evidence alone, offline and deterministic, and writes the brief by rules.
 
-Its words are extracts of the turns, so they are true; the model planner's gaps are filled from it.
+All its words are extracts of the turns, so they are true. A model planner's plan is filled up with its lines.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from sys import intern
 
 from planner.brief import Heading, PageStatement, brief_text, check_brief
@@ -26,42 +27,43 @@ __all__ = [
     "decisions_in",
     "effects_records",
     "latest_request",
-    "open_items",
+    "open_tasks",
     "rules_brief",
     "urls",
 ]
 
 CITED_TURNS = 3
-"""Largest number of turns that a statement cites, the last ones."""
+"""Largest number of turns that a statement cites; the last ones are cited."""
 MOST_PAGES = 8
-"""Largest number of pages in the brief."""
+"""Largest number of addresses of pages in the brief."""
 WORDS_CHARACTERS = 80
-"""Length of quoted words of the user."""
+"""Largest length of quoted words of the user."""
 LEFT_TURNS = 10
-"""Number of turns after the answer to a request from which the tasks listed for it count as abandoned."""
+"""Number of turns after which the tasks that were listed for an answered request count as abandoned."""
 LEAST_DEMAND = 24
-"""Smallest width, in columns, of a statement of the user that is kept as a fact."""
+"""Smallest width (`text_width`) of a statement of the user that is kept as a fact."""
 FACT_CHARACTERS = 200
-"""Length of the longest line that rules extract as a fact."""
+"""Largest length of a fact that rules extract."""
 
 _DECISION = lazy_pattern(
     r"\b(?:decided|decision|I'll (?:use|go with|keep)|let's (?:use|go with)|going with|chose|we(?:'ll| will) use)\b",
     re.I,
 )
+"""Words of the agent that report a decision: ``I'll use``."""
 _INSTALL = lazy_pattern(
     r"\b(?:pip3? install|uv (?:add|pip install)|npm (?:i|install|add)|yarn add|pnpm add|bun add|cargo add|go get|"
     r"apt(?:-get)? install|brew install|poetry add|gem install)\b[^&|;\n]*"
 )
+"""Command that installs packages, with their names: ``npm install left-pad``."""
 
 
 class RulesPlanner:
-    """Ranks turns by evidence alone: likely needed content, failures and the user's words go up, outdated ones down."""
+    """Ranks turns by evidence alone: content that is likely needed, failures and the user's words rank high, outdated
+    content low."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Score every turn of ``request.history`` without choosing strategies, so that all lines compete for the space.
-
-        If a model has planned the session before, its page and its choices remain, and the rules add later turns.
-        """
+        If a model has planned the session before, its brief and its choices remain, and the rules add later turns."""
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
         proposal = Proposal(turns, Provenance(planner="rules"), _facts(request), rules_brief(request.evidence))
@@ -70,13 +72,13 @@ class RulesPlanner:
 
 
 def _ranks(values: dict[str, float]) -> dict[str, float]:
-    """Return each key's place in the order of values as a share: close to 0 for the smallest, 1 for the largest."""
+    """Return the rank of each key by its value, as a share: close to 0 for the smallest value, 1 for the largest."""
     ordered = sorted(values, key=lambda key: (values[key], key))
     return {key: round(place / len(ordered), 2) for place, key in enumerate(ordered, 1)}
 
 
 def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnProposal:
-    """Return the proposal for `turn` by the first case that applies; `rank`: its place among all turns, 0 to 1."""
+    """Return the proposal for `turn` by the first case that applies. `rank`: its rank among all turns, 0 to 1."""
     turn_id = turn.turn.id
     cases = (
         (turn.turn.live, 1.0, "not answered yet"),
@@ -91,13 +93,14 @@ def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnPropos
 
 
 def _reason(turn: TurnEvidence, rank: float) -> str:
+    """Return the reason of a turn's score if only its `rank` decides."""
     kinds = {call.kind for call in turn.calls}
     what = "changes" if "write" in kinds else "findings" if kinds else "words"
     return intern(f"{what} likely needed again" if rank >= 0.5 else f"{what} unlikely to be needed")
 
 
 def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
-    """Return the facts of all turns; of facts with equal content the last."""
+    """Return the facts of all turns; of several facts with the same type and content only the last."""
     facts: dict[tuple[FactType, str], ExtractedFact] = {}
     for turn_id, turn in request.evidence.turns.items():
         for kind, content in _facts_of(turn):
@@ -110,17 +113,17 @@ def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
 
 
 def _facts_of(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
-    """Yield the type and content of each fact in `turn`: demands of the user, failures, changed files, installed
-    packages, decisions of the agent."""
+    """Yield the type and content of each fact in `turn`. Facts are demands of the user, failures, changed files,
+    installed packages and decisions of the agent."""
     for statement in statements(turn.typed_lines):
         text = statement.text.strip()
         if text_width(text) >= LEAST_DEMAND and not (is_question(text) or introduces(text)):
             yield "constraint", text
     for failed_line in turn.statements_of(turn.failure_lines):
         text = failed_line.text.strip()
-        whole = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
-        if whole:  # cut between words: half a name would be a name that is not in the turn
-            yield "error", whole
+        cut_text = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
+        if cut_text:  # cut between words: half a name would be a name that is not in the turn
+            yield "error", cut_text
     for call in turn.calls:
         if call.kind == "write" and call.path and not call.is_error:
             yield "file_state", call.path
@@ -141,15 +144,15 @@ def decisions_in(turn: TurnEvidence) -> Iterator[str]:
 def rules_brief(evidence: Evidence) -> str:
     """Return a brief written from the evidence alone, the newest statement first under each heading.
 
-    Failures and the user's words other than requests are left out, as the entries of their turns show them in context.
-    Each statement cites turns that contain all its names.
+    It leaves out failures, and words of the user other than requests, as the entries of their turns show them in
+    context. Each statement cites turns that contain all its names.
     """
     request, record = latest_request(evidence), list(evidence.record)
     sections: dict[Heading, list[RecordLine]] = {
         "REQUEST": [*([request] if request else []), *reversed(choices(evidence))],
         "STATE": [line for line in record if line.heading == "STATE"],
         "FACTS": [*(line for line in record if line.heading == "FACTS"), *urls(evidence)[:MOST_PAGES]],
-        "NEXT": open_items(evidence),
+        "NEXT": open_tasks(evidence),
     }
     page = [
         PageStatement(heading, " ".join(one.text.split()), one.turn_ids[-CITED_TURNS:])
@@ -161,8 +164,8 @@ def rules_brief(evidence: Evidence) -> str:
 
 
 def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> list[list[PageStatement]]:
-    """Return one record for each of `shares`: statements on running and waiting calls, then on effects, the newest
-    first, with each effect cut to that share of its longest form."""
+    """Return the record of effects in several forms: for each of `shares`, each effect is cut to that share of its
+    longest form. A record has statements on running and waiting calls, then on effects, the newest first."""
     newest_effects = evidence.once(effects)[::-1]
     waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
     pending = [PageStatement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting]
@@ -173,12 +176,12 @@ def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> lis
 
 
 def latest_request(evidence: Evidence) -> RecordLine | None:
-    """Return the last words that the user typed, with the offer if they answer one; None without any."""
+    """Return the last words that the user typed; if they answer an offer, with the offer. None without any words."""
     for turn in reversed(evidence.turns.values()):
         if turn.choice is not None:
             return _chosen(turn, turn.choice)
         if words := _last_typed(turn):
-            answered = f", answered at {turn.answered_at}" * bool(turn.answered_at)
+            answered = f", answered at {turn.answered_at}" if turn.answered_at else ""
             return RecordLine(f"“{shortened(words, WORDS_CHARACTERS)}”{answered}", (turn.turn.id,))
     return None
 
@@ -189,6 +192,7 @@ def choices(evidence: Evidence) -> list[RecordLine]:
 
 
 def _chosen(turn: TurnEvidence, choice: Choice) -> RecordLine:
+    """Return a line for the user's reply in `turn` and the offer that it chooses, with the turns of both."""
     words = _plain_lines(one.text for one in statements(turn.user_lines))
     text = f"“{shortened(words, WORDS_CHARACTERS)}” to: {shortened(choice.text)}"
     return RecordLine(text, (choice.turn_id, turn.turn.id))
@@ -209,7 +213,8 @@ _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
 _IN_FILE = lazy_pattern(r":\d+:\d+$")
 """Line and column at the end of an address in a browser's stack trace: ``http://localhost:3000/app.js:30815:13``."""
 _BADGE = lazy_pattern(r"\bshields\.io/|/badges?[/.]|\.(?:png|jpe?g|gif|svg|webp|ico|css|js|woff2?)(?:\?|$)", re.I)
-"""Address of a badge, a picture or a file of a page's design: ``https://img.shields.io/…``, ``…/badge.svg``."""
+"""Part of the address of a badge, a picture or a file of a page's design: ``https://img.shields.io/``, ``/badge.svg``.
+"""
 _REVIEW = lazy_pattern(
     r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}"
 )
@@ -217,8 +222,11 @@ _REVIEW = lazy_pattern(
 
 
 def urls(evidence: Evidence) -> list[RecordLine]:
-    """Return the addresses of pages that the user, the agent or a call's outcome mentions, each with all its turns:
-    pull requests and issues first, then the newest. Addresses of APIs, badges and files of a page are left out."""
+    """Return the addresses of pages that the user, the agent or a call's outcome mentions, each with all its turns.
+
+    Pull requests and issues come first, then the newest pages. Addresses of APIs, badges and files of a page are left
+    out.
+    """
     turns_of_urls: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
         for url in turn.once(_urls):
@@ -228,7 +236,7 @@ def urls(evidence: Evidence) -> list[RecordLine]:
 
 
 def _urls(turn: TurnEvidence) -> tuple[str, ...]:
-    """Return the distinct addresses in `turn` in order; of a page below a pull request or issue, that address."""
+    """Return the distinct addresses in `turn`, in order. A page below a pull request or issue counts as the latter."""
     numbers = {number for outcome in turn.outcomes for number in outcome.lines}
     searched = {
         *turn.lines.of_sources("user", "agent", "planner"),
@@ -239,20 +247,19 @@ def _urls(turn: TurnEvidence) -> tuple[str, ...]:
     return tuple(dict.fromkeys(review[0] if (review := _REVIEW.match(url)) else url for url in pages))
 
 
-def open_items(evidence: Evidence) -> list[RecordLine]:
-    """Return the open tasks of the agent's task lists, each with its state, without those of abandoned requests."""
-    tasks = (one for task_list in task_lists(evidence) for one in task_list if one.is_open)
-    turns = list(evidence.turns.values())
-    return [
-        RecordLine(f"{f'Task #{one.number}: ' * bool(one.number)}{shortened(one.text)} ({one.status})", (one.turn_id,))
-        for one in tasks
-        if not _is_abandoned(turns, evidence.turns[one.turn_id].turn.number - 1)
-    ]
+def open_tasks(evidence: Evidence) -> list[RecordLine]:
+    """Return the open tasks of the agent's task lists, each with its status, without tasks of abandoned requests."""
+    turns, lines = list(evidence.turns.values()), list[RecordLine]()
+    for task in chain.from_iterable(task_lists(evidence)):
+        if task.is_open and not _is_abandoned(turns, evidence.turns[task.turn_id].turn.number - 1):
+            number = f"Task #{task.number}: " if task.number else ""
+            lines.append(RecordLine(f"{number}{shortened(task.text)} ({task.status})", (task.turn_id,)))
+    return lines
 
 
 def _is_abandoned(turns: Sequence[TurnEvidence], index: int) -> bool:
-    """Return True if the request before the turn at `index` was answered at or after that turn, and at least
-    `LEFT_TURNS` turns ago."""
+    """Return True if the tasks listed in the turn at `index` are abandoned. They are if the user's last request before
+    it was answered, at this turn or later, and more than `LEFT_TURNS` turns have passed since then."""
     request = next((turn for turn in reversed(turns[:index]) if turn.user_lines), None)
     if request is None or not request.answered_at:
         return False

@@ -1,9 +1,9 @@
 """Selection of decisions from a proposal, within the target.
 
-In the order of their scores, turns get the planner's strategy, or the next weaker one that fits (keep, summarize,
-reference, drop); pinned parts always stay. Remaining space is filled with the rules' next best lines. A higher score or
-a stronger strategy never gets a turn less: its place in the order only moves forward, and every size is an upper bound
-that depends on its own turn alone. Pure: no model, no store, no clock.
+Pinned parts (`planner.pinned`) always stay. Then each turn gets the planner's strategy, or the next weaker one that
+fits (keep, summarize, reference, drop); the highest scores come first. Remaining space is filled with the rules' next
+best lines. With a higher score or a stronger strategy a turn never gets less. Its place in the order only moves
+forward, and every size is an upper bound that depends on its own turn alone. Pure: no model, no store, no clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import accumulate, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.brief import PageStatement, brief_text, fit_brief, read_brief, with_record
 from planner.evidence import TurnEvidence
@@ -46,41 +46,46 @@ __all__ = [
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """Strategies, the strongest first."""
 BRIEF_SHARE = 0.8
-"""Share of the free room that a planner is asked to fill with its brief, as it cannot count tokens exactly; the rest is
-for exact lines. On six sessions a page in the planner's own words answered more than twice as many questions as lines
-of the same size, and on two of 220,000 tokens 11,000 more tokens of lines answered .03 more."""
-LEAST_BRIEF_SHARE, LEAST_PAGE_SHARE = 0.2, 0.3
-"""Smallest shares of the target for brief and filling lines together, however many failures stay: with a brief by
-rules, and with one by a model."""
-RECORD_SHARE, LEAST_RECORD_SHARE = 0.25, 0.1
-"""Largest size of the record of effects, whichever is more: a share of the room for brief and filling lines, or a share
-of the target."""
-RECORD_SHARES = (1.0, 0.5, 0.25)
-"""Lengths of actions and receipts as shares of their longest form, tried in turn until all of them fit."""
+"""Share of the free room that a planner is asked to fill with its brief. The rest is for exact lines, and for a brief
+that is too long, as a planner cannot count tokens exactly.
+
+On six sessions a page in the planner's own words answered more than twice as many questions as lines of the same size.
+On two sessions of 220,000 tokens, 11,000 more tokens of lines answered .03 more.
+"""
+LEAST_SHARE_BY_RULES = 0.2
+"""Smallest share of the target for brief and filling lines together if rules plan, however many failures stay."""
+LEAST_SHARE_BY_MODEL = 0.3
+"""Smallest share of the target for brief and filling lines together if a model plans."""
+RECORD_SHARE = 0.25
+"""Largest size of the record of effects, as a share of the room for brief and filling lines."""
+LEAST_RECORD_SHARE = 0.1
+"""Share of the target that the record of effects may always take, if there is room."""
+RECORD_FORMS = (1.0, 0.5, 0.25)
+"""Lengths of actions and receipts as shares of their longest form; these are tried in order until all fit."""
 KEPT_RAW_TOKENS = 40
 """Raw tokens that a kept turn costs in addition to its own: the note before it is closed, and another one opened."""
 OPENING_LINES = 2
-"""Number of first lines, with the last one, that represent a turn if a summary is wanted and none is valid."""
+"""Number of first lines that, with the last line, represent a turn if a summary is wanted and none is valid."""
 IMAGE_SHARE = 0.1
-"""Share of the remaining space up to which a turn with the user's image or document stays whole, as no line describes
-it, and an agent would have to guess whether to restore it."""
+"""Share of the remaining space that a turn with the user's image or document may take to stay whole. No line describes
+an image, so that an agent would have to guess whether to restore it."""
 MOST_WEIGHT = 2.0
-"""Factor by which a line counts more in the fill at score 1; at score 0 it counts less by the same factor."""
-ROUNDING = 0.9
-"""Share of the space that is tried again after lines took more than estimated: their tokens are counted one by one."""
+"""Factor on the priority of the lines of a turn with score 1; with score 0 the priority is divided by it."""
+SMALLER_ROOM = 0.9
+"""Share of the room that is tried next after lines took more tokens than estimated."""
 MOST_ROUNDS = 3
 """Number of rounds in which free space is filled; each writes the growing entries again."""
 EVERY_MARK = ("✗\n> \n| \n+ …",)
-"""Entry with every mark, for the largest size of a view's guide."""
+"""Entry with every mark, to compute the largest size of a view's guide."""
 RECORDED = frozenset({"EFFECTS", "PENDING", "NOTES"})
 """Headings whose statements stay even if an entry repeats them."""
 KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
 """Fields of a decision that keeps its turn."""
 
 _HEAD = lazy_pattern(r"(?:t\d+ )?(?:✗ )?> ")
-"""Beginning of the line of a call in an entry."""
+"""Beginning of the line of a call in an entry: ``t4 ✗ >``, ``>``."""
 _CHANGED = lazy_pattern(r"(?<=\S): (?:edited|written)$")
-"""Statement that a file was changed and no more: ``a.py: edited``; not ``a.py: removed``."""
+"""End of a statement that only reports the change of a file: ``a.py: edited``; not ``a.py: removed``."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,22 @@ class Selection:
     decisions: Mapping[str, TurnDecision]
     brief: str = ""
     filled_tokens: int = 0
-    """Tokens of the view chosen by the rules."""
+    """Tokens of the lines that filled remaining space."""
     findings: tuple[Finding, ...] = ()
 
 
+class _ShownLine(NamedTuple):
+    """Line of a turn as its entry shows it."""
+
+    turn_id: str
+    number: int
+    text: str
+    names: Collection[str]
+    """Names in the line; its whole text if it has none."""
+
+
 def _quoted_words(entry: str) -> list[str]:
-    """Return the texts in the ``user-words`` frames of an entry."""
+    """Return the user's words in an entry, which are between ``user-words`` tags."""
     return [part.partition("</user-words>")[0] for part in entry.split("<user-words>")[1:]]
 
 
@@ -106,10 +121,8 @@ def opening_lines(turn: TurnEvidence) -> frozenset[int]:
 
 
 def _room(request: PlanRequest, least_tokens: float, least_share: float) -> float:
-    """Return the room in tokens for brief and filling lines together, besides `least_tokens` that always stay.
-
-    It is at least `least_share` of the target, but never more than the window leaves.
-    """
+    """Return the tokens that brief and filling lines together may have. `least_tokens`: tokens that always stay. These
+    are at least `least_share` of the target, but never more than the window leaves."""
     live, target = request.evidence.live_tokens, request.target_tokens
     room = memory_room(target, live) - (least_tokens - live)
     most = max(request.settings.window_tokens, target) - least_tokens
@@ -117,13 +130,13 @@ def _room(request: PlanRequest, least_tokens: float, least_share: float) -> floa
 
 
 def brief_limit(request: PlanRequest, least_tokens: float) -> float:
-    """Return the tokens of the longest brief that a planner may write, besides `least_tokens` that stay."""
-    return BRIEF_SHARE * _room(request, least_tokens, LEAST_PAGE_SHARE)
+    """Return the tokens of the longest brief that a planner may write. `least_tokens`: tokens that always stay."""
+    return BRIEF_SHARE * _room(request, least_tokens, LEAST_SHARE_BY_MODEL)
 
 
 def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
-    """Return the turn id of each effect that is added to a brief even if that fills its limit, the newest first."""
-    room = (1 - BRIEF_SHARE) * _room(request, least_tokens, LEAST_PAGE_SHARE) / request.counter.scale
+    """Return the turn id of each effect, the newest first, for which there is room even if a brief fills its limit."""
+    room = (1 - BRIEF_SHARE) * _room(request, least_tokens, LEAST_SHARE_BY_MODEL) / request.counter.scale
     shortest = _settled_records(request)[-1]
     costs = list(accumulate(request.counter.raw(one.line + "\n") for one in shortest))
     return [one.turns[0] for one in shortest[: bisect_right(costs, room)] if one.heading == "EFFECTS"]
@@ -142,15 +155,10 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     rules' next best lines. Sizes here are raw tokens (before `counter.scale`) except `least`.
     """
     counter, selecting = request.counter, _Selecting(request, proposal, proposal.brief)
-    raw_target, by_model = request.target_tokens / counter.scale, proposal.provenance.planner != "rules"
     least = selecting.take_least(selecting.turns) * counter.scale
-    room = _room(request, least, LEAST_PAGE_SHARE if by_model else LEAST_BRIEF_SHARE) / counter.scale
-    records = _settled_records(request)
-    planner_brief = brief_text(one for one in read_brief(proposal.brief) if one not in records[0])
-    record_limit = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * raw_target, room))
-    if by_model:  # a model was asked to leave room for the record: its whole brief stays
-        record_limit = max(min(record_limit, room - counter.raw(planner_brief)), (1 - BRIEF_SHARE) * room)
-    brief, struck = fit_brief(with_record(planner_brief, records, counter, record_limit), counter, room)
+    least_share = LEAST_SHARE_BY_MODEL if _is_by_model(proposal) else LEAST_SHARE_BY_RULES
+    room = _room(request, least, least_share) / counter.scale
+    brief, struck = fit_brief(_brief_with_record(request, proposal, room), counter, room)
     if struck:
         problem = f"the brief is longer than the {int(room * counter.scale)} tokens that the target leaves it"
         repair = f"its last {struck} statements are left out"
@@ -161,30 +169,49 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     note_frame = "\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
     left_after_asked = selecting.take_asked(room - counter.raw(note_frame))
     left_after_images = selecting.keep_images(left_after_asked)
-    filled_raw = left_after_images - selecting.fill(left_after_images, selecting.in_order(raw_target), brief)
+    picks = selecting.in_order(request.target_tokens / counter.scale)
+    filled_raw = left_after_images - selecting.fill(left_after_images, picks, brief)
     selecting.keep_ends()
     brief = selecting.without_repeats(brief)
     return Selection(selecting.chosen, brief, max(0, int(filled_raw * counter.scale)), tuple(selecting.findings))
 
 
+def _is_by_model(proposal: Proposal) -> bool:
+    return proposal.provenance.planner != "rules"
+
+
+def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) -> str:
+    """Return the brief of `proposal` with the record of effects. `room`: raw tokens for brief and filling lines."""
+    counter, records = request.counter, _settled_records(request)
+    brief = brief_text(one for one in read_brief(proposal.brief) if one not in records[0])
+    limit = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * request.target_tokens / counter.scale, room))
+    if _is_by_model(proposal):  # a model was asked to leave room for the record: its whole brief stays
+        limit = max(min(limit, room - counter.raw(brief)), (1 - BRIEF_SHARE) * room)
+    return with_record(brief, records, counter, limit)
+
+
 def _settled_records(request: PlanRequest) -> list[list[PageStatement]]:
     """Return the record of effects without the live tail, in ever shorter forms."""
     turns = request.evidence.turns
-    records = effects_records(request.evidence, RECORD_SHARES)
+    records = effects_records(request.evidence, RECORD_FORMS)
     return [[one for one in record if not turns[one.turns[0]].turn.live] for record in records]
 
 
 @dataclass
 class _Selecting:
-    """Choices so far: decisions (`chosen`), their raw tokens (`costs`) and those of a call's head, by turn id."""
+    """Choices so far."""
 
     request: PlanRequest
     proposal: Proposal
     brief: InitVar[str | None]
+    """Brief that may replace lines of failures; None if it is not written yet."""
     chosen: dict[str, TurnDecision] = field(default_factory=dict)
+    """Decisions so far, by turn id."""
     costs: dict[str, float] = field(default_factory=dict)
+    """Raw tokens of these decisions, by turn id."""
     findings: list[Finding] = field(default_factory=list)
-    heads: dict[str, float] = field(default_factory=dict)
+    head_costs: dict[str, float] = field(default_factory=dict)
+    """Results of `_head_tokens` so far, by turn id."""
 
     def __post_init__(self, brief: str | None) -> None:
         self.turns, asked = self.request.evidence.turns, self.proposal.turns
@@ -192,15 +219,15 @@ class _Selecting:
         self.pin(brief)
 
     def pin(self, brief: str | None) -> None:
-        """Compute the parts that must stay in the view in addition to `brief`, which may replace lines of failures."""
+        """Compute the pinned parts in addition to `brief`, which may replace lines of failures."""
         request, settings = self.request, self.request.settings
         view = settings.window_tokens, request.target_tokens, settings.target_model
         self.pinned = pinned(request.analysis, *view, brief, self.proposal.provenance.planner)
 
     def take_least(self, turn_ids: Iterable[str]) -> float:
         """Reduce turns to the parts that always stay; return the change in raw tokens."""
-        steps: dict[bool, Strategy] = {True: "keep", False: "drop"}
-        return sum([self._choose(self._decision(turn_id, steps[turn_id in self.pinned.whole])) for turn_id in turn_ids])
+        whole = self.pinned.whole
+        return sum([self._choose(self._decision(own, "keep" if own in whole else "drop")) for own in turn_ids])
 
     def _choose(self, decision: TurnDecision) -> float:
         """Apply `decision`; return its raw tokens minus those of the decision that it replaces."""
@@ -210,8 +237,11 @@ class _Selecting:
         return more
 
     def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
-        """Return the decision for a turn with the strategy `step`; pinned lines turn it into ``summarize`` if it would
-        lose them, and an image or document turns ``drop`` into ``reference``."""
+        """Return the decision for a turn with the strategy `step`, or a stronger one if it must not lose so much.
+
+        With pinned lines, ``reference`` and ``drop`` become ``summarize``. With an image or document, ``drop`` becomes
+        ``reference``.
+        """
         turn, asked = self.turns[turn_id], self.asked[turn_id]
         kept_lines, summary = self.pinned.lines(turn), ""
         if step == "summarize":
@@ -219,8 +249,10 @@ class _Selecting:
             kept_lines |= line_numbers(asked.excerpts, len(turn.lines))
             if not kept_lines and not summary.strip():
                 kept_lines = opening_lines(turn)
-        elif step in ("reference", "drop"):
-            step = "summarize" if kept_lines else "reference" if turn.once(media_marks, self.request.history) else step
+        elif step in ("reference", "drop") and kept_lines:
+            step = "summarize"
+        elif step == "drop" and turn.once(media_marks, self.request.history):
+            step = "reference"
         return TurnDecision(
             turn_id=turn_id,
             strategy=step,
@@ -240,8 +272,8 @@ class _Selecting:
         return counter.raw(text + "\n") + 1 if text else 0
 
     def take_asked(self, left: float) -> float:
-        """Give each turn the planner's strategy, or the next weaker one that fits in `left` raw tokens: the highest
-        score first, of equal scores the newest. Return the remaining space."""
+        """Give each turn the planner's strategy, or the next weaker one that fits in `left` raw tokens. The turn with
+        the highest score comes first, of equal scores the newest turn. Return the remaining raw tokens."""
         gave_way: list[str] = []
         newest_first = list(reversed(self.asked.values()))
         for asked in sorted(newest_first, key=lambda asked: -asked.score):
@@ -263,8 +295,8 @@ class _Selecting:
         return left
 
     def keep_images(self, left: float) -> float:
-        """Keep turns with the user's images, the newest first, if each takes at most `IMAGE_SHARE` of the `left` raw
-        tokens; return the remaining ones."""
+        """Keep turns with the user's images, the newest first, each if it takes at most `IMAGE_SHARE` of the raw tokens
+        that are `left` then. Return the remaining raw tokens."""
         for turn_id, turn in reversed(list(self.turns.items())):
             if turn.turn.kind == "user" and self._weight(turn_id) and turn.once(media_marks, self.request.history):
                 decision = self._decision(turn_id, "keep")
@@ -273,10 +305,8 @@ class _Selecting:
         return left
 
     def in_order(self, budget: float) -> list[Pick]:
-        """Return the lines that may fill free room, the best first by relevance and score; none of dropped turns.
-
-        `budget`: raw tokens of the target; the ranking ends at 1.25 of them.
-        """
+        """Return the lines that may fill free room, the best first by relevance and score. Turns that the planner drops
+        have none. `budget`: raw tokens of the target; the ranking ends at 1.25 times as many."""
         lines = {turn_id: self.pinned.lines(turn) for turn_id, turn in self.turns.items()}
         ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.25 * budget)
         weights = {turn_id: self._weight(turn_id) for turn_id in self.turns}
@@ -284,17 +314,19 @@ class _Selecting:
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
 
     def _weight(self, turn_id: str) -> float:
-        """Return the factor for a turn's lines: .5 at score 0, 1 at .5, 2 at 1; 0 if they may not fill space."""
+        """Return the factor on the priority of a turn's lines: .5 for score 0, 1 for score .5, 2 for score 1. It is 0
+        if they may not fill space, and 1 if the planner left the choice to the rules."""
         asked = self.asked[turn_id]
         if self.turns[turn_id].turn.live or asked.strategy == "drop" or self.chosen[turn_id].strategy == "keep":
             return 0.0
         return 1.0 if asked.strategy is None else float(MOST_WEIGHT ** (2 * asked.score - 1))
 
     def fill(self, left: float, picks: Sequence[Pick], brief: str) -> float:
-        """Add the next best lines within `left` raw tokens, without lines that only repeat others; return the rest.
+        """Add the next best lines within `left` raw tokens, without lines that only repeat others. Return the remaining
+        raw tokens.
 
-        Each round adds lines by estimated size (`room`), then counts the entries exactly. If they are too long, the
-        round is undone and tried with less room; else the tokens that were not needed are spent in the next round.
+        Each round adds lines that fit in `room` by their estimated sizes, then counts the entries exactly. If these are
+        too long, the round is undone, and the next one has less room. Otherwise the next round uses what is left.
         """
         kept_texts, room = self._kept_texts(brief), left
         for _ in range(MOST_ROUNDS):
@@ -310,14 +342,14 @@ class _Selecting:
                 continue
             self.chosen |= decisions_before
             self.costs |= costs_before
-            if len(later_picks) == len(picks) - 1:
+            if len(later_picks) == len(picks) - 1:  # not even the best line fits
                 break
-            room *= ROUNDING
+            room *= SMALLER_ROOM
         return left
 
     def _fitting(self, left: float, picks: Sequence[Pick]) -> tuple[dict[str, set[int]], Sequence[Pick]]:
-        """Return the lines of each turn that grows by the first `picks`, as many as fit in `left` raw tokens but at
-        least one, and the remaining picks."""
+        """Return the kept lines, old and new, of each turn that grows by the first `picks`, and the remaining picks. As
+        many picks are used as fit in `left` raw tokens, but at least one."""
         lines_of_turns: dict[str, set[int]] = {}
         count = 0
         for pick in picks:
@@ -341,11 +373,11 @@ class _Selecting:
 
     def _head_tokens(self, turn_id: str) -> float:
         """Return the average raw tokens of the line of one call of a turn; without calls, of the turn's first words."""
-        if turn_id not in self.heads:
+        if turn_id not in self.head_costs:
             turn = self.turns[turn_id]
             head = TurnDecision(turn_id=turn_id, strategy="reference", relevance_score=0, failed_approach=turn.failed)
-            self.heads[turn_id] = self._raw_tokens(head) / max(1, len(turn.calls))
-        return self.heads[turn_id]
+            self.head_costs[turn_id] = self._raw_tokens(head) / max(1, len(turn.calls))
+        return self.head_costs[turn_id]
 
     def _kept_texts(self, brief: str) -> KeptTexts:
         """Return a collection of the names and words that `brief` and the chosen lines contain so far."""
@@ -355,56 +387,57 @@ class _Selecting:
         for turn_id in self.chosen:
             self._note_heads(kept_texts, turn_id)
             for number in self._lines_kept(turn_id):
-                kept_texts.add(*self._about(turn_id, number), turn_id)
+                line = self._shown_line(turn_id, number)
+                kept_texts.add(line.names, line.text, turn_id)
         return kept_texts
 
     def _note_heads(self, kept_texts: KeptTexts, turn_id: str) -> None:
-        """Add the lines of calls in a turn's entry to `kept_texts`, under the owner ``> t12``."""
+        """Add the lines of calls in a turn's entry to `kept_texts`, with the owner ``> t12``."""
         for head in filter(_HEAD.match, self._entry(self.chosen[turn_id]).split("\n")):
             kept_texts.add_text(head, f"> {turn_id}")
 
-    def _about(self, turn_id: str, number: int) -> tuple[Collection[str], str]:
-        """Return the names in a line (its whole text if it has none), and its text as its entry shows it."""
+    def _shown_line(self, turn_id: str, number: int) -> _ShownLine:
+        """Return the line with this number of a turn."""
         turn = self.turns[turn_id]
         text = line_text(turn, turn.lines[number - 1], self.request.evidence.root)
-        return self.request.relevance.names_in(turn_id, number - 1, number) or [one_line(text)], text
+        names = self.request.relevance.names_in(turn_id, number - 1, number) or [one_line(text)]
+        return _ShownLine(turn_id, number, text, names)
 
     def _leave_out_repeats(self, kept_texts: KeptTexts, before: Mapping[str, TurnDecision]) -> float:
-        """Remove lines added since the decisions `before` that only repeat kept text, of two lines the shorter one;
-        return the change in raw tokens."""
-        added: list[tuple[str, Collection[str], str, int]] = []
+        """Remove lines that were added since the decisions `before` and only repeat kept text. Of two such lines the
+        shorter one is removed. Return the change in raw tokens."""
+        added: list[_ShownLine] = []
         kept = {turn_id: line_numbers(old.excerpts, len(self.turns[turn_id].lines)) for turn_id, old in before.items()}
         for turn_id, old_numbers in kept.items():
             if old_numbers:
                 self._note_heads(kept_texts, turn_id)
-            for number in self._lines_kept(turn_id) - old_numbers:
-                names, text = self._about(turn_id, number)
-                added.append((text, names, turn_id, number))
-        removed = dict.fromkeys(before, 0)
-        for text, names, turn_id, number in sorted(added, key=lambda one: (-len(one[0]), one[3])):
-            part = self.turns[turn_id].lines.text_at(number - 1).part
+            added += (self._shown_line(turn_id, number) for number in self._lines_kept(turn_id) - old_numbers)
+        shortened: set[str] = set()  # ids of turns that lose lines
+        for line in sorted(added, key=lambda line: (-len(line.text), line.number)):
+            turn_id = line.turn_id
+            part = self.turns[turn_id].lines.text_at(line.number - 1).part
             own_owners = {turn_id} if part == "result" else {turn_id, f"> {turn_id}"}
-            if kept_texts.repeats(names, partial(str, text), part, own_owners):
-                removed[turn_id] += 1
-            else:
-                if not kept[turn_id]:  # with its first line, its entry shows its calls, too
-                    self._note_heads(kept_texts, turn_id)
-                kept_texts.add(names, text, turn_id)
-                kept[turn_id].add(number)
-        return sum(self._grow(before[turn_id], kept[turn_id]) for turn_id, count in removed.items() if count)
+            if kept_texts.repeats(line.names, partial(str, line.text), part, own_owners):
+                shortened.add(turn_id)
+                continue
+            if not kept[turn_id]:  # with its first line, the entry also shows the turn's calls
+                self._note_heads(kept_texts, turn_id)
+            kept_texts.add(line.names, line.text, turn_id)
+            kept[turn_id].add(line.number)
+        return sum(self._grow(old, kept[turn_id]) for turn_id, old in before.items() if turn_id in shortened)
 
     def _lines_kept(self, turn_id: str) -> set[int]:
         return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
 
     def without_repeats(self, brief: str) -> str:
-        """Return `brief` without statements that an entry of a cited turn repeats; the agent's notes all stay."""
+        """Return `brief` without statements that entries of the cited turns repeat; those under `RECORDED` all stay."""
         statements = read_brief(brief)
         rest = [one for one in statements if one.heading in RECORDED or not self._is_repeated_below(one)]
         return brief if len(rest) == len(statements) else brief_text(rest)
 
     def _is_repeated_below(self, statement: PageStatement) -> bool:
-        """Return True if entries of the cited turns contain all that `statement` reports; False if it replaces lines of
-        a failure."""
+        """Return True if the entries of the turns that `statement` cites contain all that it reports. False if one of
+        these turns has lines of a failure that the brief replaces."""
         if not self.pinned.covered.keys().isdisjoint(statement.turns):
             return False
         kept_texts, text = KeptTexts(), _CHANGED.sub("", statement.text)
@@ -420,14 +453,14 @@ class _Selecting:
         return entry_text(self.request.evidence, decision, marks)
 
     def keep_ends(self) -> None:
-        """Keep whole the turns at the beginning and end of the history of which every line was chosen and whose message
-        costs no more than the entry."""
+        """Keep whole the turns at the beginning and the end of the history that `_is_complete` allows, up to the first
+        other turn."""
         for ids in (list(self.chosen), list(reversed(self.chosen))):
             for turn_id in takewhile(self._is_complete, ids):
                 self.chosen[turn_id] = self.chosen[turn_id].model_copy(update=KEPT)
 
     def _is_complete(self, turn_id: str) -> bool:
-        """Return True for a turn that is kept whole, or might as well be: all its lines are in its entry."""
+        """Return True for a turn that is kept whole, or may be: its entry has all its lines and is no shorter."""
         decision, turn = self.chosen[turn_id], self.turns[turn_id]
         if decision.strategy == "keep" or turn.turn.live:
             return decision.strategy == "keep"

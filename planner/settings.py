@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -41,7 +42,7 @@ that could end a sentence, a line or a frame."""
 RESTORE_TOOL = "restore_context"
 """Agent's tool that restores the content of a reference."""
 _SERVER = "compactor"
-"""Name of our MCP server, unless the person who configured it chose another."""
+"""Name of this project's MCP server, unless the person who configured it chose another."""
 OptionalToolName = Annotated[str, Field(pattern=rf"^({TOOL_NAME})?$")]
 
 
@@ -79,6 +80,7 @@ def explained(settings: type[BaseModel], place: str = "") -> Iterator[None]:
 
 
 def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
+    """Return the expected form for one error of pydantic; for an unknown name the nearest known one."""
     if error["type"] != "extra_forbidden":
         return f"{error['msg'][0].lower()}{error['msg'][1:]}, found {quoted(error['input'], 200)}"
     *outer, name = error["loc"]
@@ -88,17 +90,15 @@ def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
 
 
 def _table_at(settings: type[BaseModel], part: object) -> type[BaseModel]:
-    """Return the settings class of the field `part`, or of each value if the field is a mapping."""
+    """Return the settings class of the field `part`; if the field is a mapping, of its values."""
     field = settings.model_fields.get(str(part))
     kinds = (field.annotation, *get_args(field.annotation)) if field else ()
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), settings)
 
 
 def nearest(name: str, known: Sequence[str], prefix: str = "") -> str:
-    """Return the advice for an unknown `name`: the most similar `known` one, else all of them.
-
-    All begin with `prefix`, which does not count as similar.
-    """
+    """Return the advice for an unknown `name`: the most similar of the `known` names, or all of them. `prefix`:
+    beginning of all names, which does not make them similar."""
     from difflib import get_close_matches  # only errors need it
 
     near = get_close_matches(name.removeprefix(prefix), [own.removeprefix(prefix) for own in known], 1)
@@ -115,7 +115,7 @@ class PlanSettings(CheckedSettings):
     target_model: str = ""
     """Model that will read the view: decides token counts and thinking. Empty: a current Claude."""
     window_tokens: int = Field(default=200_000, ge=1_000)
-    """Context window of the model that will read the view; a live tail that does not fit it is demoted."""
+    """Context window of the model that will read the view. A live tail that would fill it is shortened to previews."""
     restore_tool: OptionalToolName = ""
     """Agent's tool that returns a whole turn, to be named in the view; empty without one."""
     min_savings_tokens: int = Field(default=0, ge=0)
@@ -123,8 +123,8 @@ class PlanSettings(CheckedSettings):
     planner_input_ratio: float = Field(default=0.24, gt=0, le=1)
     """Share of the history's tokens that the planner model may read, prompt and cards together."""
     planner_input_floor_tokens: int = Field(default=23_000, ge=500)
-    """Tokens of a small history that the planner may always read: on two sessions plans from 19,000 and 22,000 tokens
-    answered .09 less than from 29,000 and 36,000, and twice those no more."""
+    """Tokens of a small history that the planner may always read. On two sessions plans from 19,000 and 22,000 tokens
+    answered .09 less than from 29,000 and 36,000. Twice as many tokens answered no more."""
     session_input_ratio: float | None = Field(default=0.3, gt=0)
     """Share of a session's tokens that all its plans together may read; the first plan has the two bounds above. If the
     next question would read more, the plan is by rules, with the last brief. None: no such bound."""
@@ -138,10 +138,12 @@ class PlanSettings(CheckedSettings):
     """Number of times that an answer that is not a valid plan is returned to the model."""
 
     def first_input_tokens(self, tokens: float) -> int:
-        """Return how many tokens of a history the planner of a first plan may read: the floor or the ratio, whichever
-        is more, and between small and large histories 1.5 times the ratio, at most 1.25 times the floor. Of 11 answers
-        that plans from 23,000 of 80,000 tokens lost, 8 were on no card; with more for a smaller history its next plan
-        would come late."""
+        """Return how many tokens the planner of a first plan may read. `tokens`: size of the history.
+
+        It is the floor or the ratio, whichever is more. Between small and large histories it is 1.5 times the ratio,
+        but at most 1.25 times the floor. The reason: of 11 answers that plans from 23,000 of 80,000 tokens lost, 8 were
+        on no card. A smaller history does not get more, as its next plan would come late.
+        """
         share = self.planner_input_ratio * tokens
         between = min(1.25 * self.planner_input_floor_tokens, 1.5 * share)
         return int(max(self.planner_input_floor_tokens, share, between))
@@ -157,7 +159,7 @@ class PriceBand(BaseModel):
     input: float = Field(default=1.0, gt=0)
     """Factor on the model's `input` price, and so on the prices of its cache."""
     output: float = Field(default=1.0, gt=0)
-    """Factor on the model's `output`."""
+    """Factor on the model's `output` price."""
 
 
 class ModelPrices(BaseModel):
@@ -166,12 +168,13 @@ class ModelPrices(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     input: float = Field(gt=0)
-    """Dollars by million tokens."""
+    """Dollars for a million tokens of a prompt."""
     output: float = Field(gt=0)
+    """Dollars for a million tokens of an answer."""
     cache_read: float = Field(default=0.1, gt=0, le=1)
-    """In units of `input`."""
+    """Price of a token that is read from the cache, in units of `input`."""
     cache_write: float | None = Field(default=1.25, ge=1)
-    """Likewise; None if the provider charges nothing beyond `input`."""
+    """Price of a token that is written to the cache, in units of `input`; None if writing costs nothing more."""
     bands: tuple[PriceBand, ...] = ()
     """Other prices for longer prompts."""
 
@@ -191,29 +194,33 @@ class ModelPrices(BaseModel):
         return band.output if band else 1.0
 
     def _band(self, prompt_tokens: float) -> PriceBand | None:
+        """Return the band with the highest limit that a prompt of `prompt_tokens` exceeds; None without one."""
         reached = [band for band in self.bands if prompt_tokens > band.above_tokens]
         return max(reached, key=lambda band: band.above_tokens, default=None)
 
 
 def bare_tool_name(name: str) -> str:
-    """Return a tool's own name, without the server that clients of MCP put before it.
+    """Return a tool's own name, without the server's name, which clients of MCP put before it.
 
-    ``mcp__compactor__restore_context`` and, for our own server, ``compactor-restore_context`` (Copilot) and
-    ``compactor_restore_context`` (OpenCode) are ``restore_context``.
+    The own name of ``mcp__SERVER__restore_context`` is ``restore_context``, whatever the server. For this project's
+    server it also is for ``compactor-restore_context`` (Copilot) and ``compactor_restore_context`` (OpenCode).
     """
     server, _, own = name.rpartition("__")
     return own if server else re.sub(f"^{_SERVER}[-_]", "", name)
 
 
 def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
-    """Return the tool among `tools`, with the name `called`, that restores removed content; empty if there is none.
+    """Return the name of the tool among `tools` that restores removed content; empty if there is none.
 
-    The host's own tool takes precedence over one of our server, and that over one of an unknown server.
+    `called`: the tool's name without its server. The host's own tool takes precedence over one of this project's
+    server, and that over one of an unknown server.
     """
-    names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
-    named = (name for name in names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name))
-    own = re.compile(rf"(.*{_SERVER}__|{_SERVER}[-_]){re.escape(called)}")
-    return min(named, key=lambda name: (name != called, not own.fullmatch(name)), default="")
+    all_names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
+    names = [name for name in all_names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name)]
+    of_own_server = re.compile(rf"(.*{_SERVER}__|{_SERVER}[-_]){re.escape(called)}")
+    hosts_own = (name for name in names if name == called)
+    own_servers = filter(of_own_server.fullmatch, names)
+    return next(chain(hosts_own, own_servers, names), "")
 
 
 class ToolUse(CheckedSettings):
@@ -225,7 +232,7 @@ class ToolUse(CheckedSettings):
     """Effect of the tool. ``reads``: it only reads, so a later read replaces an earlier one. ``acts``: it changes
     something outside of the conversation, so its result is listed as an effect."""
     object_arguments: tuple[str, ...] = Field(default=())
-    """Names of the arguments that identify its object; all of them if empty."""
+    """Names of the arguments that identify the object that the tool reads or changes; all arguments if empty."""
     keep_fields: tuple[str, ...] = Field(default=())
     """Names of fields of its JSON result that are shown with the call."""
 
@@ -233,8 +240,8 @@ class ToolUse(CheckedSettings):
 def declared_uses(uses: Mapping[str, ToolUse], tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, ToolUse]:
     """Return the declarations of tools by name: `uses` take precedence over the annotations in `tools`.
 
-    A ``readOnlyHint`` of true is used to recognise repeated reads, never as a licence to drop an effect; false, or a
-    ``destructiveHint``, declares that the tool acts (MCP specification, ToolAnnotations).
+    A ``readOnlyHint`` of true is used to recognise repeated reads, never as a licence to drop an effect. If it is
+    false, or if there is a ``destructiveHint``, the tool acts (MCP specification, ToolAnnotations).
     """
     hinted: dict[str, ToolUse] = {}
     for tool in tools:

@@ -52,27 +52,20 @@ class ModelFamily:
 
     @property
     def thinks_manually(self) -> bool:
-        """True if thinking is switched on with a token budget and must then begin a message: Claude up to 4.5.
-
-        Adaptive thinking (4.6 and later) may start anywhere.
-        """
+        """True if thinking is switched on with a token budget and must then begin a message: Claude up to 4.5. Adaptive
+        thinking (4.6 and later) may start anywhere."""
         return self.is_claude and self.version < (4, 6)
 
     @property
     def preserves_thinking(self) -> bool:
         """True if a thinking block is bound to everything before it: Fable and Mythos 5.1, the 5.5 models, and later.
-
-        Source: Anthropic, "Prefix checks on thinking blocks", supported models.
-        """
+        Source: Anthropic, "Prefix checks on thinking blocks", supported models."""
         return self.is_claude and self.version >= (5, 1)
 
     @property
     def takes_system_messages(self) -> bool:
         """True if ``system`` messages may be inside the list: Opus from 4.8, Fable and Mythos from 5, Sonnet and Haiku
-        from 5.5.
-
-        Source: Anthropic, "Mid-conversation system messages"; other providers take them anywhere.
-        """
+        from 5.5. Source: Anthropic, "Mid-conversation system messages"; other providers take them anywhere."""
         return not self.is_claude or self.version >= ((5, 5) if self.is_small_line else (4, 8))
 
     @property
@@ -94,10 +87,8 @@ class ModelFamily:
 
 @lru_cache(maxsize=256)
 def binds_reasoning(model: str) -> bool:
-    """Return True if the provider removes `model`'s reasoning after a changed prefix: GPT-6.2 and later.
-
-    Source: OpenAI, "Keep the prefix unchanged". Claude's thinking blocks are `ModelFamily.preserves_thinking`.
-    """
+    """Return True if the provider removes `model`'s reasoning after a changed prefix: GPT-6.2 and later. Source:
+    OpenAI, "Keep the prefix unchanged". Claude's thinking blocks are `ModelFamily.preserves_thinking`."""
     match = _GPT_VERSION.search(model.lower())
     return match is not None and (int(match[1]), int(match[2] or 0)) >= (6, 2)
 

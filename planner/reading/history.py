@@ -41,9 +41,9 @@ class Turn:
     start: int
     stop: int
     kind: TurnKind
-    """Kind of the turn. ``user``: words of the user; ``assistant``: no client tools; ``tools``: calls and all their
-    results; ``other``: anything else, such as the server's own compaction, loaded tools and opaque blocks, see
-    `must_stay`."""
+    """Kind of the turn. ``user``: words of the user. ``assistant``: an answer without calls of a client's tools.
+    ``tools``: an answer with such calls, and all their results. ``other``: anything else, such as the server's own
+    compaction, loaded tools and opaque blocks."""
     digest: str
     live: bool
     """True in the live tail, which the model has not answered yet."""
@@ -121,16 +121,14 @@ def assemble_history(
 
 
 def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequence[Turn]) -> Iterator[Turn]:
-    """Yield all turns. `earlier`: the first turns of a shorter history with the same beginning.
-
-    These are reused, or copied if they are live or repeated in only one of the two histories.
-    """
+    """Yield all turns. `earlier`: the first turns of a shorter history with the same beginning. These are reused, or
+    copied if they are live or repeated in only one of the two histories."""
     starts = [*_starts(messages, earlier[-1].stop if earlier else 0), len(messages)]
     spans = [*((turn.start, turn.stop) for turn in earlier), *pairwise(starts)]
     live_from = _live_from(messages, spans)
-    last = {digests[start]: start for start, _ in spans if _is_notice(messages[start])}
+    last_starts = {digests[start]: start for start, _ in spans if _is_notice(messages[start])}
     for number, (start, stop) in enumerate(spans, 1):
-        live, repeated = number > live_from, last.get(digests[start], start) > start
+        live, repeated = number > live_from, last_starts.get(digests[start], start) > start
         known = earlier[number - 1] if number <= len(earlier) else None
         if known is None:
             digest = _joined_digest(digests[start:stop])
@@ -158,40 +156,39 @@ def _holds_fixed(message: Message) -> bool:
 
 
 def _is_notice(message: Message) -> bool:
-    """Return True for a system message of text alone, which is not needed if it is repeated later.
-
-    A system message that changes the tools is needed.
-    """
+    """Return True for a system message of text alone, which is not needed if it is repeated later. A system message
+    that changes the tools is needed."""
     return message["role"] == "system" and all(block["type"] == "text" for block in blocks(message))
 
 
 def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
     """Yield the indices at which turns start; `first` is one of them, and the indices before it are left out.
 
-    A message starts a turn unless it belongs to the turn before: it answers a call that is still open there, or it is
-    an assistant's message after one with open calls or with thinking alone. The API counts such neighbours as one
+    A message belongs to the turn before if it answers a call that is still open there. An assistant's message also
+    belongs to it after an assistant's message with open calls or with thinking alone, as the API counts the two as one
     message. Whether a message starts a turn does not depend on later messages, so turns never change as a list grows.
     """
     unanswered: set[str] = set()
-    previous: Message | None = None
+    answer_before: Message | None = None  # the message before, if it is the assistant's
     for index in range(first, len(messages)):
         message = messages[index]
-        is_continued = previous is not None and message["role"] == previous["role"] == "assistant"
-        joins = unanswered and (is_continued or _goes_on(message, unanswered))
-        if index == first or not (joins or (is_continued and previous is not None and _is_thought(previous))):
+        is_answer = message["role"] == "assistant"
+        if unanswered:
+            joins = (is_answer and answer_before is not None) or _goes_on(message, unanswered)
+        else:
+            joins = is_answer and answer_before is not None and _is_thought(answer_before)
+        if index == first or not joins:
             yield index
             unanswered = set()
-        previous = message
-        if message["role"] == "assistant":
+        answer_before = message if is_answer else None
+        if is_answer:
             unanswered |= set(call_ids(message))
         unanswered -= set(result_ids(message))
 
 
 def _goes_on(message: Message, unanswered: set[str]) -> bool:
-    """Return True if `message` answers one of the `unanswered` calls, or contains a call that one of them made.
-
-    The latter is programmatic tool calling: code that runs on the server calls a client's tool.
-    """
+    """Return True if `message` answers one of the `unanswered` calls, or contains a call that one of them made. The
+    latter is programmatic tool calling: code that runs on the server calls a client's tool."""
     ids = result_ids(message)
     if message["role"] == "assistant":
         ids += [str(field_of(block.get("caller"), "tool_id")) for block in blocks(message)]
@@ -218,8 +215,8 @@ def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) ->
     """Return the number of turns before the live tail. `spans`: start and stop of each turn.
 
     The tail begins after the assistant's last turn; or with it, if its calls have no results yet, or the assistant has
-    not answered the results. Then the assistant's messages right before that turn are also in the tail: for the API
-    they are one message with its calls, and they may contain the thinking that the calls need.
+    not answered the results. Then the assistant's messages right before that turn are also in the tail. For the API
+    they are one message with the calls, and they may contain the thinking that the calls need.
     """
     at = len(spans)
     while at > 0 and messages[spans[at - 1][0]]["role"] != "assistant":

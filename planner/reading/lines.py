@@ -92,7 +92,7 @@ class Line(NamedTuple):
     continues: bool
     """True if the line continues the physical line before it (no line break between them)."""
     source: Source
-    """Sender by the block's role and type; `evidence.hosts` corrects it for a host's text in the user's message."""
+    """Author by the block's role and type; `planner.evidence.hosts` corrects it for a host's text in the user's."""
 
 
 class Statement(NamedTuple):
@@ -210,7 +210,7 @@ class Lines(Sequence[Line]):
         return number < len(self) and self[number].continues
 
     def of_block(self, block: int | None) -> list[Line]:
-        """Return the lines of one block; none for None."""
+        """Return the lines of one block; an empty list for None."""
         return [line for text in self._of_block(block) for line in self._of_text(text)]
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
@@ -246,11 +246,11 @@ class Lines(Sequence[Line]):
 
     def _at(self, text: BlockText, indices: Iterable[int]) -> Iterator[Line]:
         """Yield the lines at `indices`, which are in `text`."""
-        part, place, block, words, first, bounds = text
+        part, author, block, words, first, bounds = text
         for index in indices:
             start, stop = bounds[index - first], bounds[index - first + 1]
             continues = start > 0 and words[start - 1] != "\n"
-            source = self.sources.get(index + 1, place)
+            source = self.sources.get(index + 1, author)
             yield Line(index + 1, part, words[start:stop].removesuffix("\n"), block, continues, source)
 
 
@@ -386,8 +386,8 @@ def _starts(text: str) -> Iterator[int]:
 
 
 def _cuts(line: str) -> Iterator[int]:
-    """Yield the indices at which a long line is cut: after a JSON record or escaped line break, unless the piece would
-    be shorter than `PIECE_CHARACTERS`, and wherever `_cut` cuts a piece that is wider than `WRAP_CHARACTERS`."""
+    """Yield the indices at which a long line is cut. It is cut after a JSON record or an escaped line break, unless the
+    piece would be shorter than `PIECE_CHARACTERS`. Pieces that are wider than `WRAP_CHARACTERS` are cut by `_cut`."""
     ends = [match.end() for match in _RECORD_END.finditer(line)]
     start = 0
     for end in (*ends, len(line)):
@@ -413,8 +413,9 @@ def _latest_end(line: str, start: int, end: int) -> int:
 def _cut(line: str, start: int, end: int) -> int:
     """Return the index at which to cut a piece that begins at `start` and may extend to `end`.
 
-    It is the first of these that exists: the end of the last JSON field, then of the last sentence, after the first
-    quarter of the piece; the last separator in its second half; the next separator within half of its length; `end`.
+    The piece is cut after its last JSON field, or else after its last sentence, if that is not in its first quarter.
+    Without these it is cut after its last separator in its second half, or else after the next separator if it is near,
+    or else at `end`.
     """
     half = (end - start) // 2
     for pattern in (_FIELD_END, SENTENCE_END):

@@ -46,11 +46,8 @@ PDF_PAGE_BYTES = 50_000
 PDF_PAGE_TOKENS = 3_000
 """Largest number of tokens of a PDF page; the smallest is 1,500 (Anthropic)."""
 STREAM_BYTES_PER_TOKEN = 300
-"""Bytes of sound or film for each token, so that counts are never too low.
-
-A second of sound costs 10 to 32 tokens and has at least 3,000 bytes. A second of film costs 300 tokens and has at least
-100,000 bytes (OpenAI, Google).
-"""
+"""Bytes of sound or film for each token, so that counts are never too low. A second of sound costs 10 to 32 tokens and
+has at least 3,000 bytes. A second of film costs 300 tokens and has at least 100,000 bytes (OpenAI, Google)."""
 SEALED_CHARACTERS_PER_TOKEN = 5
 """Characters of base64 for each token of encrypted text or reasoning, and of a signature of reasoning without text."""
 _HEAD_CHARACTERS = 100_000
@@ -157,10 +154,8 @@ def _image_tokens(size: tuple[int, int] | None, most: int) -> int:
 
 
 def document_tokens(block: Block) -> int:
-    """Return the tokens of a document by its number of pages.
-
-    If the pages cannot be counted, their number is estimated from the size; it is at least one.
-    """
+    """Return the tokens of a document by its number of pages. If the pages cannot be counted, their number is estimated
+    from the size; it is at least one."""
     return max(1, visible_pages(block) or len(source_data(block)) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
 
 
@@ -183,10 +178,8 @@ def image_size(block: Block) -> tuple[int, int] | None:
 
 
 def media_mark(block: Block) -> str:
-    """Return the mark of a block that text cannot show; empty for other blocks.
-
-    Marks are ``[image 640x480]``, ``[document report.pdf]``, ``[audio]`` and, for an uploaded file, ``[file file_1]``.
-    """
+    """Return the mark of a block that text cannot show; empty for other blocks. Marks are ``[image 640x480]``,
+    ``[document report.pdf]``, ``[audio]`` and, for an uploaded file, ``[file file_1]``."""
     kind, name = str(block.get("type")), block.get("title")
     stream = _STREAM_NAME.search(kind)
     if kind == "image":

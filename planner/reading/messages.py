@@ -129,9 +129,7 @@ def blocks(message: Message) -> Sequence[Block]:
 
 def compacted_start(messages: Sequence[object]) -> int:
     """Return the index of the message with the server's newest compaction, which replaces all before it; 0 without one.
-
-    A compaction with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK).
-    """
+    A compaction with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK)."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         content = message.get("content") if type(message) is dict else field_of(message, "content")
@@ -139,7 +137,8 @@ def compacted_start(messages: Sequence[object]) -> int:
         if type(content) is str or not content:
             continue
         first = content[0] if type(content) is list else None
-        if not (type(first) is dict and first.get("type") != "compaction") and is_compacted(message):
+        is_other_block = type(first) is dict and first.get("type") != "compaction"
+        if not is_other_block and is_compacted(message):
             return index
     return 0
 
@@ -191,10 +190,8 @@ def parsed_result(text: str) -> object:
 
 
 def readable_text(content: object) -> str:
-    """Return the text in `content` for a reader, one text a line, without images and sealed data.
-
-    `content` is a text, a block, or a list of these.
-    """
+    """Return the text in `content` for a reader, one text a line, without images and sealed data. `content` is a text,
+    a block, or a list of these."""
     return "\n".join(_texts(content))
 
 
@@ -294,10 +291,8 @@ def with_places(value: Any, long: list[str], depth: int = _PLACE_DEPTH) -> Any:
 
 
 def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the ``cache_control`` marks in `value`: a message, block, tool, body, or a list of these.
-
-    Marks inside results are included, ``cache_control`` in the arguments of a call is no mark.
-    """
+    """Yield the ``cache_control`` marks in `value`: a message, block, tool, body, or a list of these. Marks inside
+    results are included, ``cache_control`` in the arguments of a call is no mark."""
     if isinstance(value, list | tuple):
         for part in value:
             yield from cache_marks(part)

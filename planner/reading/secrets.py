@@ -1,8 +1,9 @@
 """Removes secrets from text that is kept for reading: facts, plans and events; on request also originals.
 
-There are three searches: for forms of vendors (mostly rules of the package kingfisher), for tokens of any vendor (a
-prefix and a long random part), and for values after a name, an option, a header or a program. Names, placeholders and
-code stay. `Secrets` recognises pieces of secrets where a text was cut. Time is linear in the text.
+There are three searches. The first is for forms of vendors, mostly by rules of the package kingfisher. The second is
+for tokens of any vendor: a prefix and a long random part. The third is for values after a name, an option, a header or
+a program. Names, placeholders and code stay. `Secrets` recognises pieces of secrets where a text was cut. Time is
+linear in the text.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _NODE_ID = "kwDO"
 _REST = re.compile(rb"[A-Za-z0-9_]*")
 """End of a secret that is longer than a rule expects."""
 _WORD_ENDS = bytes.maketrans(b"<>" + bytes(range(128, 256)), b" " * 130)
-"""Table that replaces ``<``, ``>`` and all but ASCII by blanks: many of kingfisher's rules want a blank or quote before
-and after a secret, which ``12→AIza…`` has not."""
+"""Table that replaces ``<``, ``>`` and all but ASCII by blanks. Many of kingfisher's rules want a blank or quote before
+and after a secret; ``12→AIza…`` has none."""
 _ESCAPE = re.compile(rb"(?:\x1b|\\{1,15}u001b)\[[0-9;]{0,9}m|\\{1,15}(?:u[0-9a-fA-F]{4}|[nrt\"'])")
 """Escape of a terminal or of JSON, which also becomes blanks: ``\\u2192AIza…``, ``\\"AIza…\\"``."""
 _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)")
@@ -174,13 +175,14 @@ def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
     `secrets`: those of the conversation that `value` was cut from. Pieces of them are replaced as well: a token that
     was cut in half has lost its form, or the name before it.
     """
-    return _replaced(value, "", iter([*map(secrets.without, _Redaction().of([*_texts(value)]))]))
+    texts = _Redaction().of([*_texts(value)])
+    return _replaced(value, "", iter([secrets.without(text) for text in texts]))
 
 
 def quoted(value: object, most: int = 60) -> str:
     """Return `value` as an error quotes it: its ``repr`` without secrets, at most `most` characters."""
     text = value if isinstance(value, str) else repr(value)
-    if len(text) < _PIECE_CHARACTERS:
+    if len(text) < _PIECE_CHARACTERS:  # too short for a secret
         return repr(value)
     if len(text) > _MOST_QUOTED or isinstance(value, str):
         value = text[:_MOST_QUOTED]
@@ -196,9 +198,7 @@ def secrets_in(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def _texts(value: Any, *, sealed: bool = True) -> Iterator[NamedText]:
     """Yield each text in JSON data, in order. With `sealed` False, media and data sealed by a provider are left out.
-
-    Does not recurse: arguments of a call may be deeper than Python's stack.
-    """
+    Does not recurse: arguments of a call may be deeper than Python's stack."""
     stack: list[tuple[str, Any]] = [("", value)]  # keys and their values
     while stack:
         name, inner_value = stack.pop()
@@ -245,10 +245,8 @@ class _Redaction:
         return clean if len(clean) == len(texts) else [*map(self._clean, texts)]
 
     def _clean(self, text: str) -> str:
-        """Return `text` with secrets replaced that are within one line, and passwords of netrc files.
-
-        Lines are searched in this order: forms of vendors, random tokens, then values after a name.
-        """
+        """Return `text` with secrets replaced that are within one line, and passwords of netrc files. Lines are
+        searched in this order: forms of vendors, random tokens, then values after a name."""
         text = self._without_known(text)
         low = text.lower()
         if len(low) != len(text):  # a letter such as İ becomes two: indices in `low` would be wrong in `text`

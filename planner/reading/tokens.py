@@ -207,10 +207,8 @@ class TokenCounter:
         _REGISTERED[model] = tokenizer
 
     def raw(self, text: str) -> int:
-        """Return the raw tokens of `text`, added up line by line, so that a repeated line is tokenized once.
-
-        The sum is at most one percent above a count of the whole text.
-        """
+        """Return the raw tokens of `text`, added up line by line, so that a repeated line is tokenized once. The sum is
+        at most one percent above a count of the whole text."""
         return self._once(text, self._sum)
 
     def _once(self, text: str, count: Callable[[str], int]) -> int:

@@ -78,10 +78,8 @@ def _notes(calls: Sequence[str]) -> list[Message]:
 
 
 def _answered(run: list[Message], calls: Sequence[str]) -> list[Message]:
-    """Return `run`, neighbouring messages of the user, beginning with one result for each id in `calls`.
-
-    A call without a result gets a note. Other results become text. If nothing is to be changed, `run` is returned.
-    """
+    """Return `run`, neighbouring messages of the user, beginning with one result for each id in `calls`. A call without
+    a result gets a note. Other results become text. If nothing is to be changed, `run` is returned."""
     results = [block for message in run for block in blocks(message) if block["type"] == "tool_result"]
     first_results = {str(block.get("tool_use_id")): block for block in reversed(results)}
     used_blocks = {id(first_results[call]) for call in calls if call in first_results}

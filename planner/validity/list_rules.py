@@ -50,10 +50,8 @@ def results_have_calls(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def results_come_first(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 3: ``tool_result`` blocks come before all other content of a user's message.
-
-    Neighbouring messages of the user are one message. Of results in a row only the first is a violation.
-    """
+    """Check rule 3: ``tool_result`` blocks come before all other content of a user's message. Neighbouring messages of
+    the user are one message. Of results in a row only the first is a violation."""
     only_results_before = True
     for at, index, block in request.blocks:
         role = request.messages[at]["role"]
@@ -72,7 +70,8 @@ def results_are_in_the_order_of_calls(request: CheckedRequest) -> Iterator[Viola
     calls."""
     for call_round in request.rounds:
         first_message = place_of(call_round.next_index)
-        order = {call.call: number for number, call in reversed(list(enumerate(call_round.calls)))}
+        calls_from_the_last = reversed(list(enumerate(call_round.calls)))
+        order = {call.call: number for number, call in calls_from_the_last}  # of equal ids the first call counts
         results = [result for result in call_round.results if result.call in order]
         for apart in sorted({result.message for result in results} - {call_round.next_index}):
             split = min(result.call for result in results if result.message == apart)
@@ -153,10 +152,8 @@ CALL_RULES = (
 
 
 def thinking_is_whole(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rules 10 and 11: thinking has its text or data and a signature, and is only in assistant messages.
-
-    Only the API can check whether a signature matches.
-    """
+    """Check rules 10 and 11: thinking has its text or data and a signature, and is only in assistant messages. Only the
+    API can check whether a signature matches."""
     for at, index, block in request.blocks:
         if block["type"] not in THINKING:
             continue
@@ -179,29 +176,28 @@ def thinking_is_in_order(request: CheckedRequest) -> Iterator[Violation]:
     """
     last = len(request.messages) - 1
     for at, message in enumerate(request.messages):
-        kinds = [block["type"] in THINKING for block in blocks(message)]
-        if message["role"] != "assistant" or not any(kinds):
+        is_thinking = [block["type"] in THINKING for block in blocks(message)]
+        if message["role"] != "assistant" or not any(is_thinking):
             continue
-        if at == last and kinds[-1]:
+        if at == last and is_thinking[-1]:
             cure = "remove the message, or what makes it last"
             yield Violation(10, place_of(at), "the list ends with thinking", cure, "last_thinking")
-        if request.family.thinks_manually and request.thinking_enabled is not False and not kinds[0]:
+        if request.family.thinks_manually and request.thinking_enabled is not False and not is_thinking[0]:
             cure = "put the thinking first, or remove all of this message's"
             yield Violation(10, place_of(at, 0), "thinking comes after other content", cure, "late_thinking")
 
 
 def manual_thinking_leads_calls(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 12: with manual thinking, the last assistant message with ``tool_use`` starts with thinking.
-
-    The API counts a run of calls and results as one assistant turn: thinking at the start of the run is enough.
-    """
+    """Check rule 12: with manual thinking, the last assistant message with ``tool_use`` starts with thinking. The API
+    counts a run of calls and results as one assistant turn: thinking at the start of the run is enough."""
     last, content = request.last_answer, request.last_answer_content
     has_calls = any(block["type"] == "tool_use" for block in content)
     if not (request.thinking_enabled and request.family.thinks_manually and has_calls):
         return
     run = takewhile(lambda message: not has_user_words(message), reversed(request.messages[: last + 1]))
     answers = [blocks(message) for message in run if message["role"] == "assistant"]
-    if not any(answer and answer[0]["type"] in THINKING for answer in (answers[0], answers[-1])):
+    last_and_first = answers[0], answers[-1]
+    if not any(answer and answer[0]["type"] in THINKING for answer in last_and_first):
         cure = "keep the thinking of this run of calls, or send the request without thinking"
         yield Violation(12, place_of(last, 0), "thinking is on, but the calls lost theirs", cure, "lost_thinking")
 
@@ -225,10 +221,8 @@ def prefill_is_allowed(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def nothing_is_blank(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 17: no text block, also in a result, is empty or blank, and no message has empty content.
-
-    A system message that sets how to answer may be empty (``BetaSystemMessageParam`` in the SDK).
-    """
+    """Check rule 17: no text block, also in a result, is empty or blank, and no message has empty content. A system
+    message that sets how to answer may be empty (``BetaSystemMessageParam`` in the SDK)."""
     for at, message in enumerate(request.messages):
         if message["content"] == [] and not (message["role"] == "system" and message.get("output_config")):
             yield Violation(17, place_of(at), "no content", "leave the message out", "empty_content")
@@ -286,18 +280,17 @@ def compaction_blocks_lead(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def roles_have_their_blocks(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 25: an assistant's message contains no document, and no text in a user's message has citations.
-
-    Source: Anthropic, "Migrating to API version 2026-10-21".
-    """
+    """Check rule 25: an assistant's message contains no document, and no text in a user's message has citations. Texts
+    in a user's search results count, too. Source: Anthropic, "Migrating to API version 2026-10-21"."""
     for at, index, block in request.blocks:
         role, place = request.messages[at]["role"], place_of(at, index)
         if role == "assistant" and block["type"] == "document":
             cure = "move it into a user message"
             yield Violation(25, place, "a document in an assistant message", cure, "assistant_document")
-        inner = block.get("content") if block["type"] == "search_result" else None
-        texts = [block, *(part for part in inner if isinstance(part, dict))] if isinstance(inner, list) else [block]
-        if role == "user" and any(text.get("type") == "text" and text.get("citations") for text in texts):
+        content = block.get("content") if block["type"] == "search_result" else None
+        inner_blocks = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+        parts = (block, *inner_blocks)
+        if role == "user" and any(part.get("type") == "text" and part.get("citations") for part in parts):
             yield Violation(25, place, "citations on text in a user message", "leave them out", "user_citations")
 
 
@@ -315,7 +308,7 @@ def list_starts_with_the_user(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def _is_paused(message: Message) -> bool:
-    """Return True for an assistant's message on which the server still works (``pause_turn``): it ends with a call or
+    """Return True for an assistant's message on which the server still works (``pause_turn``). It ends with a call or
     result of a server's tool, and is sent back to be continued."""
     content = blocks(message)
     kind = content[-1]["type"] if message["role"] == "assistant" and content else ""

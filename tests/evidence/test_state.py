@@ -11,7 +11,7 @@ from planner.evidence.turns import call_head
 from planner.programming.checks import check_kinds, check_outcomes, recoveries
 from planner.programming.file_changes import changed_files
 from planner.programming.git import branches, commits, conflicts
-from planner.rules import latest_request, open_items, urls
+from planner.rules import latest_request, open_tasks, urls
 
 
 class Session:
@@ -132,7 +132,7 @@ def test_branch_commits_urls_and_open_items():
     assert lines(branches(evidence)) == [("on branch fix-race", ("t2", "t3"))]
     assert lines(commits(evidence)) == [("commit a1b2c3d Fix the race", ("t3",))]
     assert lines(urls(evidence)) == [("https://host.example/a/b/issues/3", ("t1",))]
-    assert lines(open_items(evidence)) == [("Open a PR (pending)", ("t4",))]
+    assert lines(open_tasks(evidence)) == [("Open a PR (pending)", ("t4",))]
 
 
 def test_a_page_is_told_and_no_badge_nor_a_line_of_a_program():
@@ -147,7 +147,7 @@ def test_a_list_that_nobody_took_up_again_is_not_open_for_ever(asked, calls, lef
     session.says("All is done and tested.").asks(asked)
     for at in range(calls):
         session.calls("Read", "text", file_path=f"/w/{at}.md")
-    assert [one.text for one in open_items(session.evidence)] == left
+    assert [one.text for one in open_tasks(session.evidence)] == left
 
 
 def test_an_empty_record_says_nothing():

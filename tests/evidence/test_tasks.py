@@ -13,7 +13,7 @@ from planner.evidence.tasks import task_lists
 from planner.model.cards import turn_cards
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
-from planner.rules import open_items
+from planner.rules import open_tasks
 from tests.model.sample import call, plan_request
 
 COUNTER = TokenCounter(vocabulary=None)
@@ -59,7 +59,7 @@ def carried(messages):
 
 def left_open(messages):
     evidence = gather_evidence(read_history(messages), COUNTER)
-    assert len(open_items(evidence)) == sum(task.is_open for one in task_lists(evidence) for task in one)
+    assert len(open_tasks(evidence)) == sum(task.is_open for one in task_lists(evidence) for task in one)
     return [task.text for one in task_lists(evidence) for task in one if task.is_open]
 
 
