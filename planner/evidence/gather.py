@@ -145,9 +145,9 @@ def _related(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
 
 
 def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
-    """Return the later turn that supersedes a turn, by the ids of both. All calls of a superseded turn are repeated
-    later; the later turn is the one that repeats the last of them.
+    """Return the id of the later turn that supersedes a turn, by the id of the superseded turn.
 
+    All calls of a superseded turn are repeated later. The later turn is the one that repeats the last of them.
     A call is repeated by the same call with the same result. A read of an object is also repeated by a later read of
     all of it, and by a call that writes it whole. A call with another result, such as "go east" in another room, is no
     repetition.

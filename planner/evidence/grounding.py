@@ -95,7 +95,7 @@ _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
 """``token_test.go``: a file's name without a folder."""
 _FOREIGN_FILE = lazy_pattern(rf"[^\W\d{LETTERS}_]{{1,2}}\.[a-z][a-z0-9]{{1,4}}(?![{WORD}])")
-"""The end of a file's name in another script: ``告.docx`` of ``报告.docx``."""
+"""End of a file's name in another script: ``告.docx`` of ``报告.docx``."""
 _ABBREVIATION = lazy_pattern(rf"(?:[{LETTERS}]{{1,2}}\.)*[{LETTERS}]{{1,2}}")
 """``e.g``, ``z.B``: letters with dots."""
 _HASH = lazy_pattern(rf"[0-9a-f]{{{SHORTEST_HASH},40}}")
@@ -202,6 +202,7 @@ class NameIndex:
         in_first_texts = (_occurs(name, text[:QUICK_CHARACTERS]) for text in self._texts[:QUICK_TEXTS])
         if not components or any(in_first_texts) or name in self._hashes:
             return True
+        # a token with the whole name has all its components, so those with the rarest one are enough
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
         if name.isalpha() or _SIMPLE_ID.fullmatch(name):
             name, tokens = name.casefold(), [token.casefold() for token in tokens]

@@ -426,8 +426,8 @@ def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
 
 def _boilerplate_of_block(block: Sequence[Line]) -> Iterator[int]:
     """Yield the numbers of the boilerplate lines of one block. In a result these are single lines and a reminder at its
-    end. In the user's message they are all of the host's lines, if the block begins with a reminder that only tells the
-    agent how to behave."""
+    end. In the user's message they are all of the host's lines, if the block begins with a text in `Host.nagging` or
+    `Host.idle`."""
     if block[0].part == "result":
         line_starts = (line for line in block if not line.continues and line.text.strip())
         yield from (line.number for line in line_starts if not without_boilerplate(line.text))

@@ -46,8 +46,8 @@ _EXIT_CODE = lazy_pattern(
     r":? {0,8}(-?\d{1,10})\b|\"exit_?code\": ?(-?\d{1,10})\b|^(?:<returncode>|exitcode: )(-?\d{1,10})\b",
     re.I,
 )
-"""``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``, ``<returncode>1</returncode>``;
-not ``# exit code 2 means usage``."""
+"""Exit code as hosts print it: ``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``,
+``<returncode>1</returncode>``; not ``# exit code 2 means usage``."""
 _REJECTED = lazy_pattern(
     r"\s*+(?:The user d(?:oes|id)(?:n'?t| not) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user"
     r"|\[Request interrupted by user|(?:The )?(?:tool use was|user(?: has)?) (?:rejected|denied|declined|aborted))",

@@ -67,17 +67,24 @@ def check_kind(command: Command) -> CheckKind | None:
     """
     if command.starts("go", "test") and "-c" in command.words:
         return "build"
-    runs = False
+    if not _RUNS_NOTHING.isdisjoint(command.words):
+        return None
+    has_runner = False
     for before, word in pairwise(("", *command.words)):
         name = word.rpartition("/")[2]
         if _RUNNER.fullmatch(name):
-            runs = True
+            has_runner = True
         elif not (_LAUNCHER.fullmatch(name) or word[0] in "-0123456789" or before in _VALUED):
-            tasks = (name, *name.split(":")) if runs and name == word else ()
-            programs = (_PROGRAMS.get(one) for one in (name, f"{before} {name}"))
-            kinds = [kind for kind in (*programs, *map(_TASKS.get, tasks)) if kind]
-            return kinds[0] if kinds and _RUNS_NOTHING.isdisjoint(command.words) else None
+            is_target = has_runner and name == word
+            return (
+                _PROGRAMS.get(name) or _PROGRAMS.get(f"{before} {name}") or (_target_kind(name) if is_target else None)
+            )
     return None
+
+
+def _target_kind(target: str) -> CheckKind | None:
+    """Return the kind of check of a runner's target, by its name or a part of it: ``test:unit``; None if it is none."""
+    return next(filter(None, map(_TASKS.get, (target, *target.split(":")))), None)
 
 
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:

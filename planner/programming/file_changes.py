@@ -165,10 +165,12 @@ class _TurnPaths(NamedTuple):
 
 def _paths(turn: TurnEvidence) -> _TurnPaths:
     """Return the absolute paths in `turn`."""
+    # `file_paths` finds no paths with blanks
     written = [call.path for call in turn.calls if is_absolute(call.path) and " " in call.path]
     others: list[str] = []
     for text in turn.lines.texts:
-        (written if text.part in ("assistant", "call") else others).extend(file_paths(text.text))
+        paths = written if text.part in ("assistant", "call") else others
+        paths += file_paths(text.text)
     return _TurnPaths(tuple(written), tuple(others))
 
 
@@ -291,7 +293,8 @@ def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
 
 def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[str]:
     """Yield the paths of the files that a call of `turn` with this outcome changed."""
-    yield from writes_of(call) if outcome.status in ("passed", "done") else ()
+    if outcome.status in ("passed", "done"):
+        yield from writes_of(call)
     changes = turn.once(_done_by_commands)[call.number].changes
     yield from (one.path for one in changes if one.path[-1] != "/" and not is_scratch(one.path))
 
