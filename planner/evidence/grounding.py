@@ -53,6 +53,7 @@ SHORTEST_HASH = 7
 # Forms of names and figures.
 
 _MARKS = r"./\\:@+%$#~*=&?-"
+"""Characters of names other than letters, digits and underscores, as a set in a pattern."""
 _SOURCE_TOKEN = lazy_pattern(rf"[{WORD}{_MARKS}]{{1,{TOKEN_CHARACTERS}}}")
 _COMPONENT = lazy_pattern(rf"[{WORD}]+")
 """One word of a token: ``src`` of ``src/a.py``."""
@@ -71,6 +72,7 @@ _NUMBERS = lazy_pattern(rf"(\d{{1,4}}(?:[-./:h]\d{{1,4}}){{1,5}})[{LETTERS}]{{0,
 _TWO_NUMBERS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})")
 """A time or a date without its year: ``14.30``, ``27.11``, ``3.4``."""
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
+"""Date and time in one word: ``2026-03-14T14:30:00Z``."""
 _TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t?\d+)?(?![{_MARKS}]{{0,8}}[{WORD}])")
 """Id of a turn or a range of them, which the plan itself defines: ``t9``, ``t9-t14``; not ``t9.test.ts``."""
 _TRAILING = ".,:;!?-*=&\\"
@@ -78,10 +80,13 @@ _TRAILING = ".,:;!?-*=&\\"
 _NO_PATH_BEFORE = lazy_pattern(r"(?:[^\s\"'`(\[{<>]|\w[\"'`])$")
 """Text before a slash that joins two words: ``€/night``, ``"a"/b``; not ``"/b``, ``(/b``."""
 _HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
+"""Capital inside a word: ``toJson``, ``HTTPServer``."""
 _PLURAL = lazy_pattern(r"[A-Z]{2,}s")
 """A word in capitals with an ending: ``URLs``."""
 _FLAG = lazy_pattern(r"--?[a-z][\w-]*|-[A-Z]")
+"""Option of a command: ``--no-verify``, ``-x``, ``-X``."""
 _HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
+"""Words joined by hyphens: ``run-time``, ``Top-Liste``."""
 _SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")
 """Letters and a number, compared without regard to capitals: ``COVID-19``, ``W2378156``."""
 _NOUN = lazy_pattern(rf"[A-ZÀ-Þ][{LETTERS}]{{3,}}")
@@ -93,11 +98,11 @@ _GAP = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}
 _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)")
 """Marks that join names into one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``, ``Nr.5``, ``left-pad@1``."""
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
-"""``token_test.go``: a file's name without a folder."""
+"""File's name without a folder: ``token_test.go``."""
 _FOREIGN_FILE = lazy_pattern(rf"[^\W\d{LETTERS}_]{{1,2}}\.[a-z][a-z0-9]{{1,4}}(?![{WORD}])")
 """End of a file's name in another script: ``告.docx`` of ``报告.docx``."""
 _ABBREVIATION = lazy_pattern(rf"(?:[{LETTERS}]{{1,2}}\.)*[{LETTERS}]{{1,2}}")
-"""``e.g``, ``z.B``: letters with dots."""
+"""Letters with dots: ``e.g``, ``z.B``."""
 _HASH = lazy_pattern(rf"[0-9a-f]{{{SHORTEST_HASH},40}}")
 """Commit hash, whole or abbreviated to its beginning."""
 _LABELLED = lazy_pattern(
@@ -109,7 +114,7 @@ _LABELLED = lazy_pattern(
 """Small number after a word that makes it a name, in lower case: ``exit code 9``, ``"exitcode": 9``, ``pr #7``. The
 test of what precedes a word comes after its first letter, as a search for a letter is the fastest."""
 _ASSIGNED = lazy_pattern(r"([A-Za-z_]\w*)=([\w.+-]+)")
-"""``DEBUG=1``; not ``--level=1``, ``a==b``."""
+"""Name and value: ``DEBUG=1``; not ``--level=1``, ``a==b``."""
 _INSTALLED = lazy_pattern(
     r"\b(?:npm|pnpm|yarn|bun|pip3?|uv|poetry|cargo|brew|apt(?:-get)?|gem|go|conda|composer)\s{1,4}(?:pip\s{1,4})?"
     r"(?:install|uninstall|i|add|get|remove)\s{1,4}(?:-\S{1,40}\s{1,4}){0,3}"

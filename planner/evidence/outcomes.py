@@ -71,6 +71,7 @@ _ERROR_KEYS = frozenset({"error", "errors", "errormessage"})
 _SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
 
 _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
+"""Heading in an earlier summary: ``4. Errors``, ``## Errors``, ``**Errors**``."""
 _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
 """Heading of a list of errors in an earlier summary: ``4. Errors and fixes:``, ``## Failed approaches``; not
 ``5. Problem Solving:``."""
@@ -78,6 +79,7 @@ _NO_ERROR = lazy_pattern(r"\W*(?:no\b|(?:user )?feedback\b|(?:\w[\w-]* ){0,3}fix
 """Entry of such a list that is no error: ``- No errors``, ``- **User feedback**: …``, ``- **Previous session
 fixes:**``."""
 _MENDED = lazy_pattern(r"\W*(?:fix(?:ed)?|solution|solved|resolved?|resolution)\b", re.I)
+"""Beginning of the line of a remedy: ``- Fixed by a lock``, ``Solution: …``."""
 
 
 @dataclass(frozen=True, slots=True)

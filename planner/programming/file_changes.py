@@ -181,7 +181,9 @@ INTERPRETER_CHARACTERS = 40
 _WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
 """Part of a script that writes a file."""
 _NAMED_FILE = lazy_pattern(r"['\"]((?:~?/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7})['\"]")
+"""Name of a file in quotation marks: ``"src/a.py"``."""
 _UPWARD = lazy_pattern(r"\A(?:\.\./)+")
+"""Steps up at the beginning of a path: ``../../``."""
 
 
 @dataclass

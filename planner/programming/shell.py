@@ -42,6 +42,7 @@ _TOKEN = lazy_pattern(
 """Copy of an output, comment, redirection, operator between commands, or word as written: ``2>&1``, ``# x``, ``>``,
 ``&&``, ``"a b"``."""
 _ASSIGNMENT = lazy_pattern(r"\w+=")
+"""Beginning of a word that sets a variable: ``A=1``."""
 _OPENING = frozenset({"{", "then", "do", "else", "if", "while"})
 """Words of the shell before a command."""
 _CLOSING = frozenset({"}", "done", "fi", "esac"})
