@@ -56,6 +56,7 @@ def gather_evidence(
         turn.id: known.by_digest.get(turn.digest) or _read_turn(history, turn, counter, uses, field)
         for turn in history.turns
     }
+    # a turn of an earlier history may have left the live tail since
     read = {turn.id: _with(read[turn.id], turn=turn) for turn in history.turns}
     turns = _related(read)
     root, by_digest = field.common_name(list(read.values())), {turn.turn.digest: turn for turn in read.values()}

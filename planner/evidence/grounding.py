@@ -462,7 +462,7 @@ def _needs_source(name: str, before: str) -> bool:
     if _FLAG.fullmatch(name):
         return name[1] == "-" or not before[-1:].isalnum()
     if _HYPHENATED.fullmatch(name):
-        return before.endswith("`")
+        return before.endswith("`")  # words with hyphens are names only if they are marked as code
     inner = name.strip("_.@#:")
     if any(mark in inner for mark in ".:=@"):
         return not _ABBREVIATION.fullmatch(inner)

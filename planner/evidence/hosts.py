@@ -304,8 +304,9 @@ def _corrected_sources(texts: Sequence[BlockText], calls: Sequence[Call]) -> dic
             users_block_before = block.text
         elif (call := call_of_result.get(block.block)) is not None and (answer := _answer(call, block.text)):
             numbered = zip(count(block.first + 1), pairwise(block.bounds))
+            stop_of_answer = answer.stop + 1  # with the line break after it
             sources |= {
-                number: "user" for number, (start, stop) in numbered if answer.start <= start < stop <= answer.stop + 1
+                number: "user" for number, (start, stop) in numbered if answer.start <= start < stop <= stop_of_answer
             }
     return sources
 
