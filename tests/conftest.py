@@ -56,11 +56,13 @@ REASON = "real: pytest --real runs it"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Turn garbage collection off while tests are loaded; it takes an eighth of the time in each worker."""
+    """Turn garbage collection off while tests are loaded; it takes an eighth of the time in each worker. What is loaded
+    then stays, and no later collection looks through it: half a second each time."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 
