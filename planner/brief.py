@@ -349,7 +349,8 @@ def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: 
 
 
 def _without_quotations(statement: PageStatement) -> PageStatement:
-    return _unquoted(statement, lambda _: False)[0]
+    without_quotations, _ = _unquoted(statement, lambda _: False)
+    return without_quotations
 
 
 def _honest_forms(part: str, evidence: Evidence) -> Iterator[str]:

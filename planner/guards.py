@@ -86,7 +86,8 @@ def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iter
     everything is kept except live results that are too large; then everything."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
-    yield _guard_decisions(pins, kept.values(), model)[0]
+    kept_with_previews, _ = _guard_decisions(pins, kept.values(), model)
+    yield kept_with_previews
     yield kept
 
 

@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import takewhile
 from operator import attrgetter
 from types import MappingProxyType
 
@@ -131,8 +131,12 @@ def line_numbers(ranges: Iterable[tuple[int, int]], most: int) -> set[int]:
 
 def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """Return line numbers as inclusive ranges, in order."""
-    in_order = enumerate(sorted(set(numbers)))  # within a run of consecutive numbers, number minus index is constant
-    runs = [[number for _, number in run] for _, run in groupby(in_order, lambda pair: pair[1] - pair[0])]
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
     return tuple((run[0], run[-1]) for run in runs)
 
 

@@ -159,7 +159,8 @@ def rules_brief(evidence: Evidence) -> str:
         for heading, lines in sections.items()
         for one in {line.text: line for line in lines}.values()  # distinct texts
     ]
-    sound, _ = check_brief(brief_text([*page, *effects_records(evidence)[0]]), evidence)
+    (effects_record,) = effects_records(evidence)
+    sound, _ = check_brief(brief_text([*page, *effects_record]), evidence)
     return sound
 
 

@@ -119,9 +119,10 @@ def published_model(model: str) -> ModelInfo | None:
 
     for name in (bare[1], bare[1].replace(".", "-")):
         try:
-            return get_snapshot().find_provider_model(name, None, None, None)[1]
+            _, model_info = get_snapshot().find_provider_model(name, None, None, None)
         except LookupError:
             continue
+        return model_info
     return None
 
 
