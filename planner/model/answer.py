@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import from_json
@@ -52,8 +52,12 @@ DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2
 ENTRY_FORM = "t<turn>[-t<turn>][,…] keep|summarize|reference|drop <0-9> [failed] [<line>[-<line>],…] [| gist]"
 FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<line>],…] | text"
 
-Range = tuple[int, int]
-"""First and last number of some turns or lines, both included."""
+
+class Range(NamedTuple):
+    """Run of turns or lines, by the numbers of the first and the last."""
+
+    first: int
+    last: int
 
 
 class PlanAnswer(BaseModel):
@@ -121,9 +125,10 @@ class TurnEntry:
     """Words of the entry that are no part of `ENTRY_FORM`."""
 
     @property
-    def is_single(self) -> bool:
-        """True if the entry is about a single turn."""
-        return len(self.runs) == 1 and self.runs[0][0] == self.runs[0][1]
+    def only_turn(self) -> int | None:
+        """Number of the turn that the entry is about; None if it is about several turns."""
+        run = self.runs[0]
+        return run.first if len(self.runs) == 1 and run.first == run.last else None
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,7 @@ def _words_and_text(form: str) -> tuple[list[Any], str]:
 def _ranges(form: re.Pattern[str], words: Iterable[str]) -> tuple[Range, ...]:
     """Return the ranges that `words` of this `form` write; a single number is a range of one."""
     matches = [match for word in words if (match := form.fullmatch(word))]
-    return tuple((int(m[1]), int(m[2] or m[1])) for m in matches)
+    return tuple(Range(int(match[1]), int(match[2] or match[1])) for match in matches)
 
 
 def read_fact(form: str) -> FactEntry | None:
@@ -275,7 +280,7 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
         reading.count(form, list(_entry_problems(entry, scope)) if entry else [f"not an entry; write {ENTRY_FORM}"])
         entries += [entry] if entry else []
     turns: dict[int, TurnProposal] = {}
-    for entry in sorted(entries, key=lambda entry: entry.is_single):  # entries on single turns replace those on runs
+    for entry in sorted(entries, key=lambda entry: entry.only_turn is not None):  # a turn's own entry replaces a run's
         turns |= {number: _proposal(entry, number, scope) for run in entry.runs for number in scope.numbers_in(run)}
     reading.turns = {f"t{number}": proposal for number, proposal in sorted(turns.items())}
     for form in answer.facts:
@@ -294,17 +299,17 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
 def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
     """Return the usable part of `entry` for turn `number`.
 
-    Of a summary, lines that do not exist and a text with invented names are left out. If the entry is about several
-    turns, both are. Without either, no strategy is proposed, only the score.
+    A summary loses lines that do not exist and a text with invented names, or all if the entry is about several turns.
+    If nothing is left of it, only the score is used.
     """
     strategy: Strategy | None = entry.strategy
     text, excerpts = entry.text, tuple[Range, ...]()
     if strategy == "summarize":
-        last = scope.last_line(number)
-        if entry.is_single:
-            excerpts = tuple((max(1, low), min(high, last)) for low, high in entry.lines if low <= min(high, last))
-        if not entry.is_single or scope.invented(text, number):
+        if entry.only_turn is None or scope.invented(text, number):
             text = ""
+        if entry.only_turn is not None:
+            within = (Range(max(1, run.first), min(run.last, scope.last_line(number))) for run in entry.lines)
+            excerpts = tuple(run for run in within if run.first <= run.last)
         strategy = "summarize" if excerpts or text else None
     return TurnProposal(
         turn_id=f"t{number}",
@@ -323,10 +328,9 @@ def _entry_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
         yield f"{entry.unread[:40]!r} is no part of an entry"
     if unknown := {number for run in entry.runs for number in run} - scope.by_number.keys():
         yield f"there is no {spans(unknown)}; the turns are {scope.name}"
-    elif entry.is_single:
-        number = entry.runs[0][0]
+    elif (number := entry.only_turn) is not None:
         last = scope.last_line(number)
-        if outside := [f"{low}-{high}" for low, high in entry.lines if not 0 < low <= min(high, last)]:
+        if outside := [f"{run.first}-{run.last}" for run in entry.lines if not 0 < run.first <= min(run.last, last)]:
             yield f"lines {', '.join(outside)}: t{number} has lines 1-{last}"
         if entry.strategy == "summarize" and (made_up := scope.invented(entry.text, number)):
             yield f"the gist names {', '.join(made_up)}, which t{number} does not contain"
@@ -343,7 +347,7 @@ def _fact_problems(fact: FactEntry, scope: Scope) -> Iterator[str]:
     if made_up := scope.invented(fact.text, number):
         yield f"names {', '.join(made_up)}, which t{number} does not contain"
     last = scope.last_line(number)
-    if any(not 1 <= low <= high <= last for low, high in fact.lines):
+    if any(not 1 <= run.first <= run.last <= last for run in fact.lines):
         yield f"t{number} has lines 1-{last}"
     if fact.type == "constraint" and not fact.lines:
         yield "a constraint needs the lines with the user's words"

@@ -85,6 +85,7 @@ class Asking(ABC):
         try:
             return self.ask()
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
+            self.meter.failed(failure)
             return self.failed(self.unavailable(failure))
 
     def record(self, response: Any) -> None:
@@ -192,10 +193,8 @@ class PlannerConversation(Asking):
         return self.request.counter.text(text)
 
     def _mended(self, brief: Sequence[str]) -> tuple[str, ...]:
-        """Return the lines of `brief` after the model was asked once to correct statements with invented names.
-
-        They are unchanged if there is no such statement, or the model cannot be asked or does not answer.
-        """
+        """Return the lines of `brief` after the model was asked once to correct statements with invented names. They
+        stay the same if there is no such statement, or the model cannot be asked or does not answer."""
         evidence = self.request.evidence
         statements = read_brief("\n".join(brief))
         problems = {at: problem for at, one in enumerate(statements) if (problem := _invention(one.line, evidence))}

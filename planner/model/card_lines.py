@@ -78,10 +78,8 @@ def card_line(request: PlanRequest, turn: TurnEvidence, line: Line) -> str:
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
-    """Return the length of the printed number, by the number of the line, for results that a viewer numbered.
-
-    A result counts as numbered if most of its lines that begin with a number are consecutive.
-    """
+    """Return the length of the number before each line, by line number, in results that a viewer numbered: those in
+    which most lines that begin with a number are consecutive."""
     starts: dict[int, int] = {}
     for call in turn.calls:
         shows_file = call.kind in ("read", "write") and (call.path or commands_in(call))
@@ -153,6 +151,7 @@ def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[Piece]:
     ranking leaves out, are among them."""
 
     def order(piece: Piece) -> tuple[bool, float]:
+        """Return False for a line with a figure, as False is sorted first, and the line's tokens."""
         (number,) = piece.numbers
         has_figure = any(map(str.isdigit, piece.turn.lines.text(number)))
         return not has_figure, piece.turn.line_tokens[number - 1]
@@ -161,10 +160,8 @@ def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[Piece]:
 
 
 def _by_share(queues: Iterable[tuple[Iterator[Piece], float]]) -> Iterator[Piece]:
-    """Yield the pieces of all `queues`, always from the queue that is furthest below its share of the tokens so far.
-
-    A line that an earlier piece contained is left out.
-    """
+    """Yield the pieces of all `queues`, always from the queue that is furthest below its share of the tokens so far. A
+    line that an earlier piece contained is left out."""
     shares = dict(queues)
     spent = dict.fromkeys(shares, 0.0)
     seen: dict[str, set[int]] = defaultdict(set)

@@ -192,11 +192,8 @@ def _own_client() -> Any:
 
 
 def _account_client(account: Account) -> Any:
-    """Return a client that sends the account's headers and follows no redirects.
-
-    A hook removes the SDK's own headers about the sender from each request: a key from the environment belongs to
-    another host.
-    """
+    """Return a client that sends the account's headers and follows no redirects. A hook removes the SDK's own headers
+    about the sender, as a key from the environment belongs to another host."""
     import anthropic
 
     def set_headers(request: Any) -> None:
@@ -210,10 +207,8 @@ def _account_client(account: Account) -> Any:
 
 
 def _client_endpoint(client: Any, model: str | None) -> Endpoint:
-    """Return the endpoint of a client of anthropic or instructor.
-
-    An instructor client for Claude that forces a tool is replaced by one that does not, as current models refuse it.
-    """
+    """Return the endpoint of a client of anthropic or instructor. One that forces a tool, which current Claude models
+    refuse, is replaced by one that does not."""
     import instructor
     from instructor.core import ClientError
 

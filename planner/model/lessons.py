@@ -134,13 +134,13 @@ def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
     """Return the question for the lessons of a conversation, with its cards."""
     turns = list(analysis.evidence.turns.values())
     cards = turn_cards(_request(analysis, settings), turns, CARDS_TOKENS, mark_pinned=False)
-    values = {"cards": "\n".join(card.text for card in cards), "brief": ""}
+    values = {"cards": "\n".join(card.text for card in cards)}
     return Question(Scope(turns), values, "learn", entries=False, secrets=analysis.secrets)
 
 
 def review_question(candidates: str) -> Question:
     """Return the question which of the `candidates`, as text, should stay."""
-    return Question(Scope(()), {"candidates": safe_text(candidates), "brief": ""}, "review", entries=False)
+    return Question(Scope(()), {"candidates": safe_text(candidates)}, "review", entries=False)
 
 
 def _request(analysis: Analysis, settings: PlanSettings) -> PlanRequest:

@@ -206,8 +206,7 @@ def _merged(
 
 
 def _read_turns(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
-    """Return the fields ``read_turns`` and ``unread_turns`` of a `Provenance` for what earlier planners and `outcomes`
-    have read."""
+    """Return ``read_turns`` and ``unread_turns`` of a `Provenance`, after earlier planners and those of `outcomes`."""
     read, _ = read_and_new(request, earlier_plan(request))
     read_numbers = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
     last = min(max(read_numbers), len(request.evidence.turns) - 1)

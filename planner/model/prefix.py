@@ -51,10 +51,8 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
 
 
 def _drops_thinking(body: Mapping[str, Any]) -> bool:
-    """Return True if the request has manual thinking, which the API removes as soon as the user's words follow results.
-
-    Source: Anthropic, "Prompt caching", what invalidates the cache.
-    """
+    """Return True if the request has manual thinking, which the API removes as soon as the user's words follow results
+    (source: Anthropic, "Prompt caching", what invalidates the cache)."""
     thinking = body.get("thinking")
     enabled = isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
     return enabled and model_family(str(body.get("model", ""))).thinks_manually
@@ -120,11 +118,7 @@ class PrefixQuestion(Asking):
 
     def ask(self) -> AskedOutcome:
         """Ask once and return the outcome, a failure if the answer is unusable. May raise an error of the SDK."""
-        try:
-            self.record(self._send())
-        except Exception as failure:
-            self.meter.failed(failure)
-            raise
+        self.record(self._send())
         reading = read_answer(self.answer(), self.scope, self.request.now)
         if any(getattr(block, "type", "") == "tool_use" for block in getattr(self.last, "content", ())):
             problem = "called a tool instead"
