@@ -3,7 +3,7 @@
 All lines of the turns are put in one order, and the first that fit in the budget are shown. The order does not depend
 on the budget, so a larger budget shows everything that a smaller one shows. Three queues share the budget: short texts,
 the ends of long ones, and everything that people typed; the agent's own texts; and all lines by relevance per token, as
-the rules planner ranks them.
+the rules planner ranks them. Sizes are in raw tokens: those of a counter before it multiplies by its `scale`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _BETWEEN = re.compile(r"[;,]|\b\w+=")
 """Separator of a call's words in a header: ``TaskUpdate taskId=5, status=done; Read a.py``."""
 
 
-class Piece(NamedTuple):
+class LineGroup(NamedTuple):
     """Lines of one turn that are shown or left out together."""
 
     turn: TurnEvidence
@@ -70,7 +70,7 @@ class Piece(NamedTuple):
 
 def card_line(request: PlanRequest, turn: TurnEvidence, line: Line) -> str:
     """Return `line` of `turn` as a card shows it: without colours, with relative paths, and without the number that a
-    viewer of files printed, as cards have their own numbers."""
+    viewer of files printed before it."""
     text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
     call = turn.once(argument_lines).get(line.number) if line.part == "call" else None
     evidence = request.evidence
@@ -78,9 +78,9 @@ def card_line(request: PlanRequest, turn: TurnEvidence, line: Line) -> str:
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
-    """Return the length of the number before each line, by line number, in results that a viewer numbered: those in
-    which most lines that begin with a number are consecutive."""
-    starts: dict[int, int] = {}
+    """Return the length of the number that a viewer printed before a line, by line number. Only results are included in
+    which most of the printed numbers are consecutive."""
+    lengths: dict[int, int] = {}
     for call in turn.calls:
         shows_file = call.kind in ("read", "write") and (call.path or commands_in(call))
         form = _NUMBERED_FILE if shows_file else _NUMBERED_ANYWHERE
@@ -92,8 +92,8 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
                 consecutive += f"{prefix[1]}{prefix[2]}" == expected
                 expected = f"{int(prefix[1]) + 1}{prefix[2]}"
         if consecutive >= max(LEAST_NUMBERED - 1, len(numbered) / 2):
-            starts |= numbered
-    return starts
+            lengths |= numbered
+    return lengths
 
 
 def lines_of_cards(
@@ -105,8 +105,8 @@ def lines_of_cards(
     `most_raw_tokens`.
     """
     cards = _Cards(request, turns, header, most_raw_tokens)
-    for piece in _in_order(request, turns):
-        if not cards.add(piece):
+    for group in _in_order(request, turns):
+        if not cards.add(group):
             break
     return {turn_id: frozenset(numbers) for turn_id, numbers in cards.shown.items()}
 
@@ -135,62 +135,62 @@ def sources_of_repeats(
     return repeats
 
 
-def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
-    """Yield the lines of `turns` in pieces, the most needed first; those of the live tail, which stays whole, last."""
+def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
+    """Yield the lines of `turns` in groups, the most needed first; those of the live tail, which stays whole, last."""
     live = [turn for turn in turns if turn.turn.live]
     evidence = replace(request.evidence, turns={turn.turn.id: turn for turn in turns})
     ranked = rank_lines(evidence, request.relevance, {}, [turn.turn.id for turn in live], math.inf)
-    needed = (Piece(evidence.turns[pick.turn_id], pick.numbers) for pick in ranked)
+    needed = (LineGroup(evidence.turns[pick.turn_id], pick.numbers) for pick in ranked)
     others = _figures_first(turn for turn in reversed(turns) if not turn.turn.live)
-    staying = (Piece(turn, [line.number]) for turn in live for line in turn.lines.to_read())
+    staying = (LineGroup(turn, [line.number]) for turn in live for line in turn.lines.to_read())
     return _by_share(zip((_first_lines(turns), _written(turns), chain(needed, others, staying)), SHARES, strict=True))
 
 
-def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[Piece]:
-    """Yield each line as a piece: lines with figures before others, then the shorter first. Repeated values, which the
+def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[LineGroup]:
+    """Yield each line as a group: lines with figures before others, then the shorter first. Repeated values, which the
     ranking leaves out, are among them."""
 
-    def order(piece: Piece) -> tuple[bool, float]:
+    def order(group: LineGroup) -> tuple[bool, float]:
         """Return False for a line with a figure, as False is sorted first, and the line's tokens."""
-        (number,) = piece.numbers
-        has_figure = any(map(str.isdigit, piece.turn.lines.text(number)))
-        return not has_figure, piece.turn.line_tokens[number - 1]
+        (number,) = group.numbers
+        has_figure = any(map(str.isdigit, group.turn.lines.text(number)))
+        return not has_figure, group.turn.line_tokens[number - 1]
 
-    yield from sorted((Piece(turn, [line.number]) for turn in turns for line in turn.lines.to_read()), key=order)
+    yield from sorted((LineGroup(turn, [line.number]) for turn in turns for line in turn.lines.to_read()), key=order)
 
 
-def _by_share(queues: Iterable[tuple[Iterator[Piece], float]]) -> Iterator[Piece]:
-    """Yield the pieces of all `queues`, always from the queue that is furthest below its share of the tokens so far. A
-    line that an earlier piece contained is left out."""
+def _by_share(queues: Iterable[tuple[Iterator[LineGroup], float]]) -> Iterator[LineGroup]:
+    """Yield the groups of all `queues`, always from the queue that is furthest below its share of the tokens so far. A
+    line that an earlier group contained is left out."""
     shares = dict(queues)
     spent = dict.fromkeys(shares, 0.0)
     seen: dict[str, set[int]] = defaultdict(set)
     while spent:
         queue = min(spent, key=lambda queue: spent[queue] / shares[queue])
-        piece = next(queue, None)
-        if piece is None:
+        group = next(queue, None)
+        if group is None:
             del spent[queue]
             continue
-        seen_here = seen[piece.turn.turn.id]
-        new = [number for number in piece.numbers if number not in seen_here]
+        seen_here = seen[group.turn.turn.id]
+        new = [number for number in group.numbers if number not in seen_here]
         seen_here.update(new)
-        spent[queue] += piece.turn.tokens_of(new) + NUMBER_TOKENS * len(new)
+        spent[queue] += group.turn.tokens_of(new) + NUMBER_TOKENS * len(new)
         if new:
-            yield Piece(piece.turn, new)
+            yield LineGroup(group.turn, new)
 
 
-def _written(turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
+def _written(turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
     """Yield the texts of an earlier compaction; then what the agent wrote: its answers, its questions with their
     options, and sentences in calls (letters, documents). The newest comes first, and each text begins at its end."""
     for turn in reversed(turns):
-        yield from (Piece(turn, [line.number]) for line in reversed([*turn.lines.of_sources("planner")]))
+        yield from (LineGroup(turn, [line.number]) for line in reversed([*turn.lines.of_sources("planner")]))
     texts = [(turn, text) for turn in reversed(turns) for text in reversed(turn.lines.texts)]
     for turn, text in texts:
         is_question = any(call.kind == "ask" and text.block in (call.block, call.result_block) for call in turn.calls)
         is_whole = is_question or (text.part == "assistant" and not turn.calls)
         if is_whole or text.part == "call":
             lines = (turn.lines[number - 1] for number in reversed(_showable(turn, text)))
-            yield from (Piece(turn, [line.number]) for line in lines if is_whole or is_sentence(line.text))
+            yield from (LineGroup(turn, [line.number]) for line in lines if is_whole or is_sentence(line.text))
 
 
 def is_sentence(text: str) -> bool:
@@ -198,20 +198,22 @@ def is_sentence(text: str) -> bool:
     return text_width(text) >= SENTENCE_WIDTH and _CODE_MARKS.isdisjoint(text)
 
 
-def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[Piece]:
+def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
     """Yield short texts and the ends of long ones, of the first turn and then the newest first; then everything that
     people typed, the shortest message first; then short texts that the agent wrote with its calls."""
     newest = [*turns[:1], *reversed(turns[1:])]
     for turn in newest:
         age = turns[-1].turn.number - turn.turn.number
-        yield from (Piece(turn, numbers) for text in turn.lines.texts if (numbers := _short_or_ends(turn, text, age)))
+        yield from (
+            LineGroup(turn, numbers) for text in turn.lines.texts if (numbers := _short_or_ends(turn, text, age))
+        )
         if turn.decisive_lines:
-            yield Piece(turn, turn.decisive_lines)
+            yield LineGroup(turn, turn.decisive_lines)
     for turn in sorted(turns, key=lambda turn: turn.tokens_of(line.number for line in turn.typed_lines)):
-        yield from (Piece(turn, [line.number]) for line in turn.typed_lines)
+        yield from (LineGroup(turn, [line.number]) for line in turn.typed_lines)
     for turn in newest:
         texts = (_showable(turn, text) for text in turn.lines.texts if text.part == "assistant")
-        yield from (Piece(turn, numbers) for numbers in texts if turn.tokens_of(numbers) <= SHORT_TOKENS)
+        yield from (LineGroup(turn, numbers) for numbers in texts if turn.tokens_of(numbers) <= SHORT_TOKENS)
 
 
 def _short_or_ends(turn: TurnEvidence, text: BlockText, age: int) -> Sequence[int]:
@@ -275,7 +277,7 @@ class _Cards:
         """Numbers of the shown lines, by the ids of the turns with their own card."""
         self._request, self._header = request, header
         self._left = limit - FOLD_TOKENS
-        self._most_a_card = request.settings.piece_tokens / request.counter.scale / 2
+        self._most_a_card = request.settings.piece_tokens / request.counter.scale / 2  # half of one question's cards
         self._spent_by_turn: dict[str, float] = defaultdict(float)
         self._places = {turn.turn.id: place for place, turn in enumerate(turns, 1)}
         self._without_card = [False, *[True] * len(turns), False]
@@ -285,27 +287,27 @@ class _Cards:
         self._texts_of_part: dict[str, set[str]] = defaultdict(set)
         self._texts_of_turn: dict[str, set[str]] = defaultdict(set)
 
-    def add(self, piece: Piece) -> bool:
-        """Show the lines of `piece`, and those in short gaps between shown lines; return False if all cards together
-        would take too many tokens. A piece that makes a single card too large is skipped."""
-        turn_id, texts = piece.turn.turn.id, self._new_texts(piece)
+    def add(self, group: LineGroup) -> bool:
+        """Show the lines of `group`, and those in short gaps between shown lines; return False if all cards together
+        would take too many tokens. A group that makes a single card too large is skipped."""
+        turn_id, texts = group.turn.turn.id, self._new_texts(group)
         cost = sum(self._request.counter.raw(text) + NUMBER_TOKENS for text in texts.values())
         has_card = turn_id in self.shown
         if has_card and self._spent_by_turn[turn_id] + cost > self._most_a_card:
             return True
-        cost_with_card = cost if has_card else cost + self._card_tokens(piece.turn)
+        cost_with_card = cost if has_card else cost + self._card_tokens(group.turn)
         if cost_with_card > self._left:
             return False
         self._left -= cost_with_card
         self._spent_by_turn[turn_id] += cost
         self._without_card[self._places[turn_id]] = False
-        self._show(piece.turn, texts)
+        self._show(group.turn, texts)
         return True
 
-    def _new_texts(self, piece: Piece) -> Mapping[int, str]:
-        """Return the texts, by line number, that a card must additionally show for `piece`."""
-        turn, shown = piece.turn, self.shown.get(piece.turn.turn.id, set())
-        new = set(piece.numbers) - shown
+    def _new_texts(self, group: LineGroup) -> Mapping[int, str]:
+        """Return the texts, by line number, that a card must additionally show for `group`."""
+        turn, shown = group.turn, self.shown.get(group.turn.turn.id, set())
+        new = set(group.numbers) - shown
         numbers = sorted({*new, *_between(turn, new, shown)} - shown)
         texts = {n: card_line(self._request, turn, turn.lines[n - 1]) for n in numbers if not _is_hidden(turn, n)}
         return {n: text for n, text in texts.items() if not self._is_repeat(turn, turn.lines[n - 1], text)}
@@ -320,9 +322,9 @@ class _Cards:
             self._texts_of_turn[turn.turn.id].add(plain)
 
     def _card_tokens(self, turn: TurnEvidence) -> float:
-        """Return the raw tokens that a card of `turn` without lines costs: its header, and the change in the headers of
-        turns without cards, as it may split a run of them in two, or be one itself."""
-        place = self._places[turn.turn.id]
+        """Return the raw tokens that a card of `turn` without lines costs: its own header, and more or fewer headers
+        for runs of turns without cards."""
+        place = self._places[turn.turn.id]  # between two such turns it splits their run; between none it was a run
         more_runs = self._without_card[place - 1] + self._without_card[place + 1] - 1
         return self._request.counter.raw(self._header(turn)) + 1 + more_runs * FOLD_TOKENS
 

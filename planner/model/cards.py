@@ -111,8 +111,8 @@ def _card(
     lines = tuple(turn.lines[number - 1] for number in sorted(shown))
     rows = [header]
     for line in lines:
-        mark = marks[line.number] + PINNED_MARK * (line.number in staying)
-        rows.append(f"{line.number}{mark} {safe_text(card_line(request, turn, line))}")
+        pinned_mark = PINNED_MARK if line.number in staying else ""
+        rows.append(f"{line.number}{marks[line.number]}{pinned_mark} {safe_text(card_line(request, turn, line))}")
     text = "\n".join(rows)
     return Card([turn], header, lines, text, request.counter.text(text))
 

@@ -83,7 +83,7 @@ class Endpoint:
     def body(
         self, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, seconds: float
     ) -> Mapping[str, Any]:
-        """Return the body of a request for an answer of `shape` within `seconds`. For Claude it has the schema of
+        """Return the body of a request for an answer of `shape` within `seconds`. For Claude it contains the schema of
         `shape`, and a cache mark on the system prompt."""
         message = {"role": "user", "content": prompt}
         model = {"model": self.sent_model} if self.sent_model else {}
@@ -480,5 +480,5 @@ def _may_be_read(failure: BaseException) -> bool:
             return status in _GAVE_UP_WAITING
         if type(error).__name__ in _NOT_SENT:
             return False
-        error = error.__cause__
+        error = error.__cause__  # the errors of instructor and the SDKs have httpx's error as their cause
     return True

@@ -324,7 +324,11 @@ class RelayedPlanner:
 
 
 def _recorded(answers: Mapping[str, RelayedAnswer] | Sequence[str], questions: int) -> Iterator[str] | None:
-    """Return an iterator over recorded texts, one for each question; None if `answers` are by id."""
+    """Return an iterator over recorded texts, one for each question; None if `answers` have ids.
+
+    Raises:
+        PlannerUnavailable: there are more or fewer texts than `questions`.
+    """
     if isinstance(answers, Mapping):
         return None
     if len(answers) != questions:

@@ -60,14 +60,14 @@ class Prompts:
         return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
 
     def render(self, name: str, entries: bool = True, /, **variables: str) -> str:
-        """Return prompt `name` with `variables` in its places, whose values are not searched for places.
+        """Return prompt `name` with `variables` in its places. Their values are not searched for places.
 
-        Parts of the prompt for the other kind of question, with or without `entries`, are left out. The rules of the
-        brief are always a variable.
+        With `entries`, the parts of the prompt for a brief alone are left out; without, those for entries. The rules
+        of the brief are a variable of every prompt.
         """
         variables = {"brief_rules": self.texts["brief"], **variables}
         part = "with entries" if entries else "brief alone"
-        text = _PART.sub(lambda match: match[2] * (match[1] == part), self.texts[name])
+        text = _PART.sub(lambda match: match[2] if match[1] == part else "", self.texts[name])
         return _VARIABLE.sub(lambda place: variables[place.group(1)], text)
 
 

@@ -122,8 +122,8 @@ class QuestionBasis:
             line.text for turn in self.turns for part in ("user", "assistant") for line in turn.lines.of_part(part)
         )
         prose = "".join(islice(spoken, SAMPLE_LINES))
-        dense = DENSE_PROSE * self.request.counter.text(prose) / max(1, len(prose))
-        return round(LINE_TOKENS / max(NOTE_TOKENS, dense) / 10) * 10
+        tokens_of_prose = self.request.counter.text(prose) / max(1, len(prose))
+        return round(LINE_TOKENS / max(NOTE_TOKENS, DENSE_PROSE * tokens_of_prose) / 10) * 10
 
     @lazy_property
     def statements_by_rules(self) -> Sequence[PageStatement]:
