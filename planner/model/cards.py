@@ -35,8 +35,6 @@ INDEX_SHARE, INDEX_FLOOR_TOKENS, EARLIER_TOKENS = 0.03, 2_000, 1_000
 number of tokens; and the tokens in it for earlier choices. The provider does not cache the index."""
 MOST_FLAGS = 16
 """Number of a call's arguments that are searched for switches, which are arguments that are True."""
-LEAST_REPEATS = 2
-"""Number of lines that another card shows instead, from which a header names that card."""
 PINNED_MARK = "*"
 """Mark of a line that stays whatever the planner decides."""
 _PART_MARKS = {"user": "|", "assistant": ":", "call": ">", "result": "|"}
@@ -103,9 +101,10 @@ def _card(
     left_out = [line for line in turn.lines if line.number not in shown and line.text.strip()]
     if not all(line.part == "call" and is_in_header(card_line(request, turn, line), header) for line in left_out):
         header = _header(request, turn, len(turn.lines))
-    source = max(repeats, key=repeats.__getitem__, default="")
-    if source and repeats[source] >= LEAST_REPEATS:
-        header += f" · {repeats[source]} lines as in {source}"
+    if repeats:
+        source = max(repeats, key=repeats.__getitem__)
+        count = "1 line" if repeats[source] == 1 else f"{repeats[source]} lines"
+        header += f" · {count} as in {source}"
     marks = _marks(turn) if shown else {}
     staying = frozenset() if pinned_lines is None or turn.turn.live else pinned_lines.lines(turn)
     lines = tuple(turn.lines[number - 1] for number in sorted(shown))
