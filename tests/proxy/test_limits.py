@@ -18,7 +18,7 @@ from tests.bench.hostile_bodies import HOSTILE, peak_mb, warm_up
 from tests.bench.proxy_load import RunningProxy
 from tests.hosts import hosts
 
-SLOW = ("6 MB", "different lines", "compressed")
+SLOW = ("6 MB", "different lines", "compressed", "20,000 messages")
 PICTURES = ("one picture of 60 MB", "a hundred pictures, 60 MB")
 TEXTS = st.text(st.sampled_from('ab",:[]{}\\\n\u0122\U0001f600\ud83d'), max_size=6)
 VALUES = st.recursive(
