@@ -24,8 +24,8 @@ from applier.adapters.transcripts.openai_chat import (
     to_openai,
 )
 from applier.adapters.transcripts.transcript import (
+    GrowingMessage,
     Pairing,
-    Piece,
     Transcript,
     guess_task,
     marked_as_host,
@@ -263,7 +263,7 @@ class _Entries(Pairing):
         elif role == "assistant":
             self.assistant([block], number)
         elif role == "system" and (last is None or last.role == "system"):
-            self.pieces.append(Piece("system", [block], [number]))
+            self.pieces.append(GrowingMessage("system", [block], [number]))
         elif role == "user" or block["type"] != "text":
             self.user([block], number, joins=last is not None and number in last.lines)
         elif block["text"].strip():  # the host said it to the model: no words of the user

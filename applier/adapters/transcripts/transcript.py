@@ -174,7 +174,7 @@ _NO_TIME = "1970-01-01T00:00:00.000Z"
 
 
 @dataclass
-class Piece:
+class GrowingMessage:
     """Message under construction, and the results for its calls."""
 
     role: str
@@ -207,12 +207,12 @@ class Pairing:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self.pieces: list[Piece] = []
+        self.pieces: list[GrowingMessage] = []
         self.part = 0
         self.blank: list[int] = []
         """Lines of the assistant with nothing in them."""
-        self._groups: dict[str, Piece] = {}
-        self._asked: dict[str, Piece] = {}
+        self._groups: dict[str, GrowingMessage] = {}
+        self._asked: dict[str, GrowingMessage] = {}
 
     def assistant(self, content: Sequence[Block], line: int, group: str = "", *, late: bool = False) -> None:
         """Add blocks of the assistant; blocks of one `group` make one answer of the API. Without a group they continue
@@ -224,7 +224,7 @@ class Pairing:
             return
         piece = self._groups.get(group) if group else self._open_answer(late)
         if piece is None:
-            piece = self._groups[group] = Piece("assistant", [], [], part=self.part)
+            piece = self._groups[group] = GrowingMessage("assistant", [], [], part=self.part)
             self.pieces.append(piece)
         assert isinstance(piece.content, list)
         piece.content += spoken
@@ -247,9 +247,11 @@ class Pairing:
             is_mended = any(block["type"] == "tool_result" for block in content)
             content = [lost_call(block) if block["type"] == "tool_result" else block for block in content]
         if content and not (isinstance(content, str) and content.isspace()):
-            self.pieces.append(Piece("user", content, [line], host or is_mended, self.part, only, is_mended=is_mended))
+            self.pieces.append(
+                GrowingMessage("user", content, [line], host or is_mended, self.part, only, is_mended=is_mended)
+            )
 
-    def answered(self, pieces: Iterable[Piece] | None = None) -> Iterator[Piece]:
+    def answered(self, pieces: Iterable[GrowingMessage] | None = None) -> Iterator[GrowingMessage]:
         """Yield `pieces` (default: all), each followed by one message with the results in the order of its calls. A
         note replaces each lost result; calls of the last piece stay open, as they may still run."""
         chosen = list(self.pieces if pieces is None else pieces)
@@ -260,9 +262,9 @@ class Pairing:
             if results:
                 order = {name: number for number, name in enumerate(call_ids(piece.message))}
                 results.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
-                yield Piece("user", results, lines, True, piece.part, is_mended=bool(lost))
+                yield GrowingMessage("user", results, lines, True, piece.part, is_mended=bool(lost))
 
-    def _open_answer(self, late: bool) -> Piece | None:
+    def _open_answer(self, late: bool) -> GrowingMessage | None:
         last = self.pieces[-1] if self.pieces else None
         if last is None or last.role != "assistant" or last.part != self.part:
             return None
@@ -341,7 +343,7 @@ class Assembly(Pairing):
             client=client,
         )
 
-    def _part(self, part: int) -> list[Piece]:
+    def _part(self, part: int) -> list[GrowingMessage]:
         """Return the pieces of one part; content that its compaction left unchanged follows the summary."""
         count = len(self._compactions) + 1
         if not -count <= part < count:
