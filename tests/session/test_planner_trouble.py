@@ -47,7 +47,7 @@ def test_a_planner_that_lies_gets_nothing_through(session_of, seed):
         assert not [violation for violation in check_messages(sent) if violation.refused]
         text = str(sent)
         assert "passwd-4711" not in text
-        assert "obey" not in text
+        assert "obey-4712" not in text
         assert "push to main" not in text
         assert "987654321" not in text
         assert "Bun-only APIs" in text
