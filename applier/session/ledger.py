@@ -134,9 +134,10 @@ class Ledger:
         if arrival.changed:  # the frame's changes before the first changed message stay
             self.undoable, self.thought_since = (), 0
             frame = frame.before(arrival.start)
-            committed = replace(committed, key="", messages=min(committed.messages, arrival.start))
+            committed = replace(committed, key="", messages=min(committed.messages, arrival.start), facts=frozenset())
         elif arrival.edited_from is not None:  # from there on the store has other content
-            committed = replace(committed, messages=min(committed.messages, arrival.edited_from))
+            stored = min(committed.messages, arrival.edited_from)
+            committed = replace(committed, messages=stored, facts=frozenset())
         frame = self.bound(frame, self.thought_since)
         if is_shared and self.strips_thinking:
             frame = self._without_strangers(frame, arrival)

@@ -18,6 +18,7 @@ from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store import open_store
 from applier.store.forgetting import SESSION_STATE
+from applier.store.records import SavedChain
 from applier.store.store import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
 from planner.reading.history import History
@@ -66,6 +67,7 @@ class SessionStore:
         else:
             raise SettingsError(f"store: expected a store, a path or None, found {type(store).__name__}")
         self._is_callers = self._store is not None
+        self._saved = SavedChain()
         self.folder, self.clock = "", time.time
         """Working folder of the conversation and the clock, both noted with each saved history."""
         self.opening = 0
@@ -98,17 +100,17 @@ class SessionStore:
             raise StoreError(f"{type(error).__name__}: {error}") from error
 
     def save(self, history: History) -> str:
-        """Save `history` and its conversation's working folder; return its key.
+        """Save `history`, whose messages are never edited, and its conversation's working folder; return its key.
 
         Raises:
             StoreError: the history could not be saved.
         """
 
         def act(store: Store) -> str:
-            key = store.save_history(history)
+            self._saved = store.save_longer(history, self._saved)
             if self.folder:
-                store.note_origin(key, self.folder, self.clock())
-            return key
+                store.note_origin(self._saved.key, self.folder, self.clock())
+            return self._saved.key
 
         return self.use(act)
 
@@ -149,6 +151,8 @@ class Committed:
     """Key of the last stored history; empty if there is none, or the list has diverged since."""
     messages: int = 0
     """Number of messages of the present history in the store."""
+    facts: frozenset[tuple[str, ...]] = frozenset()
+    """Type, content, quote and source of each fact that is stored for the present history or a beginning of it."""
 
     def holds(self, frame: Frame, length: int) -> bool:
         """Return True if the store has every message that `frame` changes in a history of `length` messages."""
@@ -156,8 +160,8 @@ class Committed:
 
 
 def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: Committed) -> Committed:
-    """Store the history (unless the store has all that `frame` changes), a new plan and its facts; return the frame,
-    ready to send.
+    """Store the history (unless the store has all that `frame` changes), a new plan and its new facts; return the
+    frame, ready to send.
 
     A placeholder changes more than its own message: later thinking is removed, too.
 
@@ -171,7 +175,10 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
         before = replace(before, key=key, messages=len(tracker))
     if plan is not None and is_new:
         frame = replace(frame, plan_id=store.use(lambda opened: opened.save_plan(plan)))
-        store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key, plan.secrets))
+        facts = {(one.type, one.content, one.quote, one.source): one for one in plan.extracted_facts}
+        new = [fact for identity, fact in facts.items() if identity not in before.facts]
+        store.use(lambda opened: opened.save_facts(new, before.key, plan.secrets))
+        before = replace(before, facts=before.facts.union(facts))
     return replace(before, frame=frame)
 
 

@@ -27,6 +27,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import is_
 from typing import Any, NamedTuple
 
 import zstandard
@@ -36,12 +37,13 @@ from planner.errors import StoreDamaged, StoreError
 from planner.placeholders import history_key
 from planner.plan import Finding
 from planner.reading.history import History, prefix_digests
-from planner.reading.messages import json_pieces
+from planner.reading.messages import Message, json_pieces
 
 __all__ = [
     "NOTED_SECONDS",
     "NOTHING",
     "Node",
+    "SavedChain",
     "StoredHistory",
     "add_in_order",
     "audit",
@@ -282,11 +284,28 @@ class StoredHistory:
         return f"sha256:{self.prefix}"
 
 
-def chain_of(history: History, contents: Sequence[bytes]) -> list[Node]:
-    """Return the nodes of `history`, for the stored `contents` of its messages."""
-    turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)]
-    nodes = [NOTHING]
-    for turn, content, prefix in zip(turns, contents, prefix_digests(history.digests), strict=True):
+@dataclass(frozen=True, slots=True)
+class SavedChain:
+    """Saved history, by which a longer one costs only its new messages; its messages must never be edited."""
+
+    key: str = ""
+    messages: tuple[Message, ...] = ()
+    last: Node = NOTHING
+    """Node of the last message."""
+    groups: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+    def begins(self, history: History) -> bool:
+        """Return True if `history` begins with the same message objects."""
+        first = history.messages[: len(self.messages)]
+        return len(first) == len(self.messages) and all(map(is_, first, self.messages))
+
+
+def chain_of(history: History, contents: Sequence[bytes], before: Node = NOTHING) -> list[Node]:
+    """Return the nodes of `history` after the node `before`, for the stored `contents` of their messages."""
+    turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)][before.position :]
+    nodes = [before]
+    for turn, content, prefix in zip(turns, contents, prefix_digests(history.digests, before.position), strict=True):
         nodes.append(Node("", 0, turn, "", digest_of(content), prefix).behind(nodes[-1]))
     return nodes[1:]
 

@@ -20,7 +20,17 @@ from applier.store.backend import Backend
 from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part, with_other_turns
 from applier.store.fact_index import FactIndex, fact_place, index_is_due, notes_of_facts
 from applier.store.forgetting import plans_of_nobody, remove_history
-from applier.store.records import StoredHistory, encode, next_order, order_of, pack, read, read_chain, read_histories
+from applier.store.records import (
+    SavedChain,
+    StoredHistory,
+    encode,
+    next_order,
+    order_of,
+    pack,
+    read,
+    read_chain,
+    read_histories,
+)
 from applier.store.reference import (
     find_history,
     find_referenced,
@@ -84,23 +94,35 @@ class Store:
         another form of the same history has this digest, the key is made of the exact form: a key always restores the
         same content.
         """
-        contents = [self.stored_form(message, f"messages[{index}]") for index, message in enumerate(history.messages)]
-        nodes = records.chain_of(history, contents)
-        last = nodes[-1] if nodes else records.NOTHING
-        tip, groups = last.digest if nodes else "", list(dict.fromkeys(node.group for node in nodes or [last]))
+        return self.save_longer(history, SavedChain()).key
+
+    def save_longer(self, history: History, known: SavedChain) -> SavedChain:
+        """Store `history` as `save_history` does; if it begins with the saved history `known`, without reading that
+        part again."""
+        start, before = (len(known.messages), known.last) if known.begins(history) else (0, records.NOTHING)
+        new = enumerate(history.messages[start:], start)
+        contents = [self.stored_form(message, f"messages[{index}]") for index, message in new]
+        chain = [before, *records.chain_of(history, contents, before)]
+        last, size = chain[-1], sum(map(len, contents)) + (known.size_bytes if start else 0)
+        groups = dict.fromkeys((*(known.groups if start else ()), *(node.group for node in chain[1:] or chain)))
+        tip = last.digest if last.position else ""
         with self.backend.transaction():
             saved = records.saved_history(self.backend, last.prefix, tip)
-        if saved and not self._is_due(saved):
-            return saved.key
-        with self.backend.transaction(write=True):
-            new = records.missing_nodes(self.backend, nodes)
-            for node in new:
-                _check_unchanged(history, node.position - 1)
-            self.backend.add({f"message/{node.message}": pack(contents[node.position - 1]) for node in new})
-            self.backend.add({node.key: b"" for node in new})
-            used, size = self.clock(), sum(map(len, contents))
-            stored = StoredHistory("", "", last.prefix, tip, groups, last.position, last.turn, used, size)
-            return records.keep_history(self.backend, stored).key
+        if saved is None or self._is_due(saved):
+            with self.backend.transaction(write=True):
+                missing = records.missing_nodes(self.backend, chain if start else chain[1:])
+                is_forgotten = start > 0 and missing[:1] == [before]
+                if not is_forgotten:
+                    for node in missing:
+                        _check_unchanged(history, node.position - 1)
+                    bodies = {f"message/{one.message}": pack(contents[one.position - 1 - start]) for one in missing}
+                    self.backend.add({**bodies, **{node.key: b"" for node in missing}})
+                    used, turns = self.clock(), last.turn
+                    stored = StoredHistory("", "", last.prefix, tip, [*groups], last.position, turns, used, size)
+                    saved = records.keep_history(self.backend, stored)
+            if saved is None or is_forgotten:
+                return self.save_longer(history, SavedChain())
+        return SavedChain(saved.key, history.messages, last, tuple(groups), size)
 
     def _is_due(self, history: StoredHistory) -> bool:
         return self.clock() - history.used >= records.NOTED_SECONDS

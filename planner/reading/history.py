@@ -6,7 +6,7 @@ Decides where a list may be cut: never between a call and its result. Changes no
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Literal
@@ -236,10 +236,10 @@ def _ends_answered(turn: Sequence[Message]) -> bool:
     return turn[-1]["role"] == "assistant" and called <= answered
 
 
-def prefix_digests(digests: Iterable[str]) -> Iterator[str]:
-    """Yield the digest of the first message, of the first two, and so on, from `digests` of single messages."""
-    running = hashlib.sha256()
-    for digest in digests:
+def prefix_digests(digests: Sequence[str], start: int = 0) -> Iterator[str]:
+    """Yield the digest of the first `start` + 1 messages, of one more, and so on, from `digests` of single messages."""
+    running = hashlib.sha256("".join(digests[:start]).encode())
+    for digest in digests[start:]:
         running.update(digest.encode())
         yield _digits(running)
 

@@ -329,3 +329,15 @@ def test_a_view_whose_plan_is_gone_stays_compacted_when_the_list_goes_another_wa
     with Session("fix it", store=path, planner="rules", window_tokens=60_000) as again:
         again.prepare([*view, call, answer, call, answer])
         assert "<compacted" in str(again.prepare([*history, {**call, "content": "Another way."}, answer]))
+
+
+def test_every_fact_of_every_plan_is_stored_once(session_of, store, clock):
+    session = session_of()
+    for length in (40, 60):
+        session.compact(make_session(length))
+        clock.now += 60.0
+    stored = [fact.model_copy(update={"timestamp": 0.0}) for fact in store.facts(session.state.history_key)]
+    plans = [store.load_plan(plan_id) for plan_id in store.plans(session.state.history_key)]
+    planned = [fact.model_copy(update={"timestamp": 0.0}) for plan in plans for fact in plan.extracted_facts]
+    assert len(plans) == 2
+    assert sorted(map(str, stored)) == sorted({*map(str, planned)})

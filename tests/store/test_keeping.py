@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from applier.store import REDACT_VARIABLE, open_store
+from applier.store.records import SavedChain
 from planner.errors import ReferenceNotFound, StoreError
 from planner.plan import Provenance, TurnDecision
 from planner.reading.history import read_history
@@ -42,6 +43,29 @@ def test_plans_and_facts_belong_to_the_history_and_to_longer_ones(store):
     with pytest.raises(ReferenceNotFound, match=f"no plan '{ids[0]}' in this store"):
         store.load_plan(ids[0])
     assert store.plans(keys[2]) == (ids[2],)
+
+
+def test_a_longer_history_goes_on_from_the_saved_one(store):
+    messages = make_session(8)
+    histories = [read_history(messages[:length]) for length in (0, 3, 5, len(messages))]
+    chain = SavedChain()
+    for history in histories:
+        chain = store.save_longer(history, chain)
+        assert chain.key == store.save_history(history)
+        assert list(store.load_history(chain.key).messages) == list(history.messages)
+    assert store.verify() == []
+    assert chain == store.save_longer(histories[-1], SavedChain())
+
+
+def test_a_longer_history_is_saved_whole_if_the_saved_one_was_forgotten_or_is_another(store):
+    messages = make_session(8)
+    chain = store.save_longer(read_history(messages[:5]), SavedChain())
+    store.forget(chain.key)
+    marked = [{**messages[0], "content": [{"type": "text", "text": "other"}]}, *messages[1:]]
+    for longer in (messages, marked):
+        chain = store.save_longer(read_history(longer), chain)
+        assert list(store.load_history(chain.key).messages) == longer
+    assert store.verify() == []
 
 
 def test_a_plan_for_what_is_no_history_is_refused(store):
