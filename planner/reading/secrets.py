@@ -167,7 +167,7 @@ NO_SECRETS = Secrets()
 
 
 def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
-    """Return a text or other JSON data with each secret in it replaced by ``[secret]``.
+    """Return a text or other JSON data with each secret in it replaced by ``[secret]``; the same object without any.
 
     A value under a secret's name is replaced whole, its name stays. Private keys are recognised even if their lines are
     in several texts, such as blocks of a result or arguments of a call.
@@ -175,8 +175,12 @@ def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
     `secrets`: those of the conversation that `value` was cut from. Pieces of them are replaced as well: a token that
     was cut in half has lost its form, or the name before it.
     """
-    texts = _Redaction().of([*_texts(value)])
-    return _replaced(value, "", iter([secrets.without(text) for text in texts]))
+    texts = [*_texts(value)]
+    clean = [
+        MARK if named.text and _is_secret_name(named.key) else secrets.without(redacted)
+        for named, redacted in zip(texts, _Redaction().of(texts), strict=True)
+    ]
+    return value if clean == [named.text for named in texts] else _replaced(value, iter(clean))
 
 
 def quoted(value: object, most: int = 60) -> str:
@@ -211,17 +215,13 @@ def _texts(value: Any, *, sealed: bool = True) -> Iterator[NamedText]:
             stack += ((str(key), inner) for key, inner in reversed(inner_value.items()) if key not in skipped_keys)
 
 
-def _replaced(value: Any, name: str, texts: Iterator[str]) -> Any:
-    """Return JSON data `value` with each of its texts replaced by the next of `texts`, or by ``[secret]`` under the
-    name of a secret. `name`: the key of `value`."""
+def _replaced(value: Any, texts: Iterator[str]) -> Any:
+    """Return JSON data `value` with each of its texts replaced by the next of `texts`."""
     if isinstance(value, dict):
-        return {key: _replaced(inner, str(key), texts) for key, inner in value.items()}
+        return {key: _replaced(inner, texts) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_replaced(inner, name, texts) for inner in value]
-    if not isinstance(value, str):
-        return value
-    text = next(texts)
-    return MARK if value and _is_secret_name(name) else text
+        return [_replaced(inner, texts) for inner in value]
+    return next(texts) if isinstance(value, str) else value
 
 
 @lru_cache(2**10)
@@ -241,8 +241,10 @@ class _Redaction:
         """Return the texts with each secret in them replaced."""
         self.collected += [named.text for named in named_texts if named.text and _is_secret_name(named.key)]
         texts = self._without_keys([named.text for named in named_texts])
-        clean = self._clean(_BETWEEN_TEXTS.join(texts)).split(_BETWEEN_TEXTS)  # one scan costs less than thousands
-        return clean if len(clean) == len(texts) else [*map(self._clean, texts)]
+        distinct = list(dict.fromkeys(texts))
+        clean = self._clean(_BETWEEN_TEXTS.join(distinct)).split(_BETWEEN_TEXTS)  # one scan costs less than thousands
+        clean = clean if len(clean) == len(distinct) else [*map(self._clean, distinct)]
+        return [*map(dict(zip(distinct, clean, strict=True)).__getitem__, texts)]
 
     def _clean(self, text: str) -> str:
         """Return `text` with secrets replaced that are within one line, and passwords of netrc files. Lines are
