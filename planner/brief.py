@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
@@ -122,7 +122,8 @@ class CheckedStatement:
     findings: tuple[Finding, ...]
 
 
-def read_brief(text: str) -> list[PageStatement]:
+@lru_cache(maxsize=8)
+def read_brief(text: str) -> tuple[PageStatement, ...]:
     """Return the statements of a brief in order. Lines above the first heading count as ``STATE``. Lines without words,
     rows of tables and lines that end in ``:`` are left out."""
     heading: Heading = "STATE"
@@ -136,7 +137,7 @@ def read_brief(text: str) -> list[PageStatement]:
             words = " ".join(_OF_PROMPT.sub("", _BULLET.sub("", _CITED.sub("", line[:MOST_CHARACTERS]))).split())
             if words and not _UNFINISHED.search(words):
                 statements.append(PageStatement(heading, words, cited))
-    return statements
+    return tuple(statements)
 
 
 def _ids(group: str) -> Iterator[str]:
@@ -267,8 +268,21 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
 
 def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str]:
     """Return the names in `text` that none of the turns contains; without turns, all its names."""
-    missing_by_turn = [invented(text, evidence.turns[turn_id].names) for turn_id in turn_ids] or [invented(text, None)]
+    cited = [evidence.turns[turn_id] for turn_id in turn_ids]
+    missing_by_turn = [_missing_in(text, turn) for turn in cited] or [invented(text, None)]
     return [name for name in missing_by_turn[0] if all(name in missing for missing in missing_by_turn)]
+
+
+def _missing_in(text: str, turn: TurnEvidence) -> list[str]:
+    """Return the names in `text` that `turn` lacks; reads each text once, as most stay on the pages of later plans."""
+    known = turn.once(_missing_by_text)
+    if text not in known:
+        known[text] = invented(text, turn.names)
+    return known[text]
+
+
+def _missing_by_text(_: TurnEvidence) -> dict[str, list[str]]:
+    return {}
 
 
 def _short(statement: PageStatement) -> str:

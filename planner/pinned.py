@@ -18,6 +18,7 @@ from planner.layout import leading_turn
 from planner.own_words import own_words, words_limit
 from planner.placeholders import first_note
 from planner.reading.history import History
+from planner.reading.lazy_property import lazy_property
 
 __all__ = ["Pinned", "memory_room", "pinned", "unknown_view"]
 
@@ -56,10 +57,15 @@ class Pinned:
     covered: Mapping[str, frozenset[int]]
     """Numbers of the decisive lines of failures that the brief replaces, by turn id."""
 
-    def lines(self, turn: TurnEvidence) -> frozenset[int]:
-        """Return the numbers of the lines of `turn` that stay at any target."""
-        kept = (self.failures, self.successes, self.user_words, self.demoted)
-        return frozenset().union(*(lines.get(turn.turn.id, frozenset()) for lines in kept))
+    @lazy_property
+    def lines(self) -> Mapping[str, frozenset[int]]:
+        """Numbers of the lines that stay at any target, by the ids of turns with such lines."""
+        lines: dict[str, frozenset[int]] = {}
+        for kept in (self.failures, self.successes, self.user_words, self.demoted):
+            lines |= {
+                turn_id: numbers | lines.get(turn_id, frozenset()) for turn_id, numbers in kept.items() if numbers
+            }
+        return lines
 
 
 def pinned(
@@ -115,7 +121,8 @@ def _outcome_tokens(analysis: Analysis) -> float:
     """Return the tokens of the decisive lines of failures and of `_successes`, outside the live tail."""
     successes = analysis.once(_successes)
     turns = [turn for turn in analysis.evidence.turns.values() if not turn.turn.live]
-    lines = [(turn, {*turn.decisive_lines, *successes.get(turn.turn.id, ())}) for turn in turns]
+    ended = [turn for turn in turns if turn.decisive_lines or turn.turn.id in successes]
+    lines = [(turn, {*turn.decisive_lines, *successes.get(turn.turn.id, ())}) for turn in ended]
     return analysis.counter.scale * sum(turn.tokens_of(numbers) for turn, numbers in lines)
 
 

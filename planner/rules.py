@@ -103,7 +103,7 @@ def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
     """Return the facts of all turns; of several facts with the same type and content only the last."""
     facts: dict[tuple[FactType, str], ExtractedFact] = {}
     for turn_id, turn in request.evidence.turns.items():
-        for kind, content in _facts_of(turn):
+        for kind, content in turn.once(_facts_of):
             quote = content if kind == "constraint" else ""
             facts.pop((kind, content), None)
             facts[kind, content] = ExtractedFact(
@@ -112,7 +112,11 @@ def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
     return tuple(facts.values())
 
 
-def _facts_of(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
+def _facts_of(turn: TurnEvidence) -> tuple[tuple[FactType, str], ...]:
+    return tuple(_facts_in(turn))
+
+
+def _facts_in(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     """Yield the type and content of each fact in `turn`. Facts are demands of the user, failures, changed files,
     installed packages and decisions of the agent."""
     for statement in statements(turn.typed_lines):

@@ -243,7 +243,7 @@ class _Selecting:
         ``reference``.
         """
         turn, asked = self.turns[turn_id], self.asked[turn_id]
-        kept_lines, summary = self.pinned.lines(turn), ""
+        kept_lines, summary = self.pinned.lines.get(turn_id, frozenset()), ""
         if step == "summarize":
             summary = asked.summary
             kept_lines |= line_numbers(asked.excerpts, len(turn.lines))
@@ -307,8 +307,8 @@ class _Selecting:
     def in_order(self, budget: float) -> list[Pick]:
         """Return the lines that may fill free room, the best first by relevance and score. Turns that the planner drops
         have none. `budget`: raw tokens of the target; the ranking ends at 1.25 times as many."""
-        lines = {turn_id: self.pinned.lines(turn) for turn_id, turn in self.turns.items()}
-        ranked = rank_lines(self.request.evidence, self.request.relevance, lines, self.pinned.whole, 1.25 * budget)
+        pins = self.pinned.lines, self.pinned.whole
+        ranked = rank_lines(self.request.evidence, self.request.relevance, *pins, 1.25 * budget)
         weights = {turn_id: self._weight(turn_id) for turn_id in self.turns}
         picks = [pick for pick in ranked if weights[pick.turn_id]]
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])

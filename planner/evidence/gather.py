@@ -158,20 +158,24 @@ def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
     superseded: dict[str, str] = {}
     for turn in reversed(turns):
         later_ids = []
-        for call in turn.calls:
-            later_id = turn_of_content.get(_content(call), "")
+        for call, content in zip(turn.calls, turn.once(_contents), strict=True):
+            later_id = turn_of_content.get(content, "")
             later_ids.append(later_id or (turn_of_whole.get(call.path, "") if _reads_whole(call) else ""))
         if later_ids and all(later_ids):
             superseded[turn.turn.id] = later_ids[-1]
         for _, call, outcome in turn.ended_calls:
             if outcome.status in ("failed", "unanswered"):
                 continue
-            turn_of_content.setdefault(_content(call), turn.turn.id)
+            turn_of_content.setdefault(turn.once(_contents)[call.number], turn.turn.id)
             if _reads_whole(call) or call.reading.is_whole:
                 turn_of_whole.setdefault(call.path, turn.turn.id)
         if any(call.reading.starts_anew for call in turn.calls):
             turn_of_content, turn_of_whole = {}, {}
     return superseded
+
+
+def _contents(turn: TurnEvidence) -> list[bytes]:
+    return [_content(call) for call in turn.calls]
 
 
 def _content(call: Call) -> bytes:

@@ -271,9 +271,9 @@ class Evidence:
         """Index of the names in the whole history, including parts of identifiers."""
         return NameIndex([text.text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
 
-    def ended_calls(self) -> Iterator[EndedCall]:
+    def ended_calls(self) -> Sequence[EndedCall]:
         """Return every call with its turn and its outcome, in the order of the history."""
-        return chain.from_iterable(turn.ended_calls for turn in self.turns.values())
+        return self.once(_ended_calls)
 
     def shown(self, text: str) -> str:
         """Return `text` with paths below the root made relative to it."""
@@ -288,6 +288,10 @@ class Evidence:
     def tokens(self) -> int:
         """Tokens of the whole history."""
         return sum(turn.tokens for turn in self.turns.values())
+
+
+def _ended_calls(evidence: Evidence) -> list[EndedCall]:
+    return [*chain.from_iterable(turn.ended_calls for turn in evidence.turns.values())]
 
 
 def _record(evidence: Evidence) -> tuple[RecordLine, ...]:

@@ -196,7 +196,7 @@ class PlannerConversation(Asking):
         """Return the lines of `brief` after the model was asked once to correct statements with invented names. They
         stay the same if there is no such statement, or the model cannot be asked or does not answer."""
         evidence = self.request.evidence
-        statements = read_brief("\n".join(brief))
+        statements = [*read_brief("\n".join(brief))]
         problems = {at: problem for at, one in enumerate(statements) if (problem := _invention(one.line, evidence))}
         if not problems:
             return tuple(brief)

@@ -106,7 +106,8 @@ def _card(
         count = "1 line" if repeats[source] == 1 else f"{repeats[source]} lines"
         header += f" · {count} as in {source}"
     marks = _marks(turn) if shown else {}
-    staying = frozenset() if pinned_lines is None or turn.turn.live else pinned_lines.lines(turn)
+    pins = {} if pinned_lines is None or turn.turn.live else pinned_lines.lines
+    staying = pins.get(turn.turn.id, frozenset())
     lines = tuple(turn.lines[number - 1] for number in sorted(shown))
     rows = [header]
     for line in lines:

@@ -87,9 +87,14 @@ def _git_outputs(evidence: Evidence) -> Iterator[_GitOutput]:
     for turn in evidence.turns.values():
         if turn.turn.kind == "user" and _RUN_BY_USER.search(turn.text):
             yield _GitOutput(turn, _RUN_BY_USER.sub("\n", turn.text), _users_commands(turn))
-        for call in turn.calls:
-            if (commands := _git_commands(call)) and not _is_elsewhere(call, evidence.root):
+        for call, commands in turn.once(_git_calls):
+            if not _is_elsewhere(call, evidence.root):
                 yield _GitOutput(turn, call.text, commands)
+
+
+def _git_calls(turn: TurnEvidence) -> list[tuple[Call, list[Command]]]:
+    """Return the calls of `turn` with git, and their commands."""
+    return [(call, commands) for call in turn.calls if (commands := _git_commands(call))]
 
 
 def _is_elsewhere(call: Call, root: str) -> bool:
@@ -144,10 +149,10 @@ def conflicts(evidence: Evidence) -> list[RecordLine]:
     committed."""
     unresolved: dict[str, str] = {}  # turn id by path
     for turn, call, outcome in evidence.ended_calls():
-        written = tuple(changed_paths(turn, call, outcome))
+        written = tuple(changed_paths(turn, call, outcome)) if unresolved else ()
         unresolved = {path: at for path, at in unresolved.items() if not any(one.endswith(path) for one in written)}
-        commands = [] if _is_elsewhere(call, evidence.root) else _git_commands(call)
-        if not commands:
+        commands = next((commands for one, commands in turn.once(_git_calls) if one is call), [])
+        if not commands or _is_elsewhere(call, evidence.root):
             continue
         gives_up = any(_GIVING_UP.intersection(one.words) for one in commands)
         if gives_up or _COMMIT.search(call.text) or _SETTLED.search(call.text):
