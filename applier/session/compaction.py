@@ -6,7 +6,9 @@ that fails changes nothing. After a plan, the host's rules, the agent's open lis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
@@ -116,7 +118,8 @@ def attempt(
     """Ask one tier for edits and apply them if they are worthwhile; no hook can veto one that is `forced`."""
     name, numbers, missing, started = _name_of(tier), dict[str, Any](), 0, state.setup.clock()
     kind: EventKind = "tier_failed"
-    with state.setup.log.telemetry.span("tier", session=state.setup.session_id, tier=name, trigger=trigger):
+    span = state.setup.log.telemetry.span("tier", session=state.setup.session_id, tier=name, trigger=trigger)
+    with span, nullcontext() if state.planning.asks_a_model else _collector_paused():
         try:
             situation = situation_of(state, new_from, focus)
             edits = tier(situation)
@@ -142,6 +145,19 @@ def attempt(
         if kind != "store_failed":  # that says nothing of the tier
             rest(state, tier, forced, missing)
         return Compaction.nothing(state, name, problem)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause Python's garbage collector, which would look through the whole history several times while a plan is made:
+    a fifth of the time of a plan of 6,000 messages."""
+    was_enabled = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _safer(

@@ -1,5 +1,6 @@
 """What holds for every session whatever interrupts a call: the session stays as it was before that call."""
 
+import gc
 import signal
 import sys
 
@@ -105,3 +106,16 @@ def test_what_is_nested_too_deeply_to_be_read_is_sent_and_breaks_nothing_later(s
     with pytest.raises(TranscriptError, match="recursion"):
         session.compact(deep)
     assert len(session.prepare(history)) < len(history)
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_the_collector_of_the_host_goes_on_after_a_plan_by_rules(session_of, was_enabled):
+    heard = []
+    session = session_of(hooks={"pre_compact": lambda _: heard.append(gc.isenabled())})
+    (gc.enable if was_enabled else gc.disable)()
+    try:
+        session.compact(make_session(40))
+        assert heard == [False]
+        assert gc.isenabled() == was_enabled
+    finally:
+        gc.enable()
