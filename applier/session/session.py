@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import is_
 from pathlib import Path
 from typing import Any, Self
 
@@ -132,7 +133,7 @@ class Session:
         While there is nothing to do, known messages are only compared, and the returned list starts with the same
         messages as the last one. Never raises: after any failure a valid list is returned and the log reports it.
         """
-        closed, messages = _split(messages)
+        closed, messages = self._split(messages)
         with self._turns.everywhere() as state:
             return [*closed, *chain.prepare(state, messages)]
 
@@ -219,7 +220,7 @@ class Session:
         Raises:
             TranscriptError: `messages` is not a list of messages.
         """
-        closed, messages = _split(messages)
+        closed, messages = self._split(messages)
         with self._turns.everywhere() if not dry_run else self._turns.alone() as state:
             state.setup.log.records = not dry_run
             try:
@@ -241,7 +242,7 @@ class Session:
             TranscriptError: `messages` is not a list of messages.
             StoreError: the plan cannot be stored.
         """
-        _, messages = _split(messages)
+        _, messages = self._split(messages)
         with self._turns.everywhere() as state:
             return chain.store_plan_ahead(state, messages)
 
@@ -261,7 +262,7 @@ class Session:
         refused = read_refusal(error)
         if refused is None:
             return None
-        closed, messages = _split(messages)
+        closed, messages = self._split(messages)
         with self._turns.everywhere() as state:
             accepted = chain.recover(state, messages, refused)
         return None if accepted is None else [*closed, *accepted]
@@ -383,14 +384,17 @@ class Session:
         """Close it."""
         self.close()
 
+    def _split(self, messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
+        """Return the messages before the server's newest compaction, which nobody reads any more, and the others."""
+        if not isinstance(messages, list | tuple):
+            return [], messages
+        known = self._state.ledger.tracker.originals
+        goes_on = len(known) <= len(messages) and all(map(is_, known, messages))
+        start = compacted_start(messages, len(known) if goes_on else 0)
+        return (list(messages[:start]), messages[start:]) if start else ([], messages)
+
 
 def _check_task(task: object) -> None:
     """Raise a SettingsError unless `task` is text; an empty text means the user's own words."""
     if not isinstance(task, str):
         raise SettingsError(f"task: expected text that describes the agent's task, found {type(task).__name__}")
-
-
-def _split(messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
-    """Return the messages before the server's newest compaction, which nobody reads any more, and the others."""
-    start = compacted_start(messages) if isinstance(messages, list | tuple) else 0
-    return (list(messages[:start]), messages[start:]) if start else ([], messages)

@@ -127,13 +127,15 @@ def blocks(message: Message) -> Sequence[Block]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def compacted_start(messages: Sequence[object]) -> int:
+def compacted_start(messages: Sequence[object], known: int = 0) -> int:
     """Return the index of the message with the server's newest compaction, which replaces all before it; 0 without one.
+    The first `known` messages are known to contain none.
+
     A compaction with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK)."""
-    for index in range(len(messages) - 1, -1, -1):
+    for index in range(len(messages) - 1, known - 1, -1):
         message = messages[index]
         content = message.get("content") if type(message) is dict else field_of(message, "content")
-        # exact types are quick to test, and a session looks through the whole list at every call
+        # exact types are quick to test, and a session looks through the whole list if its messages are new objects
         if type(content) is str or not content:
             continue
         first = content[0] if type(content) is list else None
