@@ -129,9 +129,10 @@ def _by_worth(turns: Sequence[_Turn], whole: Collection[str]) -> Iterator[_Candi
     negative_worths, turn_indices, numbers = array("d"), array("I"), array("I")
     for index, turn in enumerate(turns):
         if turn.id not in whole:
-            numbers.extend(turn.informative_lines)
-            turn_indices.extend(repeat(index, len(turn.informative_lines)))
-            negative_worths.extend(-turn.worth((number,)).per_token for number in turn.informative_lines)
+            new = [number for number in turn.informative_lines if number not in turn.picked]
+            numbers.extend(new)
+            turn_indices.extend(repeat(index, len(new)))
+            negative_worths.extend(-worth for worth in turn.worths_alone(new))
     for at in array("I", sorted(range(len(numbers)), key=negative_worths.__getitem__)):
         yield _Candidate(negative_worths[at], turn_indices[at], numbers[at])
 
@@ -209,6 +210,7 @@ class _Turn:
     def __init__(self, evidence: TurnEvidence, relevance: Relevance, kept_texts: KeptTexts) -> None:
         self.id = turn_id = evidence.turn.id
         self.names, self.bases = relevance.names[turn_id], relevance.bases[turn_id]
+        self._recency = relevance.recencies[turn_id]
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.costs = evidence.line_tokens
         self.picked: set[int] = set()
@@ -221,18 +223,26 @@ class _Turn:
     def worth(self, numbers: Iterable[int]) -> _Worth:
         """Return the value per raw token that the lines with these `numbers` add to the picked ones, and their raw
         tokens. A name that is kept already adds nothing."""
-        picked, kept_names, names = self.picked, self._kept_texts.lines, self.names
-        weights, places, bounds = self._weights, names.places, names.bounds
-        gain, cost = 0.0, 0 if picked else self._head
+        new = [number for number in numbers if number not in self.picked]
+        cost = (0 if self.picked else self._head) + sum(self.costs[number - 1] + MARK_TOKENS for number in new)
+        return _Worth(sum(self._values(new)) * self.weight / (cost or 1), cost)
+
+    def worths_alone(self, numbers: Sequence[int]) -> Iterator[float]:
+        """Yield the value per raw token that each of the lines, none of which is picked, adds alone."""
+        head = MARK_TOKENS if self.picked else MARK_TOKENS + self._head
+        for number, value in zip(numbers, self._values(numbers), strict=True):
+            yield value * self.weight / (self.costs[number - 1] + head)
+
+    def _values(self, numbers: Iterable[int]) -> Iterator[float]:
+        """Yield the value of each line."""
+        kept_names, weights, bases, recency = self._kept_texts.lines, self._weights, self.bases, self._recency
+        places, bounds, block_weights = self.names.places, self.names.bounds, self._block_weights
         for number in numbers:
-            if number not in picked:
-                cost += self.costs[number - 1] + MARK_TOKENS
-                value = self.bases[number - 1]
-                for name in places[bounds[number - 1] : bounds[number]]:
-                    if name not in kept_names:
-                        value += weights[name]
-                gain += value * self._block_weights[number - 1]
-        return _Worth(gain * self.weight / (cost or 1), cost)
+            value = bases[number - 1] * recency
+            for name in places[bounds[number - 1] : bounds[number]]:
+                if name not in kept_names:
+                    value += weights[name]
+            yield value * block_weights[number - 1]
 
     def with_neighbours(self, number: int) -> range:
         """Return the numbers of line `number` and of the neighbours that explain it."""

@@ -293,7 +293,9 @@ class Relevance:
     names: Mapping[str, Rows]
     """Names in each line, by turn id; components of a name count if they occur as names themselves."""
     bases: Mapping[str, Sequence[float]]
-    """Value of the words of each line, without its names, by turn id."""
+    """Value of the words of each line, without its names and the turn's age, by turn id."""
+    recencies: Mapping[str, float]
+    """Factors for these values by the turn's age, by turn id."""
     turn_weights: Mapping[str, float]
     """Factor for the relevance of a turn's lines, by turn id; 1 if missing."""
 
@@ -305,18 +307,18 @@ class Relevance:
     def of_turn(self, turn_id: str) -> float:
         """Return the relevance of all lines of a turn together."""
         named = sum(map(self.weights.column.__getitem__, self.names[turn_id].places))
-        return (sum(self.bases[turn_id]) + named) * self.turn_weights.get(turn_id, 1.0)
+        words = sum(self.bases[turn_id]) * self.recencies[turn_id]
+        return (words + named) * self.turn_weights.get(turn_id, 1.0)
 
 
 def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
     """Return the relevance of every line of `evidence`; `occurrences`: counts of the names in the same turns."""
-    bases: dict[str, Sequence[float]] = {}
-    for turn_id, turn in evidence.turns.items():
-        recency = 0.5 + 1 / (1 + log1p(len(evidence.turns) - turn.turn.number))
-        bases[turn_id] = array("d", [base * recency for base in turn.once(_bases)])
+    turns = evidence.turns.items()
+    bases = {turn_id: turn.once(_bases) for turn_id, turn in turns}
+    recencies = {turn_id: 0.5 + 1 / (1 + log1p(len(turns) - turn.turn.number)) for turn_id, turn in turns}
     lines = sum(len(turn.lines) for turn in evidence.turns.values())
     weights = Weights(occurrences.names, array("d", _likelihoods(occurrences, lines)))
-    return Relevance(weights, occurrences.rows, bases, dict(_turn_weights(evidence)))
+    return Relevance(weights, occurrences.rows, bases, recencies, dict(_turn_weights(evidence)))
 
 
 def block_weight(text: BlockText) -> float:

@@ -22,6 +22,7 @@ def test_a_line_that_is_next_but_for_rounding_is_picked_with_its_number():
         weights=Weights(["a_name"], array("d", [8e-12])),
         names={"t1": Rows.of([[0]]), "t2": Rows.of([[0]]), "t3": Rows.of([[]])},
         bases={"t1": [2.0], "t2": [1.0 - 4e-12], "t3": [1.0]},
+        recencies={"t1": 1.0, "t2": 1.0, "t3": 1.0},
         turn_weights={},
     )
     picks = list(rank_lines(analysis.evidence, relevance, {}, (), 10**6))
