@@ -174,8 +174,8 @@ def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
     return superseded
 
 
-def _contents(turn: TurnEvidence) -> list[bytes]:
-    return [_content(call) for call in turn.calls]
+def _contents(turn: TurnEvidence) -> tuple[bytes, ...]:
+    return tuple(map(_content, turn.calls))
 
 
 def _content(call: Call) -> bytes:

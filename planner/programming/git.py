@@ -92,9 +92,9 @@ def _git_outputs(evidence: Evidence) -> Iterator[_GitOutput]:
                 yield _GitOutput(turn, call.text, commands)
 
 
-def _git_calls(turn: TurnEvidence) -> list[tuple[Call, list[Command]]]:
+def _git_calls(turn: TurnEvidence) -> tuple[tuple[Call, list[Command]], ...]:
     """Return the calls of `turn` with git, and their commands."""
-    return [(call, commands) for call in turn.calls if (commands := _git_commands(call))]
+    return tuple((call, commands) for call in turn.calls if (commands := _git_commands(call)))
 
 
 def _is_elsewhere(call: Call, root: str) -> bool:
