@@ -23,7 +23,7 @@ from applier.store import records
 from applier.store.backend import VERSION_TABLE, Backend
 from applier.store.fact_index import notes_of_facts
 from applier.store.forgetting import SESSION_STATE, Kin, names_in, state_name
-from applier.store.opening import check_format, open_store
+from applier.store.opening import OLD_FORMAT, WholeNames, check_format, open_store
 from applier.store.records import Node, StoredHistory, pack
 from applier.store.reference import find_history
 from applier.store.sqlite import SqliteBackend
@@ -123,6 +123,9 @@ def _add_to(seal: hashlib._Hash, some: Mapping[str, bytes]) -> None:
 class Archive(SqliteBackend):
     """Archive to import: only read, and no SQL in it is run."""
 
+    is_old = False
+    """True for the format before this one."""
+
     def connect(self) -> sqlite3.Connection:
         """Connect; see `SqlBackend.connect`."""
         alone = "" if Path(f"{self._path}-wal").exists() else "&immutable=1"
@@ -149,7 +152,7 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
         raise StoreError(f"{path}: no such file")
     archive = Archive(file, 0.0)
     try:
-        check_format(archive)
+        archive.is_old = check_format(archive) == OLD_FORMAT
         _check_sizes(archive)
         for problem in records.audit(archive):
             raise StoreDamaged(f"{path}: damaged: {problem.problem}; nothing was imported")
@@ -176,7 +179,8 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
     with archive.transaction(), store.backend.transaction(write=True):
         if not is_own_backup:
             _check_seal(archive)
-        return _Import(store, archive, is_own_backup).done()
+        whole_names = WholeNames(archive) if archive.is_old else None
+        return _Import(store, archive, is_own_backup, whole_names).done()
 
 
 def _check_sizes(archive: Archive) -> None:
@@ -210,6 +214,8 @@ class _Import:
     store: Store
     archive: Backend
     is_own_backup: bool
+    whole_names: WholeNames | None = None
+    """Keys and ids in full length for the short ones of an old archive."""
     messages: dict[str, str] = field(default_factory=dict)
     """Digest of each message's content in the store, by its digest in the archive; they differ if the store redacts."""
     plain: dict[str, str] = field(default_factory=dict)
@@ -231,8 +237,7 @@ class _Import:
             self._plan(key, content)
         facts = ((self._fact_place(key, content), content) for key, content in self._each("fact"))
         backend.add(notes_of_facts(records.add_in_order(backend, facts)))
-        events = ((event_place(json.loads(content)), content) for _, content in self._each("event"))
-        records.add_in_order(backend, events)
+        records.add_in_order(backend, (self._event(content) for _, content in self._each("event")))
         for key, content in self._each("state"):
             self._state(key, content)
         return [one.key for one in imported]
@@ -293,9 +298,23 @@ class _Import:
         prefix = records.fields(key, 3)[1]
         return f"fact/{self.groups[prefix][-1]}/{prefix}/"
 
+    def _event(self, content: bytes) -> tuple[str, bytes]:
+        """Return the beginning of the store's key for an event, and its content with keys and ids in full length."""
+        event = json.loads(content)
+        if self.whole_names is not None:
+            event = self.whole_names.event(event)
+            content = records.encode(event, "event")
+        return event_place(event), content
+
     def _state(self, key: str, content: bytes) -> None:
         """Store a state; from a conversation's file only one of the `CARRIED` kinds that mentions no `others`."""
         name, value = state_name(key), json.loads(content)
+        if self.whole_names is not None:
+            whole = self.whole_names.state(name, value)
+            if whole is None:
+                return
+            name, value = whole
+            content = records.encode(value, key)
         if name.startswith("origin:"):  # a bad one would spoil every list of conversations
             event_place(value)  # raises an error if its time is not valid
             if (value["history"], type(value["folder"])) != (name.removeprefix("origin:"), str):

@@ -1,24 +1,38 @@
-"""Opens a store: a named file, the file in the user's state folder, or a PostgreSQL database; checks its format."""
+"""Opens a store: a named file, the file in the user's state folder, or a PostgreSQL database; checks its format, and
+upgrades format 4, whose keys and plan ids had 8 hex digits, to format 5, whose keys have 32.
+
+Only states and events had short forms. A state with a short form that fits two histories is removed, and its session
+begins again from its host's whole list.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
-from applier.store.backend import VERSION_TABLE, SqlBackend
+from applier.store.backend import VERSION_TABLE, Backend, SqlBackend
+from applier.store.forgetting import state_name
+from applier.store.records import encode, fields, pack, parts, read
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
 from planner.errors import StoreDamaged, StoreError
+from planner.placeholders import KEY_DIGITS
+from planner.reading.messages import to_json
 
 __all__ = [
+    "OLD_FORMAT",
     "REDACT_VARIABLE",
     "STORE_VARIABLE",
+    "WholeNames",
     "check_format",
     "default_path",
     "open_store",
@@ -27,6 +41,79 @@ __all__ = [
     "temporary_store",
 ]
 
+OLD_FORMAT = 4
+_SHORT = re.compile(r"([hp][0-9a-f]{8})((?::t[1-9][0-9]*)?)")
+"""``h1a2b3c4d``, ``h1a2b3c4d:t12``, ``p1a2b3c4d`` as a whole text."""
+_NAME = re.compile(r"(.*:)(h[0-9a-f]{8})", re.DOTALL)
+"""``origin:h1a2b3c4d``: a state's name that ends with a key."""
+_EXACT = "head", "messages", "content"
+"""Fields that contain messages, which stay byte for byte."""
+
+
+class WholeNames:
+    """Keys and plan ids in full length, for the short ones in the states and events of one store."""
+
+    def __init__(self, backend: Backend) -> None:
+        """Read the names of all histories and plans, within a transaction."""
+        histories = (("h", key.partition("/")[2]) for key in backend.keys("history/"))
+        plans = (("p", fields(key, 3)[0]) for key in backend.keys("plan/"))
+        self._whole: dict[str, set[str]] = defaultdict(set)
+        for letter, digest in (*histories, *plans):
+            self._whole[f"{letter}{digest[:8]}"].add(f"{letter}{digest[:KEY_DIGITS]}")
+
+    def state(self, name: str, value: Any) -> tuple[str, Any] | None:
+        """Return a state's name and value with keys and ids in full length; None if one fits none or several."""
+        unknown: list[str] = []
+        value = self._replaced(value, unknown)
+        if match := _NAME.fullmatch(name):
+            name = match[1] + self._of(match[2], unknown)
+        return None if unknown else (name, value)
+
+    def event(self, value: Any) -> Any:
+        """Return an event with keys and ids in full length, where a short one fits exactly one."""
+        return self._replaced(value, [])
+
+    def _replaced(self, value: Any, unknown: list[str]) -> Any:
+        """Return JSON data with keys and ids in full length; add those that fit none or several to `unknown`."""
+        if isinstance(value, dict):
+            return {key: one if key in _EXACT else self._replaced(one, unknown) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self._replaced(one, unknown) for one in value]
+        match = _SHORT.fullmatch(value) if isinstance(value, str) else None
+        return self._of(match[1], unknown) + match[2] if match else value
+
+    def _of(self, short: str, unknown: list[str]) -> str:
+        """Return the full length of `short`; unchanged, and added to `unknown`, if it fits none or several."""
+        whole = self._whole.get(short, set())
+        if len(whole) == 1:
+            return next(iter(whole))
+        unknown.append(short)
+        return short
+
+
+def upgrade(backend: Backend) -> None:
+    """Replace short keys and ids in the states and events of `backend` by their full length, within a transaction that
+    writes. A state that cannot be replaced is removed."""
+    names = WholeNames(backend)
+    for key, content in _each(backend, backend.keys("state/")):
+        old = state_name(key), json.loads(content)
+        new = names.state(*old)
+        if new != old:
+            backend.remove([key])
+            backend.add({f"state/{to_json(new[0])}": pack(encode(new[1], key))} if new else {})
+    for key, content in _each(backend, backend.keys("event/")):
+        event = json.loads(content)
+        if (whole := names.event(event)) != event:
+            backend.remove([key])
+            backend.add({key: pack(encode(whole, key))})
+
+
+def _each(backend: Backend, keys: Iterable[str]) -> Iterable[tuple[str, bytes]]:
+    for some in parts(list(keys)):
+        contents: Mapping[str, bytes] = read(backend, some)
+        yield from contents.items()
+
+
 STORE_VARIABLE = "COMPACTOR_STORE"
 """Environment variable with the store's name, used if the caller passes none."""
 REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
@@ -34,7 +121,7 @@ REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
 BUSY_TIMEOUT_SECONDS = 2.0
 """Time to wait for another process; a commit takes milliseconds, and an agent's request waits for it."""
 FORMAT = 5
-"""Version of the format."""
+"""Version of the format: since 4 a store is one table of records, since 5 its keys have 128 bits."""
 
 _EXPECTED = "expected a path, sqlite:///path or postgresql://user@host/name"
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -88,8 +175,7 @@ def open_store(
     try:
         if check_format(backend) != FORMAT:
             with backend.transaction(write=True):
-                if _version(backend) == 0:  # another process may have been first
-                    _create(backend)
+                _bring_to_format(backend, _version(backend))  # another process may have been first
     except BaseException:
         backend.close()
         raise
@@ -143,18 +229,22 @@ def _redacts() -> bool:
     return setting in _YES
 
 
-def _create(backend: SqlBackend) -> None:
-    """Make the tables of a new store."""
-    backend.create()
-    backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
-    backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
+def _bring_to_format(backend: SqlBackend, version: int) -> None:
+    """Make the tables of a new store, or upgrade those of an old one."""
+    if version == 0:
+        backend.create()
+        backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
+        backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
+    elif version == OLD_FORMAT:
+        upgrade(backend)
+        backend.rows(f"UPDATE {VERSION_TABLE} SET version = {FORMAT}")
 
 
 def check_format(backend: SqlBackend) -> int:
-    """Return the format of the tables: this version's, or 0 if there are none yet."""
+    """Return the format of the tables: this version's, `OLD_FORMAT`, or 0 if there are none yet."""
     with backend.transaction():
         version = _version(backend)
-    if version in (0, FORMAT):
+    if version in (0, OLD_FORMAT, FORMAT):
         return version
     maker, cure = "a newer version", "update relevance-compactor"
     if version < FORMAT:

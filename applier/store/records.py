@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import is_
 from typing import Any, NamedTuple
@@ -80,8 +81,10 @@ _WORTH = 0.9
 """Largest ratio of compressed to original size at which the compressed form is stored."""
 _SHORT = 256
 """Size in bytes below which compression is not tried."""
-_COMPRESSED = b"("
-"""First byte of zstd's output, with which no JSON text begins."""
+_PIECE_BYTES = 1 << 20
+"""Size of the pieces in which a record is unpacked to learn its size."""
+_UNPACKING: Mapping[bytes, Callable[[bytes], bytes]] = {b"(": zstandard.decompress, b"x": zlib.decompress}
+"""Decompressors by first byte: zstd, and zlib in older stores; no JSON text begins with either."""
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
 """All bytes that neither delimit a string nor begin or separate values of JSON."""
 _AT_ONCE = 500
@@ -121,8 +124,8 @@ def unpack(body: bytes, place: str) -> bytes:
     """Return the content stored as `body`."""
     digest, packed = body[:32], body[32:]
     try:
-        content = zstandard.decompress(packed) if packed.startswith(_COMPRESSED) else packed
-    except (zstandard.ZstdError, MemoryError) as error:  # a damaged frame can claim any length
+        content = _UNPACKING.get(packed[:1], bytes)(packed)
+    except (zstandard.ZstdError, zlib.error, MemoryError) as error:  # a damaged frame can claim any length
         raise StoreDamaged(f"{place}: its content cannot be read back: {error}") from error
     if hashlib.sha256(content).digest() != digest:
         raise StoreDamaged(f"{place}: its content does not match its digest")
@@ -132,7 +135,14 @@ def unpack(body: bytes, place: str) -> bytes:
 def unpacked_bytes(body: bytes) -> int:
     """Return the number of bytes that `unpack` would make of `body`, without unpacking it."""
     packed = body[32:]
-    size = zstandard.frame_content_size(packed) if packed.startswith(_COMPRESSED) else len(packed)
+    if packed[:1] == b"x":
+        decoder = zlib.decompressobj()
+        size = 0
+        while packed and not decoder.eof:
+            size += len(decoder.decompress(packed, _PIECE_BYTES))
+            packed = decoder.unconsumed_tail
+        return size
+    size = zstandard.frame_content_size(packed) if packed[:1] == b"(" else len(packed)
     if size < 0:
         raise StoreDamaged("a record does not say how large its content is; no store writes such a one")
     return int(size)

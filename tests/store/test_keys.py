@@ -1,6 +1,9 @@
-"""A key names one history of one owner, also if the digests of several begin alike."""
+"""A key names one history of one owner: for histories whose digests begin alike, and in stores from before."""
 
 import json
+import sqlite3
+from contextlib import closing
+from hashlib import sha256
 
 import httpx
 import pytest
@@ -12,11 +15,15 @@ from applier.adapters.visible import Visible
 from applier.cli.app import compactor
 from applier.session import Session
 from applier.store import open_store
+from applier.store.archive import export_conversation
+from applier.store.opening import FORMAT, OLD_FORMAT
 from applier.testing import MessagesServer
 from planner.api import plan_compaction
 from planner.errors import ReferenceNotFound
 from planner.reading.history import read_history
 from tests.mcp.test_mcp_server import ask
+from tests.store.archives import import_records
+from tests.store.test_restore import SAME_START
 
 
 def talk(owner, ending="go on", rounds=12):
@@ -120,3 +127,127 @@ class TestKeysThatBeginAlike:
             view = json.dumps(apply(plan, messages, store=store))
             key = view.split('history=\\"')[1].split('\\"')[0]
             assert list(store.restore(f"{key}:t2").messages) == messages[1:3]
+
+
+def old_store(path, records):
+    """Write a store as version 4 had it: short keys in states and events."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE records (key TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID")
+        connection.execute("CREATE TABLE compactor_schema (version INTEGER NOT NULL)")
+        connection.execute("INSERT INTO compactor_schema VALUES (?)", (OLD_FORMAT,))
+        connection.executemany("INSERT INTO records VALUES (?, ?)", records.items())
+
+
+def record(value):
+    content = json.dumps(value).encode()
+    return sha256(content).digest() + content
+
+
+def shortened(path):
+    """The records of a store as version 4 would have written them."""
+    with closing(sqlite3.connect(path)) as connection:
+        records = dict(connection.execute("SELECT key, body FROM records"))
+    with open_store(path) as store, store.backend.transaction():
+        names = [one.partition("/")[2] for one in store.backend.keys("history/")]
+        plans = [one.split("/")[1] for one in store.backend.keys("plan/")]
+    whole = {f"h{name[:32]}": f"h{name[:8]}" for name in names} | {f"p{name[:32]}": f"p{name[:8]}" for name in plans}
+    with open_store(path) as store:
+        states, events = store.states(""), store.events()
+    for key in [key for key in records if key.startswith(("state/", "event/"))]:
+        del records[key]
+    for number, event in enumerate(events, 10**9):
+        records[f"event/{json.dumps(event.get('session'))}/{number:012}"] = record(_short(event, whole))
+    for name, value in states.items():
+        records[f"state/{json.dumps(_short(name, whole))}"] = record(_short(value, whole))
+    return records
+
+
+def _short(value, whole):
+    text = json.dumps(value)
+    for long, short in whole.items():
+        text = text.replace(long, short)
+    return json.loads(text)
+
+
+class TestOldStores:
+    @pytest.fixture
+    def filled(self, tmp_path):
+        """A store with all that sessions and commands write, as version 4 wrote it."""
+        path = tmp_path / "new.db"
+        with session(path, "alice") as own:
+            assert own.compact(talk("alice")).applied
+            key = own.state.history_key
+        with open_store(path) as store:
+            store.note_origin(key, "/srv/site", 5.0)
+            store.record_event({"time": 1.0, "kind": "undo", "history": key, "message": "to whole.json"})
+            store.set_state("answer:1:2", {"messages": [{"role": "user", "content": key}], "history": key})
+        records = shortened(path)
+        assert key.encode() not in b"".join(records.values())
+        old_store(tmp_path / "old.db", records)
+        return tmp_path / "old.db", key
+
+    def test_a_session_goes_on_with_its_view_its_undo_and_its_facts(self, filled):
+        path, key = filled
+        with session(path, "alice") as again:
+            assert again.state.history_key == key
+            assert again.state.compactions == 1
+            assert again.restore("t2").messages == again.restore(f"{key[:9]}:t2").messages
+            assert again.prepare(talk("alice")) != talk("alice")
+            assert again.undo()
+        with open_store(path) as store:
+            assert store.verify() == []
+            assert store.origin(key) == ("/srv/site", 5.0)
+            assert [
+                event["history"] for event in store.events() if event.get("kind") == "undo" and "history" in event
+            ] == [key]
+            short = {"role": "user", "content": key[:9]}
+            assert store.get_state("answer:1:2") == {"messages": [short], "history": key}
+
+    def test_all_of_a_conversation_is_forgotten(self, filled):
+        path, key = filled
+        with open_store(path) as store:
+            assert store.forget(key) == []
+            with store.backend.transaction():
+                assert store.backend.keys("") == ["order"]
+
+    def test_it_is_upgraded_once(self, filled):
+        path, _ = filled
+        for _ in range(2):
+            with open_store(path) as store, store.backend.transaction():
+                assert store.backend.rows("SELECT version FROM compactor_schema") == [(FORMAT,)]
+
+    def test_a_short_key_of_two_histories_is_not_guessed(self, tmp_path):
+        with open_store(tmp_path / "new.db") as store:
+            keys = [store.save_history(read_history([{"role": "user", "content": text}])) for text in SAME_START]
+            store.set_state("session:bob", {"frame": {"key": keys[0]}})
+            store.note_origin(keys[1], "/srv/site", 5.0)
+            store.set_state("other", {"version": 1})
+            store.record_event({"time": 1.0, "session": "bob", "history": keys[0]})
+        old_store(tmp_path / "old.db", shortened(tmp_path / "new.db"))
+        with open_store(tmp_path / "old.db") as store:
+            assert store.states("") == {"other": {"version": 1}}
+            assert len(store.events("bob")) == 1
+            assert [store.restore(f"{key}:t1").text for key in keys] == list(SAME_START)
+
+    @pytest.mark.parametrize("is_own_backup", [True, False])
+    def test_an_old_file_is_imported_with_whole_keys(self, filled, tmp_path, is_own_backup):
+        path, key = filled
+        with open_store(tmp_path / "in.db") as store:
+            if not is_own_backup:
+                path = self.exported(path, key, tmp_path)
+            assert import_records(store, path, is_own_backup=is_own_backup) == [key]
+            assert store.get_state("session:alice")["frame"]["key"] == key
+        with session(tmp_path / "in.db", "alice") as again:
+            assert again.restore("t2").messages == read_history(talk("alice")).messages[1:3]
+
+    def exported(self, path, key, folder):
+        """The file of one conversation as version 4 wrote it, sealed."""
+        with open_store(path) as store:
+            export_conversation(store, key, folder / "out.db")
+        records = shortened(folder / "out.db")
+        del records["seal"]
+        seal = sha256()
+        for name, body in sorted(records.items()):
+            seal.update(f"{len(name)} {len(body)} {name} ".encode() + body)
+        old_store(folder / "one.db", records | {"seal": seal.digest()})
+        return folder / "one.db"
