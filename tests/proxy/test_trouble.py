@@ -107,17 +107,55 @@ def test_an_error_about_an_upstream_shows_no_password(proxied):
     assert "secret-word" not in answer.text
 
 
+def raw_answer(proxy, request):
+    """Return all that the proxy answers to the bytes of a `request`, up to the end of the connection."""
+    with socket.create_connection(proxy.address) as client:
+        client.sendall(request.encode())
+        return client.makefile("rb").read().decode()
+
+
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/files", "/messages", "/metrics"])
-def test_a_body_of_two_lengths_is_refused(path, proxied):
+def test_a_body_of_two_lengths_is_refused_with_whatever_is_behind_it(path, proxied):
+    behind = "POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 0\r\n\r\n"
     with MessagesServer("ok") as server:
-        proxy = proxied(server)
         lengths = "content-length: 5\r\ntransfer-encoding: chunked\r\n"
-        with socket.create_connection(proxy.address) as client:
-            client.sendall(f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{lengths}\r\n0\r\n\r\nGET /".encode())
-            answer = client.makefile("rb").read().decode()
+        request = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{lengths}\r\n0\r\n\r\n{behind}"
+        answer = raw_answer(proxied(server), request)
         assert answer.startswith("HTTP/1.1 400 ")
         assert "send one of them" in answer
+        assert answer.count("HTTP/1.1 ") == 1
         assert server.exchanges == []
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("http://127.0.0.1/v1/messages", "ask for a path"),
+        ("http://evil.example/v1/messages", "ask for a path"),
+        ("@evil.example/v1/messages", "ask for a path"),
+        ("*", "ask for a path"),
+        ("?limit=3", "ask for a path"),
+        ("/v1/messages#part", "this path cannot be asked for"),
+        ("/v1/models?" + "a" * 70_000, "this path cannot be asked for"),
+    ],
+)
+def test_a_target_that_no_upstream_can_be_asked_for_is_refused(target, problem, proxied):
+    with MessagesServer("ok") as server:
+        headers = "host: 127.0.0.1\r\nx-api-key: sk-ant-x\r\nconnection: close\r\ncontent-length: 0\r\n"
+        answer = raw_answer(proxied(server), f"POST {target} HTTP/1.1\r\n{headers}\r\n")
+        assert answer.startswith("HTTP/1.1 400 ")
+        assert problem in answer
+        assert server.paths == []
+
+
+def test_headers_of_a_connection_end_at_the_proxy(proxied):
+    named = {"connection": "X-Hop, content-length", "x-hop": "1", "te": "trailers", "x-kept": "2"}
+    with MessagesServer("ok") as server:
+        assert post(proxied(server), **named).status_code == 200
+        (exchange,) = server.exchanges
+        received = {name.lower() for name in exchange.request.headers}
+        assert "x-kept" in received
+        assert not {"x-hop", "te"} & received
 
 
 def test_a_provider_that_does_not_answer(proxied):

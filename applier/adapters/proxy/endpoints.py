@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -48,7 +48,9 @@ _CONNECTION_HEADERS = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
     b"upgrade".split()
 )
-"""Headers of a connection, not of a request (RFC 9110, 7.6.1)."""
+"""Headers of a connection, not of a request (RFC 9110, 7.6.1); the header ``connection`` names further ones."""
+_LENGTH = b"content-length"
+"""Header that ``connection`` cannot name: without it the length of a body would be another."""
 _PROXY_HEADERS = frozenset(
     (b"host", b"content-length", TOKEN_HEADER.encode(), NAME_HEADER.encode(), PERSON_HEADER.encode())
 )
@@ -182,7 +184,9 @@ class Endpoints:
                     upstream = await self._send(request, way, shorter, is_read=True)
         except httpx.TimeoutException:
             raise RefusedError(504, "timeout_error", f"{way.place} did not answer in time") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except httpx.InvalidURL as error:  # the upstream's address was checked
+            raise RefusedError(400, "invalid_request_error", f"this path cannot be asked for: {error}") from None
+        except httpx.HTTPError as error:
             problem = f"{way.place} cannot be reached ({type(error).__name__}): is this upstream's address right?"
             raise RefusedError(502, "api_error", problem) from None
         self.gateway.metrics.add("upstream_responses", status=f"{upstream.status_code // 100}xx")
@@ -190,7 +194,7 @@ class Endpoints:
 
     async def _send(self, request: Request, way: Way, body: RawBody, *, is_read: bool) -> httpx.Response:
         """Send `body` with the client's headers; if the answer `is_read`, ask for one without compression."""
-        left_out = _CONNECTION_HEADERS | _PROXY_HEADERS
+        left_out = _connection_headers(request.headers.raw) | _PROXY_HEADERS
         left_out |= {b"accept-encoding", b"content-encoding"} if is_read else set()
         left_out -= set() if isinstance(body, bytes) else {b"content-length"}
         headers = [pair for pair in request.headers.raw if pair[0].lower() not in left_out]
@@ -213,7 +217,7 @@ class _Passing(StreamingResponse):
         super().__init__(self._chunks(), upstream.status_code)
         # an error's body was read, and decoded, to see whether it is about the length
         decoded = {b"content-encoding", b"content-length"} if upstream.is_stream_consumed else set()
-        left_out = _CONNECTION_HEADERS | decoded
+        left_out = _connection_headers(upstream.headers.raw) | decoded
         self.raw_headers = [pair for pair in upstream.headers.raw if pair[0].lower() not in left_out]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -246,6 +250,12 @@ class _Passing(StreamingResponse):
             is_stream = "event-stream" in self._upstream.headers.get("content-type", "")
             observe = partial(self._gateway.observe, is_stream=is_stream)
             await anyio.to_thread.run_sync(observe, self._passage, bytes(self._answer))
+
+
+def _connection_headers(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """Return the names of the `headers` that are not passed on, as they belong to one connection."""
+    named = b",".join(value for name, value in headers if name.lower() == b"connection").lower().split(b",")
+    return _CONNECTION_HEADERS | {name.strip() for name in named} - {_LENGTH}
 
 
 def _arriving(request: Request) -> RawBody:

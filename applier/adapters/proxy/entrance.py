@@ -89,7 +89,10 @@ class Entrance:
             raise RefusedError(403, "permission_error", "requests of other sites' pages are refused")
         if "content-length" in headers and "transfer-encoding" in headers:
             # two lengths: whoever reads them otherwise finds another request behind this one (RFC 9112, 6.1)
-            raise RefusedError(400, "invalid_request_error", "content-length and transfer-encoding: send one of them")
+            problem = "content-length and transfer-encoding: send one of them"
+            raise RefusedError(400, "invalid_request_error", problem, closes=True)
+        if not scope["path"].startswith("/"):
+            raise RefusedError(400, "invalid_request_error", "ask for a path, such as /v1/messages")
         raw = [pair for pair in headers.raw if pair[0].lower() != PERSON_HEADER.encode()]
         is_open = scope["path"] in _OPEN_PATHS
         if self.people is not None and not is_open:

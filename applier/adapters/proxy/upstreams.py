@@ -170,12 +170,21 @@ def _is_anthropic(path: str, headers: Mapping[str, str]) -> bool:
 class RefusedError(Exception):
     """Ends a request with an error of the proxy itself."""
 
-    def __init__(self, status: int, kind: str, message: str, retry_after_seconds: int = 0, code: str = "") -> None:
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        message: str,
+        retry_after_seconds: int = 0,
+        code: str = "",
+        *,
+        closes: bool = False,
+    ) -> None:
         """Store the status, the error's type in the Messages API (`kind`), its text and code; with 0 seconds the answer
-        has no ``retry-after``."""
+        has no ``retry-after``. `closes`: the connection ends with the answer."""
         super().__init__(message)
         self._status, self._kind, self._message = status, kind, f"compactor proxy: {message}"
-        self._seconds, self._code = retry_after_seconds, code
+        self._seconds, self._code, self._closes = retry_after_seconds, code, closes
 
     def answer(self, path: str, headers: Mapping[str, str]) -> Response:
         """Return the answer, in the form of the API of a request to `path`."""
@@ -190,4 +199,5 @@ class RefusedError(Exception):
         # asking again changes none of these today; both SDKs obey the header
         final = {"x-should-retry": "false"} if self._status in _OPENAI_CODES else {}
         waiting = {"retry-after": str(self._seconds)} if self._seconds else {}
-        return JSONResponse(content, status_code=self._status, headers=final | waiting)
+        closing = {"connection": "close"} if self._closes else {}
+        return JSONResponse(content, status_code=self._status, headers=final | waiting | closing)
