@@ -284,6 +284,9 @@ _TOO_HEAVY = tuple(
 )
 """Errors for pictures: ``Too many images and document pages: 101 > 100``, ``image exceeds 5 MB maximum: 6088408 bytes >
 5242880 bytes``, ``exceed max allowed size for many-image requests``; not ``invalid image``."""
+_OF_CALLS = "tool_result", "tool_call", "ids must be unique"
+"""Words of errors about calls and their results: ``tool_use ids were found without tool_result blocks``, ``tool_use ids
+must be unique``."""
 _READ_CHARACTERS = 20_000
 """Number of characters of an error that are read, more than any provider's text; a body may be any size."""
 MOST_DIGITS = 15
@@ -315,7 +318,7 @@ class TooHeavy:
 
 @dataclass(frozen=True, slots=True)
 class LostResults:
-    """Refusal of calls without results."""
+    """Refusal of calls without results, or with the id of another call."""
 
 
 def stop_reason_of(answer: object) -> object:
@@ -335,7 +338,7 @@ def read_refusal(error: object) -> TooLong | TooHeavy | LostResults | None:
         return TooHeavy(MANY_IMAGES if "mixed" in heavy else images, largest)
     is_large = getattr(error, "status_code", None) == _TOO_LARGE_STATUS or "request_too_large" in text
     if not is_large and not _TOO_LONG.search(text):
-        return LostResults() if "tool_result" in text or "tool_call" in text else None
+        return LostResults() if any(word in text for word in _OF_CALLS) else None
     match = next((match for pattern in _NUMBERS if (match := pattern.search(text))), None)
     if is_large and match is None:
         return TooHeavy(is_size=True)

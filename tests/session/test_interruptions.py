@@ -119,3 +119,16 @@ def test_the_collector_of_the_host_goes_on_after_a_plan_by_rules(session_of, was
         assert gc.isenabled() == was_enabled
     finally:
         gc.enable()
+
+
+def test_calls_with_the_id_of_earlier_ones_get_their_own_once_refused(tmp_path):
+    call = {"type": "tool_use", "id": "c", "name": "read", "input": {}}
+    answer = {"type": "tool_result", "tool_use_id": "c", "content": "text"}
+    once = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
+    messages = [{"role": "user", "content": "Go."}, *once, *once]
+    with Session(planner="rules", store=tmp_path / "s.db") as session:
+        session.prepare(messages)
+        mended = session.recover(messages, "messages.3.content.0: `tool_use` ids must be unique")
+        assert mended is not None
+        assert [block["id"] for at in (1, 3) for block in mended[at]["content"]] == ["c", "c_2"]
+        assert session.recover(messages, "messages.3.content.0: `tool_use` ids must be unique") is None

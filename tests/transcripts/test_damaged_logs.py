@@ -88,9 +88,9 @@ def test_a_damaged_list_of_messages_that_would_be_written_back_is_refused():
         read_transcript("\n".join(lines))
 
 
-def wrong_in(messages):
+def wrong_in(messages, *more):
     """What the API refuses about calls and results."""
-    codes = ("unanswered_call", "uncalled_result", "late_result", "call_role")
+    codes = ("unanswered_call", "uncalled_result", "late_result", "call_role", *more)
     return [violation for violation in check_messages(messages) if violation.code in codes]
 
 
@@ -105,6 +105,33 @@ def test_a_list_that_lost_any_of_its_blocks_is_mended_with_notes(data, messages)
     assert answer_calls(mended) == mended
     if not wrong_in(lost):
         assert all(one is other for one, other in zip(mended, lost, strict=True))
+
+
+@given(data=st.data(), messages=answered_histories())
+def test_repeated_calls_and_results_in_the_assistants_messages_are_mended(data, messages):
+    damaged = list[dict]()
+    for one in messages:
+        damaged += [one] * data.draw(st.sampled_from([1, 1, 2]))
+        if one["role"] == "user" and data.draw(st.booleans()):
+            results = [block for block in blocks(one) if block["type"] == "tool_result"]
+            damaged += [{"role": "assistant", "content": results}] if results else []
+    mended = answer_calls(damaged)
+    assert wrong_in(mended, "repeated_call", "repeated_result") == []
+    texts = [block for one in damaged for block in blocks(one) if block["type"] not in ("tool_use", "tool_result")]
+    assert [block for one in mended for block in blocks(one) if block in texts] == texts
+    assert answer_calls(mended) == mended
+
+
+def test_a_repeated_call_keeps_its_own_result():
+    call = {"type": "tool_use", "id": "c", "name": "read", "input": {}}
+    rounds = [
+        ({"role": "assistant", "content": [call]}, {"role": role, "content": [result]})
+        for role, text in (("user", "first"), ("assistant", "second"))
+        for result in [{"type": "tool_result", "tool_use_id": "c", "content": text}]
+    ]
+    mended = answer_calls([{"role": "user", "content": "Go."}, *rounds[0], *rounds[1]])
+    assert [block["id"] for block in (*mended[1]["content"], *mended[3]["content"])] == ["c", "c_2"]
+    assert mended[4] == {"role": "user", "content": [{**rounds[1][1]["content"][0], "tool_use_id": "c_2"}]}
 
 
 @settings(max_examples=25)
