@@ -286,7 +286,7 @@ def keys_of(client: Any) -> tuple[str, ...]:
 _KEY = re.compile(r"\b(?:sk|pk|key)-[\w-]{6,}")
 """Form of a key: ``sk-ant-api03-…``; not ``task-force``."""
 _CURES = {
-    401: "the API key was refused (401): set ANTHROPIC_API_KEY to a valid key",
+    401: "the API key was refused (401): set the provider's variable, such as ANTHROPIC_API_KEY, to a valid key",
     403: "the API key may not use it (403): use another key or model",
     404: "there is no such model (404): pass model= with one your key may use",
     413: "the request was too large (413): lower settings.piece_tokens or settings.planner_input_ratio",
@@ -308,6 +308,8 @@ def response_text(response: Any) -> str:
     content = _value_at(response, "content")
     if isinstance(content, list):
         return "".join(str(getattr(block, "text", "")) for block in content)
+    if parts := _parts(response):
+        return "".join(str(_value_at(part, "text") or _value_at(part, "arguments") or "") for part in parts)
     message = _value_at(response, "choices", 0, "message")
     return str(_value_at(message, "content") or _value_at(message, "tool_calls", 0, "function", "arguments") or "")
 
@@ -318,7 +320,16 @@ def is_refusal(response: Any) -> bool:
         _value_at(response, "stop_reason") == "refusal"
         or _value_at(response, "choices", 0, "finish_reason") == "content_filter"
         or bool(_value_at(response, "choices", 0, "message", "refusal"))
+        or _value_at(response, "incomplete_details", "reason") == "content_filter"
+        or any(_value_at(part, "type") == "refusal" for part in _parts(response))
     )
+
+
+def _parts(response: Any) -> list[Any]:
+    """Return the parts of an answer in OpenAI's Responses: those of messages, and calls; no reasoning."""
+    items = getattr(response, "output", None)
+    wanted = [item for item in items or () if getattr(item, "type", None) in ("message", "function_call")]
+    return [part for item in wanted for part in getattr(item, "content", None) or [item]]
 
 
 def response_usage(response: Any) -> Usage:

@@ -11,6 +11,7 @@ import pytest
 from applier.testing import Failure
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model import DEFAULT_MODEL, ModelPlanner, has_credentials
+from planner.model.client import is_refusal, response_text
 from tests.loopback import KEY, Loopback
 from tests.model.sample import answer, plan_request
 
@@ -102,6 +103,52 @@ def test_another_provider_through_instructor():
     assert proposal.provenance.usage.requests == 2
     assert proposal.provenance.usage.output_tokens == sum(each.usage.output_tokens for each in server.exchanges)
     assert server.requests[0].body["messages"][0]["role"] == "system"
+
+
+@pytest.mark.real
+def test_an_answer_of_openai_s_responses_is_used_although_instructor_expects_a_call():
+    import openai
+
+    with (
+        Loopback([GOOD]) as server,
+        openai.OpenAI(api_key="sk-test-1234567890", base_url=f"{server.url}/v1") as sdk,
+    ):
+        client = instructor.from_openai(sdk, mode=instructor.Mode.RESPONSES_TOOLS)
+        proposal = ModelPlanner(client=client, model="some-model").propose(plan_request())
+    assert proposal.turns["t1"].score == 1.0
+    assert [path for _, path in server.paths] == ["/v1/responses"] * 3
+
+
+def responses_answer(part, **more):
+    """Return an answer of OpenAI's Responses with reasoning and this part of a message."""
+    from openai.types.responses import Response
+
+    message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [part]}
+    thought = {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+    return Response.model_validate({
+        "id": "r", "object": "response", "created_at": 1, "model": "m", "output": [thought, message], "tools": [],
+        "tool_choice": "auto", "parallel_tool_calls": True, **more,
+    })  # fmt: skip
+
+
+@pytest.mark.real
+def test_refusals_and_texts_of_openai_s_responses_are_read():
+    said = {"type": "output_text", "text": GOOD, "annotations": []}
+    filtered = responses_answer(said, status="incomplete", incomplete_details={"reason": "content_filter"})
+    refused = responses_answer({"type": "refusal", "refusal": "I cannot help with that."})
+    cut_off = responses_answer(said, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
+    assert [is_refusal(one) for one in (filtered, refused, cut_off)] == [True, True, False]
+    assert response_text(cut_off) == GOOD
+
+
+@pytest.mark.real
+def test_a_refused_key_of_another_provider_is_not_taken_for_anthropic_s(monkeypatch):
+    with Loopback([Failure(401, "authentication_error", "wrong key sk-test-1234567890")]) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test-1234567890")
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        with pytest.raises(PlannerUnavailable, match="set the provider's variable, such as") as caught:
+            ModelPlanner(model="openai/gpt-5-mini").propose(plan_request())
+    assert "1234567890" not in str(caught.value)
 
 
 @pytest.mark.real
