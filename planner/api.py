@@ -253,8 +253,8 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
     kept = sum(bool(turn.decisive_lines or turn.typed_lines) for turn in turns)
     problem = (
         f"the view takes {plan.estimated_tokens} tokens, {request.target_tokens} were asked for: {live} are in the "
-        f"live tail, {kept} turns have failures or words of the user that must stay, and half of the target is always "
-        "for a memory of the rest"
+        f"live tail, {kept} turns have failures or words of the user that must stay, and a fifth of the "
+        "target is always for a memory of the rest"
     )
     finding = Finding(code="target_unreachable", problem=problem)
     return plan.model_copy(update={"findings": (*plan.findings, finding)})

@@ -148,6 +148,12 @@ def least_tokens(request: PlanRequest) -> int:
     return int(selecting.take_least(selecting.turns) * request.counter.scale)
 
 
+def _frame_raw(request: PlanRequest, brief: str = "") -> int:
+    """Return the raw tokens of a note with its guide and `brief`, and no entries."""
+    guide = guide_text(EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool)
+    return request.counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
+
+
 def select(request: PlanRequest, proposal: Proposal) -> Selection:
     """Return a decision for each turn, and the brief, within ``request.target_tokens``.
 
@@ -158,16 +164,15 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     least = selecting.take_least(selecting.turns) * counter.scale
     least_share = LEAST_SHARE_BY_MODEL if _is_by_model(proposal) else LEAST_SHARE_BY_RULES
     room = _room(request, least, least_share) / counter.scale
-    brief, struck = fit_brief(_brief_with_record(request, proposal, room), counter, room)
+    brief_room = _room(request, least + _frame_raw(request) * counter.scale, least_share) / counter.scale
+    brief, struck = fit_brief(_brief_with_record(request, proposal, brief_room), counter, brief_room)
     if struck:
-        problem = f"the brief is longer than the {int(room * counter.scale)} tokens that the target leaves it"
+        problem = f"the brief is longer than the {int(brief_room * counter.scale)} tokens that the target leaves it"
         repair = f"its last {struck} statements are left out"
         selecting.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
         selecting.pin(brief)
         room -= selecting.take_least(selecting.turns)
-    guide = guide_text(EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool)
-    note_frame = "\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"]))
-    left_after_asked = selecting.take_asked(room - counter.raw(note_frame))
+    left_after_asked = selecting.take_asked(room - _frame_raw(request, brief))
     left_after_images = selecting.keep_images(left_after_asked)
     picks = selecting.in_order(request.target_tokens / counter.scale)
     filled_raw = left_after_images - selecting.fill(left_after_images, picks, brief)

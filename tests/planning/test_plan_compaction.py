@@ -60,6 +60,28 @@ def test_a_target_that_is_not_met_calls_no_size_the_least_where_a_smaller_target
         assert "least" not in said_why
 
 
+class LongBrief:
+    """A planner that writes a longer brief than any target has room for."""
+
+    def propose(self, request):
+        said = "shows the same line forty times over, and it needs no further change at all now."
+        statements = [f"- Read number {number - 2} {said} (t{number})" for number in range(2, 40)]
+        return Proposal({}, Provenance(planner="model"), brief="\n".join(["STATE", *statements]))
+
+
+@pytest.mark.parametrize("tokens", range(900, 2_400, 300))
+def test_a_brief_that_is_too_long_leaves_room_for_the_frame_of_its_note(tokens):
+    results = [f"line {number} of a file\n" * 40 for number in range(40)]
+    messages = [{"role": "user", "content": "Read them all."}]
+    for number, text in enumerate(results):
+        call = {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {"number": number}}
+        answer = {"type": "tool_result", "tool_use_id": call["id"], "content": text}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
+    plan = planned(messages, planner=LongBrief(), target_tokens=tokens)
+    assert plan.estimated_tokens <= tokens
+    assert "brief_too_long" in {finding.code for finding in plan.findings}
+
+
 @settings(max_examples=15)
 @given(st.one_of(histories(), answered_histories()), RATIOS)
 def test_the_same_input_gives_the_same_bytes_and_survives_a_file(messages, ratio):
