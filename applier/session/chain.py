@@ -17,6 +17,7 @@ from typing import Any
 from applier.learning.learned import Memory, lines_for, opening_text
 from applier.session.compaction import Compaction, attempt, rest, run_row, situation_of
 from applier.session.frame import Edits, draft
+from applier.session.ledger import Saved
 from applier.session.persistence import session_name
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.presets import level_after
@@ -33,12 +34,12 @@ from planner.validity import answer_calls
 __all__ = ["CHAIN", "compact", "observe", "prepare", "recover", "store_plan_ahead", "undo"]
 
 AHEAD_STATE = "ahead:"
-"""Prefix of the state with the plan that was made beforehand for the next compaction of a session."""
+"""Prefix of the store's key for the plan that was made in advance for the next compaction of a session."""
 
 CLEARLY_SHORTER = 0.75
-"""Target of a compaction after the API's error that the prompt is too long, as a share of the limit."""
+"""Largest size of a prompt after the API's error that it is too long, as a share of the limit."""
 AHEAD_CALLS = 4
-"""Number of calls of average growth before the planning step, at which a plan is made in advance."""
+"""Number of calls before the planning row is expected to run, from which a plan is made in advance."""
 LONG_HISTORY_TOKENS = 200_000
 """Size of a history from which plans are made in advance: the rules need about a second for each 100,000 tokens."""
 
@@ -126,7 +127,10 @@ def report_size(state: State) -> None:
 
 
 def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
-    """Start a plan in the worker, on a snapshot, while the model writes its answer or the user reads it."""
+    """Start a plan in the worker, on a snapshot, while the model writes its answer.
+
+    `is_turn_over`: the model has ended its turn, and the user reads its answer.
+    """
     planning, tracker, settings = state.planning, state.ledger.tracker, state.setup.settings
     is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
     if not (is_slow if settings.background is None else settings.background):
@@ -143,8 +147,10 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
 
 
 def _is_due(state: State, *, is_held: bool) -> bool:
-    """Return True if a planning step is expected to run within `AHEAD_CALLS` calls; `is_held`: only a full window
-    counts."""
+    """Return True if the planning row is expected to run within `AHEAD_CALLS` calls.
+
+    `is_held`: the model is in its turn, so only a nearly full window counts.
+    """
     measured = state.measure()
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
@@ -193,13 +199,8 @@ def prepare(state: State, messages: Sequence[object]) -> list[Any]:
 
 def observe(state: State, response: object) -> None:
     """Read the provider's answer to the last list: its usage, and whether the window cut it off or it ends the turn."""
-    ledger, pressure, used, stopped = (
-        state.ledger,
-        state.pressure,
-        used_input_tokens(response),
-        stop_reason_of(response),
-    )
-    last = ledger.last
+    ledger, pressure, last = state.ledger, state.pressure, state.ledger.last
+    used, stopped = used_input_tokens(response), stop_reason_of(response)
     pressure.gauge = pressure.gauge.calibrated(last.counted_tokens, used, pressure.limit_tokens)
     ledger.last = replace(last, is_answered=last.is_answered or used > 0)
     if stopped == WINDOW_EXCEEDED:
@@ -209,7 +210,7 @@ def observe(state: State, response: object) -> None:
 
 
 def _linked(state: State, link: Link, problems: list[str]) -> State:
-    """Return a copy of `state` changed by `link`; if that fails, `state` itself, and note the error in `problems`."""
+    """Return a copy of `state` changed by `link`; if `link` fails, add the error to `problems` and return `state`."""
     draft = state.copy()
     try:
         link(draft)
@@ -232,7 +233,7 @@ def _send(state: State) -> list[Any]:
 def compact(
     state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
 ) -> Compaction:
-    """Compact on request and return the result; `at_limit`: the client asks because its own window is full."""
+    """Compact on request and return the result; see `Session.compact` for the arguments."""
     state.receive(messages)
     most = state.pressure.maximum_tokens
     state.pressure.maximum_tokens = min(most, state.tokens) if at_limit else most
@@ -284,8 +285,10 @@ def _take_plan_ahead(state: State) -> None:
 
 
 def _is_fresh(state: State) -> bool:
-    """Return True if the last compaction was requested and the model has answered nothing since: another one would cost
-    a plan and free next to nothing."""
+    """Return True if the last compaction was requested and the model has answered nothing since.
+
+    Another one would cost a plan and free next to nothing.
+    """
     made, tracker = state.ledger.frame.plan, state.ledger.tracker
     changes = (event for event in reversed(state.setup.log.events) if event.kind in ("post_compact", "undone"))
     last = next((event.trigger for event in changes if event.trigger != "arrival"), "")
@@ -296,8 +299,10 @@ def _is_fresh(state: State) -> bool:
 
 
 def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy | LostResults) -> list[Any] | None:
-    """Return another list after the provider refused the last one: with results for all calls, or clearly shorter; None
-    if neither helps, or it was tried for this list before."""
+    """Return another list after the provider refused the last one: with results for all calls, or clearly shorter.
+
+    None if neither helps, or if that was tried for this list before.
+    """
     if isinstance(refused, LostResults):
         return _answered(state, messages)
     pressure = state.pressure
@@ -361,16 +366,16 @@ def undo(state: State) -> bool:
 def _save(state: State) -> None:
     """Store the state for a restart, if it has changed; a shared session is saved with each call."""
     setup, ledger = state.setup, state.ledger
-    committed, read_and_sent = ledger.committed, (state.planning.read_tokens, ledger.is_sent)
-    if setup.is_shared or (committed, *read_and_sent) == ledger.saved:
+    committed, read_tokens, is_sent = ledger.committed, state.planning.read_tokens, ledger.is_sent
+    if setup.is_shared or Saved(committed, read_tokens, is_sent) == ledger.saved:
         return
     problem = ""
     try:
-        if not (committed.key or committed.frame.is_empty):  # nothing stored holds the way it went
+        if not (committed.key or committed.frame.is_empty):  # the stored history has diverged: store this one
             ledger.commit(committed.frame, setup.store, ledger.view)
         name, saved = session_name(setup.session_id), state.to_save().model_dump(mode="json")
         setup.store.use(lambda store: store.set_state(name, saved))
-        ledger.saved = ledger.committed, *read_and_sent
+        ledger.saved = Saved(ledger.committed, read_tokens, is_sent)
     except StoreError as error:
         problem = f"a restart would not continue from here: {error}"
     setup.log.trouble("store_failed", problem)

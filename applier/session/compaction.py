@@ -34,14 +34,28 @@ __all__ = ["Compaction", "attempt", "carried_text", "open_lists", "rest", "run_r
 UNSURE = "rules_unsure"
 """Code of the finding that the rules know little about the tools of a history."""
 CLEAR_OLD = ClearResults(keep_last=3, preview_characters=400)
+"""Tier that clears old results; it runs instead of a plan by rules that know little about the tools."""
 SAFE_SHARE = 0.5
-"""Share of a plan's savings from which clearing old results is preferred to the plan."""
+"""Share of such a plan's savings that clearing must reach to be preferred to the plan."""
 OUTPUT_PRICE = 5.0
 """Price of an output token in input tokens, on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9
 """Window passed to plans, so large that the live tail stays whole; the session's last tier may cut it."""
 LEAST_SAVINGS_SHARE = 0.4
 """Share of the limit that is always a sufficient saving in a small window, whatever the fixed minimum is."""
+
+
+class _Drafted(NamedTuple):
+    """Change that a tier wants: its frame, the list of that frame, and its measured effect."""
+
+    frame: Frame
+    view: View
+    change: Compaction
+
+    @property
+    def freed_tokens(self) -> int:
+        """Tokens by which the prompt becomes shorter; negative if it grows."""
+        return self.change.tokens_before - self.change.tokens_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +85,7 @@ class Compaction:
 
     @classmethod
     def nothing(cls, state: State, tier: str, reason: str) -> Compaction:
-        """Nothing was changed."""
+        """Return the result of a compaction that changes nothing, because of `reason`."""
         tokens = state.tokens
         return cls(state.to_send(), False, tier, reason, tokens, tokens, None, 0, None, state.ledger.frame.plan)
 
@@ -86,13 +100,13 @@ def run_row(state: State, row: Step) -> None:
     forced = measured.level in ("critical", "exhausted")
     is_bound = not (forced or measured.requested)
     if is_bound and state.is_in_turn:
-        return  # the end of the turn is near, and costs no reasoning
+        return  # wait for the end of the turn: a change within it would lose the model's thinking
     least = min(row.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE)) if is_bound else 0
     if is_bound and row.tier is state.setup.preset.plan_goal:
         if state.planning.is_under_way:
-            return  # the plan that is being made comes with one of the next calls
+            return  # wait for the plan that the worker makes: a second one would cost as much
         if measured.tokens - measured.beside_tokens - state.kept_tokens - state.live_tokens < least:
-            return  # decided before anybody is asked: a plan is paid for
+            return  # the saving would be too small, and a plan costs money even if it is rejected
     tracker, total = state.ledger.tracker, state.ledger.view.total
     sizes = tracker.tokens, tracker.answered_tokens, total
     if not measured.requested and pressure.rests_now(_name_of(row.tier), forced, *sizes):
@@ -115,7 +129,10 @@ def attempt(
     focus: str = "",
     dry_run: bool = False,
 ) -> Compaction:
-    """Ask one tier for edits and apply them if they are worthwhile; no hook can veto one that is `forced`."""
+    """Ask one tier for edits and apply them if they save at least `least` tokens and no hook vetoes them.
+
+    `forced`: no hook can veto. `new_from`: index of the first message that was not sent yet; None if all were.
+    """
     name, numbers, missing, started = _name_of(tier), dict[str, Any](), 0, state.setup.clock()
     kind: EventKind = "tier_failed"
     span = state.setup.log.telemetry.span("tier", session=state.setup.session_id, tier=name, trigger=trigger)
@@ -125,24 +142,25 @@ def attempt(
             edits = tier(situation)
             if edits is None:
                 return Compaction.nothing(state, "", "nothing to do")
-            frame, view, change = _drafted(state, _with_carried(state, edits), name)
+            drafted = _drafted(state, _with_carried(state, edits), name)
             if edits.plan is not None and trigger != "manual":
-                frame, view, change = _safer(state, situation, edits.plan, (frame, view, change), name)
+                drafted = _safer(state, situation, edits.plan, drafted, name)
         except Exception as error:  # noqa: BLE001 - a tier that fails gives way to the next
             problem = f"{type(error).__name__}: {error}"
         else:
-            numbers, missing = _numbers(change), least - (change.tokens_before - change.tokens_after)
-            kind, problem = "not_worth_it", _objection(state, view, change, least)
+            change = drafted.change
+            numbers, missing = _numbers(change), least - drafted.freed_tokens
+            kind, problem = "not_worth_it", _objection(state, drafted, least)
             if dry_run:
                 return replace(change, reason=problem or change.reason)
             if not problem:
-                kind, problem = _apply(state, frame, view, change, trigger, started, forced=forced)
-            if state.give_up_lost():  # which showed only now: the tier is asked again, of the whole list
+                kind, problem = _apply(state, drafted, trigger, started, forced=forced)
+            if state.give_up_lost():  # the store's file is gone: ask the tier again, now for the whole list
                 return attempt(state, tier, trigger, forced=True, new_from=new_from, focus=focus)
             if not problem:
                 return replace(change, applied=True)
         state.setup.log(kind, problem, trigger=trigger, tier=name, **numbers)
-        if kind != "store_failed":  # that says nothing of the tier
+        if kind != "store_failed":  # a failure of the store is no reason to pause the tier
             rest(state, tier, forced, missing)
         return Compaction.nothing(state, name, problem)
 
@@ -160,26 +178,27 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _safer(
-    state: State, situation: Situation, plan: CompactionPlan, planned: tuple[Frame, View, Compaction], name: str
-) -> tuple[Frame, View, Compaction]:
-    """Return edits that only clear old results if the rules know little about the tools of the history, and these free
-    at least `SAFE_SHARE` of what `planned` frees, and fit; else `planned`."""
-    change = planned[2]
+def _safer(state: State, situation: Situation, plan: CompactionPlan, planned: _Drafted, name: str) -> _Drafted:
+    """Return a change that only clears old results, if that is safer than the change `planned` by `plan`; else
+    `planned`.
+
+    It is safer if the rules know little about the tools of the history. It must fit, and free at least `SAFE_SHARE` of
+    what the plan frees.
+    """
     if not any(finding.code == UNSURE for finding in plan.findings) or (edits := CLEAR_OLD(situation)) is None:
         return planned
-    safe = _drafted(state, edits, name)
-    freed, planned_freed = (one.tokens_before - one.tokens_after for one in (safe[2], change))
-    fits = safe[2].tokens_after <= state.pressure.limit_tokens
-    return safe if fits and freed >= SAFE_SHARE * planned_freed else planned
+    cleared = _drafted(state, edits, name)
+    fits = cleared.change.tokens_after <= state.pressure.limit_tokens
+    return cleared if fits and cleared.freed_tokens >= SAFE_SHARE * planned.freed_tokens else planned
 
 
-def _apply(
-    state: State, frame: Frame, view: View, change: Compaction, trigger: str, started: float, *, forced: bool
-) -> tuple[EventKind, str]:
+def _apply(state: State, drafted: _Drafted, trigger: str, started: float, *, forced: bool) -> tuple[EventKind, str]:
     """Store the originals, then apply the change; return the event, and the objection of a hook or the store.
-    `started`: time since which the agent waits."""
+
+    `started`: time since which the agent waits.
+    """
     ledger, log, store = state.ledger, state.setup.log, state.setup.store
+    frame, view, change = drafted
     before = ledger.frame
     agreed = log("pre_compact", change.reason, trigger=trigger, tier=change.tier, **_numbers(change))
     if not (forced or agreed):
@@ -210,7 +229,7 @@ def _numbers(change: Compaction) -> dict[str, Any]:
 
 
 def rest(state: State, tier: Tier, forced: bool, missing_tokens: int = 0, *, is_held: bool = False) -> None:
-    """Let `tier` rest until the history has grown: see `Pressure.rest`."""
+    """Pause `tier` until the history has grown by `missing_tokens` or more; see `Pressure.rest`."""
     tracker = state.ledger.tracker
     sizes = tracker.tokens, tracker.answered_tokens, missing_tokens
     state.pressure.rest(_name_of(tier), forced, *sizes, is_held=is_held)
@@ -260,12 +279,12 @@ def _with_carried(state: State, edits: Edits) -> Edits:
     return replace(edits, additions={**edits.additions, last: text}) if text else edits
 
 
-def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compaction]:
-    """Return the drafted frame and view of `edits`, and their measured effect."""
+def _drafted(state: State, edits: Edits, tier: str) -> _Drafted:
+    """Return the change that the `edits` of `tier` would make."""
     gauge, ledger = state.pressure.gauge, state.ledger
     tracker, committed = ledger.tracker, ledger.committed
-    covered = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)
-    key = (covered and committed.key) or history_key(tracker.history.digest)
+    is_stored = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)
+    key = (is_stored and committed.key) or history_key(tracker.history.digest)
     frame = ledger.bound(draft(committed.frame, edits, tracker, key, state.pressure.restore_tool))
     view = View.of(frame, tracker)
     first = first_difference(ledger.view.messages, view.messages)
@@ -283,11 +302,12 @@ def _drafted(state: State, edits: Edits, tier: str) -> tuple[Frame, View, Compac
         plan=frame.plan,
         **_price(state, tokens_after, gauge.prompt(unchanged), edits.plan),
     )
-    return frame, view, change
+    return _Drafted(frame, view, change)
 
 
 def _price(state: State, after: int, unchanged: int, plan: CompactionPlan | None) -> dict[str, Any]:
-    """Return the number of calls until a change pays back, and its costs and savings."""
+    """Return the fields of a `Compaction` on the costs of a change to a prompt of `after` tokens, the first `unchanged`
+    of them as before."""
     made = plan.provenance if plan is not None else Provenance(planner="none")
     planning = made.usage.input_tokens + OUTPUT_PRICE * made.usage.output_tokens
     at = state.ledger.last.at
@@ -298,16 +318,16 @@ def _price(state: State, after: int, unchanged: int, plan: CompactionPlan | None
     return {"payback_calls": calls, "dollars": switch_dollars(model, before, after, unchanged, made)}
 
 
-def _objection(state: State, view: View, change: Compaction, least: int) -> str:
-    """Return the reason against the change; empty if it may be made."""
-    before, after = change.tokens_before, change.tokens_after
+def _objection(state: State, drafted: _Drafted, least: int) -> str:
+    """Return the reason against a change that should free `least` tokens; empty if it may be made."""
+    view, change, freed = drafted.view, drafted.change, drafted.freed_tokens
     limits, load = state.pressure.limits, state.ledger.view.load
-    if limits.excess(load) > max(1.0, limits.excess(view.load)):  # what counts is pictures or bytes
+    if limits.excess(load) > max(1.0, limits.excess(view.load)):  # it removes pictures or bytes, so tokens do not count
         return _broken_rule(state, view)
-    if before <= after:
-        return f"it would not shrink: {before} to {after} tokens"
-    if before - after < least:
-        return f"it would save {before - after} tokens, fewer than {least}"
+    if freed <= 0:
+        return f"it would not shrink: {change.tokens_before} to {change.tokens_after} tokens"
+    if freed < least:
+        return f"it would save {freed} tokens, fewer than {least}"
     return _broken_rule(state, view)
 
 
@@ -339,9 +359,11 @@ def carried_text(
     files_tokens: int,
     kept_turns: frozenset[str] = frozenset(),
 ) -> str:
-    """Return the text to repeat, or an empty text; files of `kept_turns` are left out, as they are sent anyway. The
-    host's rules have their own frame, and no file or list can imitate it, as none can close its own frame. Files take
-    at most `files_tokens`, by the tracker's counter; 0: no files."""
+    """Return the text to repeat after a plan: the host's `permissions`, the agent's open lists, the files read last.
+
+    Files take at most `files_tokens`, by the tracker's counter. Files of `kept_turns` are left out, as they are sent
+    anyway. The host's rules have an element of their own, which no file or list can imitate: it cannot close its own.
+    """
     rules = ["Permission rules:", *(f"- {rule}" for rule in permissions)] if permissions else []
     recent = recent_files(tracker) if files_tokens else []
     shown = (file for file in recent if file.turn_id not in kept_turns)
@@ -406,7 +428,7 @@ def recent_files(tracker: HistoryTracker) -> list[RecentFile]:
 
 
 def open_lists(tracker: HistoryTracker) -> list[str]:
-    """Return each list of the agent with open entries as text: the todo list it wrote last, and its tasks."""
+    """Return the text of each of the agent's lists that has open entries: its newest todo list, and its tasks."""
     lists = task_lists(tracker.analysis.evidence)
     return [_shown_list(tasks) for tasks in lists if any(task.is_open for task in tasks)]
 

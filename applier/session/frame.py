@@ -1,8 +1,9 @@
 """Differences between the history and the list that is sent: the plan in force, placeholders and additions, as pure
 data.
 
-A tier returns `Edits`, `draft` makes a `Frame` of them, and a `View` is the list of that frame. Writes nothing: a frame
-is sent only after `applier.session.persistence.commit` has stored what it removes.
+A tier returns `Edits`, `draft` makes a `Frame` of them, and a `View` is the list of that frame. A view begins with its
+head, the compacted part, which replaces the first messages of the history; then it follows the history. Writes nothing:
+a frame is sent only after `applier.session.persistence.commit` has stored what it removes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from planner.settings import RESTORE_TOOL
 __all__ = ["Edits", "Frame", "Place", "View", "bound", "draft", "first_difference", "first_disagreement", "message_at"]
 
 Place = tuple[int, int]
-"""Message of the history, and block in it."""
+"""Index of a message in the history, and index of a block in that message."""
 
 _ONLY_THINKING = "(thinking left out)"
 """Text that replaces an assistant message with only thinking, since roles must alternate."""
@@ -37,15 +38,14 @@ class Edits:
     """Reason for the change, in one line for the log."""
     plan: CompactionPlan | None = None
     placeholders: Mapping[Place, str] = field(default_factory=dict)
-    """Texts that replace tool results or a user's text; a line on how to restore the original is added when it is
-    stored."""
+    """Texts that replace tool results or a user's text. `draft` adds a line on how to restore the original."""
     additions: Mapping[int, str] = field(default_factory=dict)
     """Texts to add at the end of user messages."""
     head: tuple[object, ...] = ()
-    """Messages that replace the compacted part; empty: unchanged."""
+    """Messages that replace the compacted part; empty if it does not change."""
     unweighed_from: int | None = None
-    """Index of the first message that the plan has not decided on: results that were shortened from there on stay so.
-    None: the plan decided on all but the live tail, so results that it keeps are sent whole again."""
+    """Index of the first message that the plan has not decided on; results from there on stay shortened if they are.
+    None: the plan decided on all but the live tail, so a result that it keeps is sent whole again."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Frame:
     plan_id: str = ""
     """Id of the plan in the store; empty until it is stored."""
     head: tuple[object, ...] = ()
-    """Messages that replace the first `start` messages of the history."""
+    """Compacted part: messages that replace the first `start` messages of the history."""
     start: int = 0
     """Index from which the list follows the history message by message."""
     placeholders: Mapping[Place, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Frame:
 
     @lazy_property
     def edited(self) -> frozenset[int]:
-        """Messages of the history, from `start` on, that are sent with changes."""
+        """Indices of the messages from `start` on that are sent with changes."""
         return frozenset(message for message, _ in self.placeholders) | self.additions.keys() | self.unthinking
 
     @property
@@ -75,7 +75,10 @@ class Frame:
         return not (self.plan or self.head or self.placeholders or self.additions or self.unthinking)
 
     def before(self, message: int) -> Frame:
-        """Return this frame without its changes to `message` of the history and later ones; a head is removed whole."""
+        """Return this frame without its changes to message `message` of the history and later ones.
+
+        If the head replaces that message, the frame becomes empty.
+        """
         if message < self.start or message == 0:
             return Frame()
         return replace(
@@ -86,16 +89,21 @@ class Frame:
         )
 
     def unthought(self, plain: Sequence[Message], since: int) -> Frame:
-        """Return this frame without the thinking of the messages in `plain` (the history) from `since` on; the same
-        frame if there is none."""
+        """Return this frame without the thinking of the history's messages from index `since` on.
+
+        `plain`: the whole history. If these messages have no thinking, the frame itself is returned.
+        """
         behind = range(max(since, self.start), len(plain))
         thought = {at for at in behind if without_thinking(plain[at]) is not plain[at]} - self.unthinking
         return replace(self, unthinking=self.unthinking | thought) if thought else self
 
 
 def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = RESTORE_TOOL) -> Frame:
-    """Return `frame` with `edits` made; `bound` must still check its thinking before it is sent. `key`: the key under
-    which the originals will be stored; `restore_tool`: the agent's tool that restores them, empty if it has none."""
+    """Return `frame` with `edits` made; `bound` must still check its thinking before it is sent.
+
+    `key`: the key under which the originals will be stored. `restore_tool`: the agent's tool that restores them, empty
+    if it has none.
+    """
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.unweighed_from)
     placeholders = {
@@ -117,7 +125,8 @@ def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore
 
 
 def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweighed_from: int | None) -> Frame:
-    """Return the frame of `plan`; changes to the live tail and to messages without a decision remain."""
+    """Return the frame of `plan`, with the changes of `frame` to the live tail and to messages from `unweighed_from` on
+    (see `Edits`)."""
     known = plan.history.messages
     layout = laid_out(plan, tracker.originals[:known])
     stop = len(layout.messages) - layout.untouched
@@ -128,7 +137,7 @@ def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweig
     goes_on = max(start, live if unweighed_from is None else min(live, unweighed_from))
     return Frame(
         plan,
-        head=tuple(unmarked(m) if isinstance(m, dict) else m for m in head),  # stale, and a request has four
+        head=tuple(unmarked(m) if isinstance(m, dict) else m for m in head),  # their cache marks are old
         start=start,
         placeholders={at: text for at, text in frame.placeholders.items() if at[0] >= goes_on},
         additions={at: text for at, text in frame.additions.items() if at >= known},
@@ -137,7 +146,10 @@ def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweig
 
 
 def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
-    """Return the head of `frame` with `texts` added to its last message; unchanged if that is not the user's."""
+    """Return the head of `frame` with `texts` added to its last message.
+
+    If there is no head, or its last message is not the user's, the texts are dropped and the head is unchanged.
+    """
     last = plain_message(frame.head[-1]) if texts and frame.head else None
     if last is None or last["role"] != "user":
         return frame.head
@@ -179,8 +191,10 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
 
 
 def _with_text(block: Block, text: str | None) -> Block:
-    """Return the result or text with `text` as its content; a cache mark inside moves to the result. A picture becomes
-    a text; other blocks, and blocks without a placeholder, do not change."""
+    """Return `block` with `text` as its content; `block` itself if `text` is None or it is of another type.
+
+    A tool result keeps a cache mark that was inside it. A picture becomes a text.
+    """
     if text is not None and block["type"] == "text":
         return {**block, "text": text}
     if text is not None and block["type"] in PICTURES:
@@ -191,8 +205,10 @@ def _with_text(block: Block, text: str | None) -> Block:
 
 
 def first_disagreement(one: Frame, other: Frame) -> int | None:
-    """Return the first message of the history that the two frames send differently, 0 if their heads differ; None if
-    they send the same list."""
+    """Return the index of the first message of the history that the two frames send differently.
+
+    0 if their heads differ, None if they send the same list.
+    """
     if one.start != other.start or one.head != other.head:
         return 0
     placed = {message for (message, _), _ in one.placeholders.items() ^ other.placeholders.items()}
@@ -201,15 +217,18 @@ def first_disagreement(one: Frame, other: Frame) -> int | None:
 
 
 def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) -> Frame:
-    """Return `frame` without the thinking in messages from `since` on that follow the first difference to the list of
-    the frame `sent`. Some models bind thinking to everything before it, and refuse it after a change."""
+    """Return `frame` without the thinking that the model would refuse, in messages from index `since` on.
+
+    Some models bind thinking to everything before it. So all thinking after the first difference between the list of
+    `frame` and the list of the frame `sent`, which the model has seen, is refused.
+    """
     first = first_disagreement(frame, sent)
     return frame if first is None else frame.unthought(tracker.plain, max(first, since))
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The list of a frame for the whole history, with its tokens."""
+    """List that a frame makes of the whole history, with its tokens."""
 
     messages: list[object] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
@@ -227,7 +246,7 @@ class View:
         return cls(list(frame.head), counted, sum(counted), load).extended(frame, tracker, frame.start)
 
     def extended(self, frame: Frame, tracker: HistoryTracker, start: int) -> View:
-        """Return this view with the messages of the history from `start` on added."""
+        """Return this view with the history's messages from index `start` on added, as `frame` sends them."""
         messages, counted, total, load = [*self.messages], [*self.counted], self.total, self.load
         for index in range(start, len(tracker)):
             message = message_at(frame, tracker, index)
@@ -240,7 +259,8 @@ class View:
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:
-    """Return the first message of `before` that differs in `after`; None if `after` begins with `before`."""
+    """Return the index of the first message of `before` that differs in `after`; None if `after` begins with
+    `before`."""
     for at, (old, new) in enumerate(zip(before, after, strict=False)):
         if old is not new and old != new:
             return at

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.analysis import Analysis, analyze_history, call_alone
 from planner.errors import TranscriptError
@@ -66,7 +66,17 @@ class Arrival:
     replaced: bool = False
     """True if messages before `start` are other objects than before, with other cache marks or content."""
     edited_from: int | None = None
-    """Index of the first of these with other content, if it has the same role and calls; None if there is none."""
+    """Index of the first of these messages that has other content but the same role and calls; None without one."""
+
+
+class _Head(NamedTuple):
+    """Compacted part that was sent."""
+
+    messages: list[object]
+    replaced: int
+    """Number of the history's messages that it replaced."""
+    digest: str
+    """Digest of its first message."""
 
 
 @dataclass
@@ -89,9 +99,8 @@ class HistoryTracker:
     """Tokens of all messages."""
     results: list[Result] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)
-    _heads: list[tuple[list[object], int, str]] = field(default_factory=list)
-    """Compacted parts that were sent, the newest first: their messages, the number of the history's messages that they
-    replaced, and the digest of their first message."""
+    _heads: list[_Head] = field(default_factory=list)
+    """Compacted parts that were sent, the newest first."""
     _replaced: dict[int, list[object]] = field(default_factory=dict)
     """Messages that were sent in place of single messages of the history, by index."""
     uses: Mapping[str, ToolUse] = field(default_factory=dict)
@@ -142,8 +151,12 @@ class HistoryTracker:
         return turns[bisect_right(turns, message, key=lambda turn: turn.start) - 1].id
 
     def results_from(self, message: int) -> list[Result]:
-        """Return the tool results in message `start` and all later ones."""
+        """Return the tool results in message `message` and all later ones."""
         return self.results[bisect_left(self.results, message, key=lambda result: result.message) :]
+
+    def marks_between(self, start: int, stop: int) -> list[Mapping[str, Any]]:
+        """Return the cache marks of the messages from index `start` to before `stop`, in order."""
+        return [mark for at, marks in sorted(self.marks.items()) if start <= at < stop for mark in marks]
 
     def _copy(self) -> HistoryTracker:
         return replace(
@@ -187,18 +200,19 @@ class HistoryTracker:
             self._append(message, plain)
         if is_edit:
             return Arrival(known, changed=False, replaced=True, edited_from=at)
-        self._heads = [one for one in self._heads if one[1] <= at]
+        self._heads = [one for one in self._heads if one.replaced <= at]
         self._replaced = {index: sent for index, sent in self._replaced.items() if index < at}
         return Arrival(at, at < known, bool(marked))
 
     def sent(self, sent: Sequence[object], head: int) -> HistoryTracker:
-        """Return this history, which recognizes `sent`; its first `head` messages replace a compacted region."""
+        """Return this history, which recognizes the list `sent` when the caller passes it. The first `head` messages of
+        `sent` are its compacted part."""
         start, heads, replaced = len(self) - len(sent) + head, self._heads, {**self._replaced}
         if head:
-            older = [one for one in heads if one[0] != sent[:head]]
-            same = next((digest for messages, _, digest in heads if messages[0] is sent[0]), "")
+            older = [one for one in heads if one.messages != sent[:head]]
+            same = next((one.digest for one in heads if one.messages[0] is sent[0]), "")
             digest = same or message_digest(plain_message(sent[0]))
-            heads = [(list(sent[:head]), start, digest), *older][:MAX_HEADS]
+            heads = [_Head(list(sent[:head]), start, digest), *older][:MAX_HEADS]
         for index, message in enumerate(sent[head:], start):
             if message is not self.originals[index]:
                 known = replaced.get(index, [])
@@ -207,8 +221,8 @@ class HistoryTracker:
         return replace(self, _heads=heads, _replaced=replaced)
 
     def _head_of(self, passed: Sequence[object]) -> tuple[int, int]:
-        """Return how many messages at the front of `passed` are a compacted part that was sent, and how many messages
-        of the history that part replaced; 0, 0 without one."""
+        """Return the length of the compacted part at the front of `passed`, and the number of the history's messages
+        that it replaced; 0, 0 if `passed` does not begin with a part that was sent."""
         if not (passed and self.plain and self._heads):
             return 0, 0
         is_original = passed[0] == self.plain[0]
@@ -219,15 +233,15 @@ class HistoryTracker:
         return 0, 0
 
     def _original(self, message: object, index: int) -> object:
-        """Return message `index` of the history: `message`, or the original if `message` was sent instead of it."""
+        """Return `message`, or the original of index `index` if `message` was sent in its place."""
         sent = self._replaced.get(index)
         if sent is None or message == self.plain[index]:
             return message
         return self.originals[index] if any(_say_the_same(message, one) for one in sent) else message
 
     def _unchanged(self, own: Sequence[object], start: int, stop: int) -> tuple[int, list[int]]:
-        """Return the first message from `start` on whose content changed since it was passed (`stop` if none did), and
-        the earlier ones that only have other cache marks.
+        """Return the index of the first message from `start` on with changed content (`stop` if there is none), and the
+        indices of earlier ones that only have other cache marks. `own` begins at index `start` of the history.
 
         Dicts are compared with the stored copy, texts first by identity: edits in place are noticed, and unchanged
         messages cost next to nothing.

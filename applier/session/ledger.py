@@ -1,7 +1,8 @@
-"""The ledger of a session: its history, the list in force, the list that was sent last, and what can be undone.
+"""The ledger of a session: its history, the frame in force, the list that was sent last, and what can be undone.
 
-Decides which list is valid for the messages received, and records what was sent. Knows no triggers and no prompt sizes.
-Values in a ledger are replaced, never changed in place, so that copies are independent.
+A frame is the difference between the history and the list that is sent; the frame in force makes the next list. Decides
+which list is valid for the messages received, and records what was sent. Knows no triggers and no prompt sizes. Values
+in a ledger are replaced, never changed in place, so that copies are independent.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
@@ -20,14 +21,28 @@ from applier.store.store import Restored
 from applier.view import remember_view
 from planner.errors import ReferenceNotFound, StoreError
 
-__all__ = ["KnownState", "LastList", "Ledger", "Undoable"]
+__all__ = ["KnownState", "LastList", "Ledger", "Saved", "Undoable"]
 
 MOST_UNDOABLE = 10
 """Largest number of compactions that can be undone: each contains a decision for every turn of its history."""
 
-Undoable = tuple[tuple[Frame, int | None], ...]
-"""Earlier frames for `undo`, the newest last, each with the index of the first message that was answered after it was
-replaced; None until a list of its successor was sent."""
+
+class Undoable(NamedTuple):
+    """Frame to which `undo` can return."""
+
+    frame: Frame
+    thought_since: int | None
+    """Index of the first message that was answered after the frame was replaced; None until the next list was sent."""
+
+
+class Saved(NamedTuple):
+    """State that was stored last for a restart."""
+
+    committed: Committed
+    read_tokens: int
+    """Tokens that planners had read."""
+    is_sent: bool
+    """True if a list of that frame was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,8 @@ class LastList:
     """None before the first list."""
     frame: Frame = field(default_factory=Frame)
     """Frame of the last list, to which the newest answers belong."""
-    undoable: Undoable = ()
+    undoable: tuple[Undoable, ...] = ()
+    """Frames that could be undone then."""
     newest: str = ""
     """Digest of the last message."""
     is_answered: bool = False
@@ -49,20 +65,20 @@ class LastList:
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
-    """Newest stored state of a shared session, if this process knows it: see `applier.session.sharing`."""
+    """Knowledge of this process about the newest stored state of a shared session (`applier.session.sharing`)."""
 
     number: int | None = None
-    """Number of the state that was loaded or saved last; 0: the store had none; None: not loaded yet."""
+    """Number of the state that was loaded or saved last. 0: the store had none; None: nothing was loaded yet."""
     is_saved: bool = False
     """True if the state contains everything that happened in this process."""
     is_lost: bool = False
     """True if the store could not be read at the last call."""
     frame: SavedFrame | None = None
-    """Frame in force there."""
+    """Frame in force in that state."""
     planner: str = ""
-    """Process that makes a plan in advance or has made one."""
+    """Id of the process that makes a plan in advance or has made one."""
     planner_until: float = 0.0
-    """Time until which the others wait for it."""
+    """Time until which other processes wait for that plan."""
 
 
 @dataclass
@@ -73,14 +89,17 @@ class Ledger:
     owner: str = ""
     """Owner of the views that the session makes and recognizes; empty without a session id."""
     keys: list[str] = field(default_factory=list)
-    """Histories that this session and its family have stored, all open to `restore`; one list for the family."""
+    """Keys of the histories that this session, its parent and its children have stored. They share this one list, and
+    `restore` may read all of these histories."""
     committed: Committed = field(default_factory=Committed)
     view: View = field(default_factory=View)
-    """List of `committed` for the whole history."""
+    """List that the frame in force makes of the whole history."""
     last: LastList = field(default_factory=LastList)
-    undoable: Undoable = ()
+    undoable: tuple[Undoable, ...] = ()
+    """Earlier frames, the newest last."""
     thought_since: int = 0
-    """Index of the first message answered after a compaction that is undone now; kept until the next list."""
+    """After an undo: index of the first message that was answered after the undone compaction. 0 once the next list is
+    sent."""
     cached_messages: int = 0
     """Number of messages of `view` that the provider has received and may have cached."""
     compactions: int = 0
@@ -96,8 +115,7 @@ class Ledger:
     """Number of the opening of the store that contains everything left out."""
     noted_at: float = float("-inf")
     """Time at which the store last recorded that the conversation continues."""
-    saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
-    """State that was stored last for a restart: frame, tokens read by planners, and whether the frame was sent."""
+    saved: Saved = field(default_factory=lambda: Saved(Committed(), 0, True))
     known_state: KnownState = field(default_factory=KnownState)
     answered: str = ""
     """Digest of the last list that was sent again with notes for lost results."""
@@ -112,7 +130,7 @@ class Ledger:
 
     @property
     def frame(self) -> Frame:
-        """Frame in force."""
+        """Frame in force, by which the next list is made."""
         return self.committed.frame
 
     @property
@@ -149,9 +167,10 @@ class Ledger:
         return arrival
 
     def _without_strangers(self, frame: Frame, arrival: Arrival) -> Frame:
-        """Return `frame` without the thinking of answers to unknown lists, which may be bound to those lists.
+        """Return `frame` without the thinking of answers to lists that this process does not know.
 
-        Known are all messages up to the last list sent, and the first answer of a new session.
+        Such thinking may be bound to its list. This process knows all messages up to the last list sent, and in a new
+        session the first answer.
         """
         plain, last = self.tracker.plain, self.last
         start = arrival.start
@@ -168,20 +187,21 @@ class Ledger:
         return bound(frame, self.last.frame, self.tracker, since) if self.strips_thinking else frame
 
     def go_on(self, committed: Committed, messages: int) -> None:
-        """Continue from `committed`, the frame in which another process sent `messages` messages."""
+        """Continue from the frame `committed`, by which another process sent the first `messages` messages of the
+        history."""
         self.take_into_force(committed)
         self.tracker = self.tracker.sent(self.view.messages, len(self.frame.head))
         self.last = LastList(messages, frame=self.frame, undoable=self.undoable)
 
     def take_into_force(self, committed: Committed, view: View | None = None) -> None:
-        """Make `committed`, with its list `view`, the frame in force."""
+        """Make `committed` the frame in force; `view` is its list, which is made here if it is missing."""
         self.committed, self.view = committed, view or View.of(committed.frame, self.tracker)
         self.cached_messages = min(self.cached_messages, len(self.view.messages))
         if committed.key and committed.key not in self.keys:
             self.keys.append(committed.key)
 
     def commit(self, frame: Frame, store: SessionStore, view: View | None = None) -> None:
-        """Store what `frame` leaves out, then put it into force.
+        """Store what `frame` leaves out, then put it into force. `view` is its list, if that is known.
 
         Raises:
             StoreError: nothing has changed.
@@ -195,41 +215,48 @@ class Ledger:
         self.take_into_force(committed, view)
 
     def fall_back(self) -> None:
-        """Return to the frame of the last list after the store failed, which leaves out only what the store has. The
-        newest answers belong to that list, so it is valid."""
+        """Return to the frame of the last list after the store failed.
+
+        That list leaves out only what the store has, and it is valid because the newest answers belong to it.
+        """
         length = len(self.tracker)
         before, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
         if not before.holds(before.frame, length):
             before = replace(before, frame=before.frame.before(before.messages))
-        if self.strangers:  # with it the list would be refused; the caller has it
+        if self.strangers:  # with their thinking the list would be refused; the caller still has it
             unthinking = before.frame.unthinking | self.strangers
             before = replace(before, frame=replace(before.frame, unthinking=unthinking))
         self.take_into_force(before)
         self.cached_messages = 0
 
     def forget_stored(self, opening: int) -> None:
-        """Send the whole list after the store's file was removed."""
+        """Forget what was stored, since the store's file was removed; the next list is then sent whole.
+
+        `opening`: the present number of the store's opening (`SessionStore.opening`).
+        """
         self.store_opening, self.undoable, self.keys[:] = opening, (), []
         self.take_into_force(Committed(self.bound(Frame())))
 
     def note_compaction(self, before: Frame) -> None:
-        """Count a compaction that replaced `before`, for `undo`."""
+        """Count a compaction, and keep the frame `before` it for `undo`."""
         self.compactions += 1
-        # Without what its plan was made from, which is read anew for each plan, and as large as the history.
+        # The plan is kept without its analysis, which is as large as the history and is made again when needed.
         older = replace(before, plan=before.plan and before.plan.unbound())
-        self.undoable = (*self.undoable, (older, None))[-MOST_UNDOABLE:]
+        self.undoable = (*self.undoable, Undoable(older, None))[-MOST_UNDOABLE:]
 
     def undo(self) -> bool:
         """Return to the frame before the last compaction; return False if there is none."""
         if not self.undoable:
             return False
-        (older, since), self.undoable = self.undoable[-1], self.undoable[:-1]
-        self.thought_since, self.cached_messages = since or 0, 0
-        self.take_into_force(replace(self.committed, frame=older))
+        last, self.undoable = self.undoable[-1], self.undoable[:-1]
+        self.thought_since, self.cached_messages = last.thought_since or 0, 0
+        self.take_into_force(replace(self.committed, frame=last.frame))
         return True
 
     def restore(self, store: SessionStore, reference: str, key: str, **wanted: Any) -> Restored:
-        """Return the stored original of a turn, in the history `key` unless `reference` names another.
+        """Return the stored original of a turn, in the history `key` unless `reference` names another history.
+
+        `wanted`: the options of `Store.restore` that select lines or a page.
 
         Raises:
             ReferenceNotFound: neither this session nor its family has that reference.
@@ -246,7 +273,7 @@ class Ledger:
             raise ReferenceNotFound(unknown, error.elsewhere) from None
 
     def note_use(self, store: SessionStore) -> None:
-        """Mark the originals of the list as used in the store, see `collect_garbage`."""
+        """Record in the store, at most once an hour, that the originals are in use, so that they do not expire."""
         key, now = self.committed.key, store.clock()
         if key and now - self.noted_at >= NOTED_SECONDS:
             self.noted_at = now
@@ -254,10 +281,12 @@ class Ledger:
                 store.use(lambda opened: opened.note_use(key))
 
     def note_sent(self, sent: Sequence[object], at: float) -> None:
-        """Record that `sent` is sent: the next answer belongs to it."""
+        """Record that the list `sent` is sent at the time `at`; the next answer belongs to it."""
         length = len(self.tracker)
         self.tracker = self.tracker.sent(sent, len(self.frame.head))
         self.cached_messages, self.thought_since = len(sent), 0
-        self.undoable = tuple((older, length if since is None else since) for older, since in self.undoable)
+        self.undoable = tuple(
+            older._replace(thought_since=length) if older.thought_since is None else older for older in self.undoable
+        )
         newest = self.tracker.digests[-1] if length else ""
         self.last = LastList(length, self.view.total, at, self.frame, self.undoable, newest)

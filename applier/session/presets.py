@@ -30,7 +30,10 @@ _ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
 
 
 def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
-    """Return the level of a prompt of `tokens` after `level`: it rises at once and falls with hysteresis."""
+    """Return the level of a prompt of `tokens`, whose level was `level` before.
+
+    It rises at once. It falls only when the prompt is `HYSTERESIS_SHARE` below the level's threshold.
+    """
     share = tokens / max(1, limit_tokens)
     reached = max((i for i, (_, begins) in enumerate(LEVELS) if share >= begins), default=0)
     held = _ORDER.index(level)
@@ -63,7 +66,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Condition of a row: fires if all its fields hold; without fields it fires at every turn."""
+    """Condition of a row. It fires if all its fields hold; one without fields fires at every call."""
 
     name: str
     level: Level = "normal"
@@ -117,11 +120,11 @@ class Preset:
     arrival: tuple[Tier, ...] = ()
     """Tiers for new results: nothing after them is cached yet, so these cost no rewriting."""
     steps: tuple[Step, ...] = ()
-    """Rows, cheapest first; each runs after the one before it."""
+    """Rows, cheapest first. Rows before the planning row are cheap, rows after it are last resorts."""
     manual: tuple[Tier, ...] = (PlanTurns(),)
-    """Tiers of `compact`: the first that changes anything ends it."""
+    """Tiers of `compact`, tried in order until one changes something."""
     recovery: tuple[Tier, ...] = (PlanTurns(target_share=0.4, rules_only=True), RetreatHead(0.4), FitNewest())
-    """Tiers of `recover`, in order until the prompt is clearly shorter."""
+    """Tiers of `recover`, run in order until the prompt is clearly shorter."""
     files_share: float = 0.0
     """Share of the tokens left by a plan that may be spent on repeating the files read last."""
     expected_growth_tokens: float = 0.0
@@ -134,7 +137,7 @@ class Preset:
 
     @property
     def planning(self) -> tuple[Step, ...]:
-        """Planning row, in a tuple; empty without one."""
+        """Planning row, as a tuple of one row; empty without one."""
         return self.steps[self._planning_at : self._planning_at + 1]
 
     @property
@@ -154,29 +157,36 @@ class Preset:
         return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
 
     def tuned(self, settings: SessionSettings) -> Preset:
-        """Return this preset with the user's goal and trigger for planning; None: unchanged. A recovery uses this goal,
-        too, but must be clearly shorter; steps that run only because the prompt would not fit do not change."""
-        keep, at = settings.keep_ratio, settings.compact_at_ratio
-        most = None if keep is None else min(keep, RECOVERY_SHARE)
-        when = None if at is None else (ASKED, When("compact_at", share_over=at))
+        """Return this preset as changed by the user's `settings`.
+
+        `keep_ratio` replaces the goal of tiers that plan, and `compact_at_ratio` the trigger of the planning row; a
+        setting that is None changes nothing. A recovery keeps at most `RECOVERY_SHARE`. Rows that run only because the
+        prompt would not fit do not change. Without `auto_compact`, only `manual` and `recovery` are left.
+        """
+        keep, compact_at = settings.keep_ratio, settings.compact_at_ratio
+        keep_in_recovery = None if keep is None else min(keep, RECOVERY_SHARE)
+        when = None if compact_at is None else (ASKED, When("compact_at", share_over=compact_at))
         return replace(
             self,
             arrival=self.arrival if settings.auto_compact else (),
-            steps=tuple(_tuned_step(step, keep, when) for step in self.steps if settings.auto_compact),
+            steps=tuple(_tuned_step(step, keep, when) for step in self.steps) if settings.auto_compact else (),
             manual=tuple(_tuned_tier(tier, keep) for tier in self.manual),
-            recovery=tuple(_tuned_tier(tier, most) for tier in self.recovery),
+            recovery=tuple(_tuned_tier(tier, keep_in_recovery) for tier in self.recovery),
         )
 
 
 def _tuned_tier(tier: Tier, share: float | None) -> Tier:
-    """Return `tier` with a user's share of the history instead of the preset's share and size."""
+    """Return `tier` with the user's `share` of the history as its goal; `tier` itself if it does not plan."""
     if share is None or not isinstance(tier, PlanTurns):
         return tier
     return replace(tier, target_share=share, history_share=share, target_tokens=0)
 
 
 def _tuned_step(step: Step, keep_ratio: float | None, when: tuple[When, ...] | None) -> Step:
-    """Return `step` with the user's goal, if it plans; with the user's trigger, no further bound delays it."""
+    """Return `step`, if it is a planning row, with the user's `keep_ratio` and trigger; else `step` itself.
+
+    With the user's trigger, no smallest saving delays it.
+    """
     if not isinstance(step.tier, PlanTurns) or step.tier.rules_only:
         return step
     tier = _tuned_tier(step.tier, keep_ratio)
@@ -197,16 +207,18 @@ SAFE_ARRIVAL = DemoteLarge()
 """Tier that shortens only results that would not fit the window otherwise."""
 
 LEAST_SAVINGS_TOKENS = 2_000
-"""Smallest saving of a plan that nobody forces or requests, unless a system has its own: everything after the change is
-billed again."""
+"""Smallest saving of a plan that nobody forces or requests, since everything after the change is billed again. Some
+presets have a larger one."""
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
-"""Planning on request frees as much as possible: with less kept, calls cost less and the agent misses more."""
+"""Planning on request. It frees as much as possible: the less is kept, the cheaper is a call, and the more the agent
+misses."""
 A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
-"""Automatic planning, which leaves a fifth of the history, at least five times less than was sent, and at most a share
-of the window: a share of the window alone would be half of a short history, and next to nothing of one with large
-results. On nineteen sessions at 200,000 tokens this keeps .974 of the names that the agent needs, at cache reads of .1
-(`python -m tests.bench presets`); leaving 15 % costs 7 % less and keeps .957, leaving a tenth 16 % less and .929. With
-knowledge of each whole session one could choose moments that cost 7 % less (`python -m tests.bench least`)."""
+"""Automatic planning, which leaves a fifth of the history, and at most a fifth of the room in the window. A share of
+the window alone would be half of a short history, and next to nothing of one with large results. On nineteen sessions
+at 200,000 tokens, with cache reads at a tenth of the price, it keeps .974 of the names that the agent needs
+(`python -m tests.bench presets`). To leave 15 % costs 7 % less and keeps .957; to leave a tenth costs 16 % less and
+keeps .929. With knowledge of each whole session one could choose moments that cost 7 % less
+(`python -m tests.bench least`)."""
 RELEVANCE = Preset(
     "relevance",
     arrival=(SAFE_ARRIVAL,),
@@ -248,8 +260,11 @@ def _system(
     min_savings_tokens: int = LEAST_SAVINGS_TOKENS,
     **more: Any,
 ) -> Preset:
-    """Return a system that runs the `cheaper` steps, then plans: on request, and `when` its trigger fires. Its command
-    frees as much as possible."""
+    """Return the preset of another system: it runs the `cheaper` steps, then plans by `plan` on request or if `when`
+    fires.
+
+    A compaction by command frees as much as possible. `more`: further fields of the preset.
+    """
     steps = (*cheaper, Step(plan, (ASKED, when), min_savings_tokens), *SAFETY)
     return Preset(name, arrival, steps, manual=(replace(plan, max_freed_tokens=0),), **more)
 

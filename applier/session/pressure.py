@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import sys
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from applier.session.presets import Level, Measurement, Preset, level_after
 from applier.session.request import AgentCall, Gauge, TooHeavy, TooLong, prompt_limit_tokens
@@ -17,13 +18,21 @@ from planner.reading.media import Load, MediaLimits
 from planner.reading.tokens import TokenCounter
 from planner.settings import RESTORE_TOOL, bare_tool_name, restore_tool_of
 
-__all__ = ["Pressure"]
+__all__ = ["Pause", "Pressure"]
 
 GROWTH_WEIGHT = 0.1
 """Weight of the newest call in the average growth."""
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
-"""Growth of the history, as a share of the limit, before a step that has run or was rejected is tried again; a forced
-step waits for as many newly answered tokens."""
+"""Growth, as a share of the limit, before a tier that has run or was rejected is tried again. The whole history must
+grow by the first share; for a forced tier, its answered part by the second."""
+
+
+class Pause(NamedTuple):
+    """Sizes below which a tier is not tried again."""
+
+    history_tokens: int
+    answered_tokens: int
+    """Size of the history without the live tail. It counts only if the prompt does not fit."""
 
 
 @dataclass
@@ -45,9 +54,8 @@ class Pressure:
     """Tokens that all calls since the last compaction have read and another compaction would have removed."""
     left_tokens: int = 0
     """Tokens left by the last plan, without the live tail: the next plan is not expected to leave less."""
-    rests: dict[tuple[str, bool], tuple[int, int]] = field(default_factory=dict)
-    """Tokens of the history (for a forced tier: of its answered part) below which a tier is not tried again, by its
-    name and whether the window forces it."""
+    rests: dict[tuple[str, bool], Pause] = field(default_factory=dict)
+    """Pause of each tier, by its name and whether the window forces it."""
     requested: str = ""
     """Trigger (``manual``, ``tool``, …) of a compaction requested for the next call."""
     focus: str = ""
@@ -89,16 +97,20 @@ class Pressure:
 
     @property
     def restore_tool(self) -> str:
-        """Name of the agent's tool that restores a turn; empty if it has none. A server's tool with its full name in
-        the settings counts even if the request does not list it, as Codex lists none."""
+        """Name of the agent's tool that restores a turn; empty if it has none.
+
+        An MCP tool whose full name is in the settings counts even if the request does not list it, as Codex lists none.
+        """
         tools, named = self.call.tools, self.settings.plan.restore_tool
         called = named or RESTORE_TOOL
         in_full = named if bare_tool_name(named) != named else ""
         return called if tools is None else restore_tool_of(tools, called) or restore_tool_of(tools) or in_full
 
     def take_call(self, call: AgentCall, counter: TokenCounter) -> None:
-        """Store the next request's model, system and tools; measure the tokens of another model from the start.
-        `counter`: the history's counter."""
+        """Store the next request's model, system and tools, counted by the history's `counter`.
+
+        With another tokenizer, the measurement of the provider's tokens begins again.
+        """
         before, model = self.call, call.model or self.call.model
         scales = [TokenCounter.for_model(name).scale for name in (before.model, model)]
         if scales[0] != scales[1]:
@@ -108,12 +120,18 @@ class Pressure:
         self.gauge = self.gauge.with_fixed(counter.request((), self.call.system, self.call.tools))
 
     def goal_tokens(self, preset: Preset, history_tokens: int) -> int:
-        """Return the tokens that the next plan aims at, without the live tail."""
+        """Return the tokens that the next plan of `preset` should leave, without the live tail.
+
+        `history_tokens`: the counted size of the whole history.
+        """
         goal, room = preset.plan_goal, self.room_tokens
         return goal.goal_tokens(room, self.gauge.of_messages(history_tokens)) if goal is not None else room
 
     def measure(self, view_tokens: int, goal_tokens: int, idle_seconds: float) -> Measurement:
-        """Return the numbers for the triggers, for a prompt whose messages count `view_tokens`."""
+        """Return the numbers for the triggers, for a prompt whose messages count `view_tokens`.
+
+        `goal_tokens`: tokens that the next plan would leave. `idle_seconds`: time since the last call.
+        """
         tokens = self.gauge.prompt(view_tokens)
         return Measurement(
             tokens=tokens,
@@ -129,11 +147,15 @@ class Pressure:
         )
 
     def request(self, trigger: str, focus: str = "") -> None:
-        """Ask for a compaction at the next call."""
+        """Request a compaction at the next call. `trigger` is its cause (``tool``); `focus` tells the planner what
+        matters."""
         self.requested, self.focus = trigger, focus or self.focus
 
     def note_sent(self, view_tokens: int, added_tokens: int | None, goal_tokens: int) -> None:
-        """Record the size and growth of a list that is sent; `added_tokens` is None if the last list is unknown."""
+        """Record that a list with `view_tokens` is sent, which has `added_tokens` more than the last one.
+
+        `added_tokens` is None if the last list is unknown. What exceeds `goal_tokens` could have been removed.
+        """
         if added_tokens is not None:
             self.growth_tokens += GROWTH_WEIGHT * (self.gauge.of_messages(added_tokens) - self.growth_tokens)
         self.carried_tokens += max(0, self.gauge.of_messages(view_tokens) - goal_tokens)
@@ -150,11 +172,15 @@ class Pressure:
         self.gauge = self.gauge.refused(view_tokens, refused.actual_tokens, self.limit_tokens)
 
     def rests_now(self, tier: str, forced: bool, history_tokens: int, answered_tokens: int, view_tokens: int) -> bool:
-        """Return True if `tier` is still paused."""
-        history, answered = self.rests.get((tier, forced), (0, 0))
-        if history_tokens >= history:
+        """Return True if `tier` is still paused, for a history of `history_tokens`.
+
+        If the prompt with `view_tokens` of messages does not fit, only the size `answered_tokens` of the history
+        without its live tail counts.
+        """
+        pause = self.rests.get((tier, forced), Pause(0, 0))
+        if history_tokens >= pause.history_tokens:
             return False
-        return self.gauge.prompt(view_tokens) <= self.limit_tokens or answered_tokens < answered
+        return self.gauge.prompt(view_tokens) <= self.limit_tokens or answered_tokens < pause.answered_tokens
 
     def rest(
         self,
@@ -166,9 +192,13 @@ class Pressure:
         *,
         is_held: bool = False,
     ) -> None:
-        """Pause `tier` until the history has grown by `missing_tokens` or more, as the result of a plan never shrinks.
-        A tier that `is_held` stays paused when the prompt gets critical, but is tried at once when it does not fit."""
+        """Pause `tier` until the history, now `history_tokens`, has grown by `missing_tokens` or more.
+
+        If the prompt does not fit, it is enough that the answered part, now `answered_tokens`, has grown as much; a
+        tier that `is_held` is then tried at once. `forced`: the window forced the tier; its pause is shorter, unless it
+        `is_held`.
+        """
         share = FORCED_REARM_SHARE if forced and not is_held else REARM_SHARE
         growth = self.gauge.countable(max(missing_tokens, self.limit_tokens * share))
         answered = 0 if is_held else answered_tokens + growth
-        self.rests = {**self.rests, (tier, forced): (history_tokens + growth, answered)}
+        self.rests = {**self.rests, (tier, forced): Pause(history_tokens + growth, answered)}

@@ -25,6 +25,7 @@ from applier.session.frame import Frame
 from applier.session.ledger import LastList
 from applier.session.persistence import SavedFrame, SavedSession, session_name
 from applier.session.presets import Level
+from applier.session.pressure import Pause
 from applier.session.request import Gauge
 from applier.session.state import State
 from applier.store.store import Store
@@ -115,7 +116,7 @@ class Shared(SavedSession):
 
     number: int = Field(ge=1)
     messages: int = Field(ge=0)
-    """Last list sent: its number of messages, its token count, its time."""
+    """Fields of the `LastList`, from here to `is_answered`."""
     counted_tokens: int
     at: float | None
     newest: str
@@ -126,9 +127,11 @@ class Shared(SavedSession):
     """Marks of `Setup`."""
     gauge: Gauge
     rests: list[tuple[str, bool, int, int]]
+    """Pauses of tiers: name, whether the window forces it, and the two sizes of a `Pause`."""
     planner: str
-    """Process that makes a plan in advance or has made one, and the time until which others wait for it."""
+    """Id of the process that makes a plan in advance or has made one."""
     planner_until: float
+    """Time until which other processes wait for that plan."""
 
 
 @dataclass
@@ -142,8 +145,11 @@ class _Change:
     is_made: bool = False
 
     def __call__(self, data: Any) -> Any:
-        """Return the state `to` as JSON data, unless another process has put another frame into force meanwhile; then
-        return its state. If two lists were sent at the same time, nobody knows to which the next answer belongs."""
+        """Return the state to store in place of `data`, the stored one, as JSON data.
+
+        That is `to`, unless another process has put another frame into force meanwhile: then its state stays. If two
+        lists were sent at the same time, nobody knows to which the next answer belongs, so `is_answered` becomes False.
+        """
         number = _number(data)
         other = _read(data) if number != self.number and data else None
         if other is not None and other.frame == self.to.frame:
@@ -172,8 +178,10 @@ class Sharing:
     @contextmanager
     def turn(self, state: State) -> Iterator[None]:
         """Enclose one call: wait up to `HOLD_SECONDS` for other processes, load the state of the last call, let the
-        call run, and store its state. A failure of the store is reported, and the call runs on this process's own
-        state."""
+        call run, and store its state.
+
+        If the store fails, that is reported, and the call runs on this process's own state.
+        """
         with ExitStack() as stack:
             problem, is_alone, store, ledger = "", False, state.setup.store, state.ledger
             try:
@@ -218,7 +226,7 @@ class Sharing:
             if saved is not None and not (known.is_saved and saved.frame == known.frame):
                 state.go_on_from(saved)
         except (StoreDamaged, ReferenceNotFound, TranscriptError):
-            ledger.know(number=number)  # what this process knows takes its place
+            ledger.know(number=number)  # the state of this process will replace the damaged one
             raise
         ledger.know(number=number, frame=saved.frame if saved else None, is_saved=saved is not None)
         if isinstance(saved, Shared):
@@ -234,7 +242,7 @@ class Sharing:
         if ledger.known_state.is_lost:
             return
         try:
-            if not ledger.committed.key:  # with what is stored of it, it is forgotten
+            if not ledger.committed.key:  # `store forget` removes the state of a session by its stored history
                 ledger.commit(ledger.frame, store, ledger.view)
             change = _Change(ledger.known_state.number or 0, ledger.known_state.frame, self._shared(state))
             store.use(lambda opened: opened.change_state(self._name, change))
@@ -270,19 +278,26 @@ class Sharing:
 
 
 def _go_on(state: State, saved: Shared) -> None:
-    """Continue from `saved`, the `state` after the last call, whose frame is in force already."""
+    """Replace the values of `state` by those of `saved`, except its frame, which is in force already."""
     ledger, pressure = state.ledger, state.pressure
     for name, value in saved.moving:
         setattr(pressure, name, value)
     state.planning.count_read(saved.read_tokens)
     ledger.compactions, ledger.cached_messages = saved.compactions, saved.cached_messages
-    pressure.rests = {(tier, forced): (history, answered) for tier, forced, history, answered in saved.rests}
+    pressure.rests = {(tier, forced): Pause(*sizes) for tier, forced, *sizes in saved.rests}
     scales = [TokenCounter.for_model(model).scale for model in (saved.model, pressure.call.model)]
     if scales[0] == scales[1]:
         pressure.gauge = saved.gauge.with_fixed(pressure.gauge.fixed_tokens)
     frame = ledger.frame if saved.is_sent else Frame()
-    sent = (saved.messages, saved.counted_tokens, saved.at, frame, ledger.undoable)
-    ledger.last = LastList(*sent, saved.newest, saved.is_answered)
+    ledger.last = LastList(
+        messages=saved.messages,
+        counted_tokens=saved.counted_tokens,
+        at=saved.at,
+        frame=frame,
+        undoable=ledger.undoable,
+        newest=saved.newest,
+        is_answered=saved.is_answered,
+    )
 
 
 def _number(data: Any) -> int:

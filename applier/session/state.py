@@ -17,7 +17,7 @@ from typing import Any
 from applier.session.events import EventLog, Hooks
 from applier.session.frame import Frame, View
 from applier.session.history_tracker import HistoryTracker
-from applier.session.ledger import Ledger
+from applier.session.ledger import Ledger, Saved, Undoable
 from applier.session.persistence import Committed, SavedFrame, SavedSession, SessionStore, load_session
 from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Measurement, Preset, preset_named
@@ -39,7 +39,7 @@ __all__ = ["SessionState", "Setup", "State"]
 
 @dataclass(frozen=True)
 class Setup:
-    """Arguments with which a session was opened; constant."""
+    """Arguments with which a session was opened; they do not change."""
 
     session_id: str
     settings: SessionSettings
@@ -64,8 +64,11 @@ class Setup:
         session_id: str | None,
         is_shared: bool,
     ) -> Setup:
-        """Return the setup for these arguments of a session, with the settings of environment and project, and a new id
-        in place of None. Raise SettingsError if an argument is wrong, or if nothing names the session to share."""
+        """Return the setup for these arguments of a session.
+
+        None as `settings` means those of environment and project, None as `session_id` a new id. Raise SettingsError if
+        an argument is wrong, or if a shared session has no `session_id`.
+        """
         check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
         check_argument("preset", preset, str | Preset, "a name or a Preset")
         check_argument("hooks", hooks, Mapping, "callables by event kind")
@@ -97,8 +100,10 @@ class State:
 
     @classmethod
     def of(cls, setup: Setup, planning: Planning, call: AgentCall, owner: str) -> State:
-        """Return the state of a new session with this request. Raise SettingsError if system and tools leave no
-        room."""
+        """Return the state of a new session, whose first request is `call`; `owner` owns its views.
+
+        Raise SettingsError if system and tools leave no room.
+        """
         settings, counter = setup.settings, TokenCounter.for_model(call.model)
         tracker = HistoryTracker(counter, uses=declared_uses(settings.tool_uses, call.tools or ()))
         pressure = Pressure(settings, AgentCall(call.model), setup.preset.expected_growth_tokens)
@@ -161,8 +166,8 @@ class State:
         self.ledger.strips_thinking = self.pressure.call.thinking_policy == "strip"
 
     def receive(self, messages: Sequence[object]) -> None:
-        """Add the caller's list to the history; afterwards the ledger's view is a valid list for it. Raise
-        TranscriptError if `messages` is not a list of messages."""
+        """Add the new messages of the caller's list to the history; afterwards the ledger's view is a valid list for
+        it. Raise TranscriptError if `messages` is not a list of messages."""
         ledger, log = self.ledger, self.setup.log
         if not len(ledger.tracker) and isinstance(messages, Sequence):
             self._go_on_from_view(messages)
@@ -196,7 +201,10 @@ class State:
         self.planning.previous = committed.frame.plan
 
     def give_up_lost(self) -> bool:
-        """Send the whole list and end all pauses, if the store's file was removed; return True then."""
+        """Forget what was stored if the store's file was removed, and return True then.
+
+        The next list is then sent whole, and all pauses end.
+        """
         opening = self.setup.store.opening
         if opening == self.ledger.store_opening:
             return False
@@ -216,8 +224,10 @@ class State:
         return key
 
     def store_left_out(self) -> None:
-        """Store what the view leaves out: a new message without its thinking, or a message edited by the caller and
-        replaced in the view. If the store fails, leave out less."""
+        """Store what the view leaves out and the store does not have; if that fails, leave out less.
+
+        That is the thinking of a new message, or a message that the caller edited and the view replaces.
+        """
         self.give_up_lost()
         ledger, setup = self.ledger, self.setup
         if ledger.committed.holds(ledger.frame, len(ledger.tracker)):
@@ -231,11 +241,19 @@ class State:
                 setup.log("store_failed", f"only what is stored is left out: {error}")
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
-        """Return the list to send: the view, with a cache mark at the end of its compacted part."""
+        """Return the list to send: the view of `frame`, with a cache mark at the end of its compacted part.
+
+        Without arguments, the frame is the one in force.
+        """
         frame, view = frame or self.ledger.frame, view or self.ledger.view
-        marks = sorted(self.ledger.tracker.marks.items())
-        behind, replaced = ([m for at, ms in marks if (at >= frame.start) == is_sent for m in ms] for is_sent in (1, 0))
-        return with_breakpoint(view.messages, len(frame.head), self.pressure.call, behind, replaced)
+        marks = self.ledger.tracker.marks_between
+        return with_breakpoint(
+            view.messages,
+            len(frame.head),
+            self.pressure.call,
+            behind=marks(frame.start, len(self.ledger.tracker)),
+            replaced=marks(0, frame.start),
+        )
 
     def hand_out(self) -> list[Any]:
         """Return the list to send, and record it as sent."""
@@ -248,8 +266,11 @@ class State:
         return sent
 
     def resume(self) -> None:
-        """Continue from the state of an earlier process, if there is one. Model and thinking setting are those of its
-        last request until a new one changes them. Raise StoreError if the stored state cannot be read."""
+        """Continue from the state of an earlier process, if there is one.
+
+        Model and thinking setting are those of its last request until a new one changes them. Raise StoreError if the
+        stored state cannot be read.
+        """
         setup = self.setup
         saved = setup.store.use(lambda store: load_session(store, setup.session_id))
         setup.log.load(setup.store.use(lambda store: store.events(setup.session_id)))
@@ -268,7 +289,7 @@ class State:
         length, committed = len(tracker), use(saved.frame.committed)
         if max(saved.frame.start, saved.before.start if saved.before else 0) > length:
             raise StoreDamaged(f"session {session_id}: its state goes beyond the history that is stored with it")
-        ledger.undoable = ((use(saved.before.committed).frame, 0),) if saved.before else ()
+        ledger.undoable = (Undoable(use(saved.before.committed).frame, 0),) if saved.before else ()
         ledger.tracker, ledger.strangers = tracker, frozenset()
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
         ratio, extra = saved.ratio, saved.extra_tokens
@@ -278,12 +299,12 @@ class State:
         self._go_on(committed, length)
         if not saved.is_sent:
             ledger.last = replace(ledger.last, frame=Frame())
-        ledger.saved = ledger.committed, saved.read_tokens, saved.is_sent
+        ledger.saved = Saved(ledger.committed, saved.read_tokens, saved.is_sent)
 
     def to_save(self) -> SavedSession:
         """Return the state for a restart."""
         ledger, call, gauge = self.ledger, self.pressure.call, self.pressure.gauge
-        older = [replace(ledger.committed, frame=frame) for frame, _ in ledger.undoable[-1:]]
+        older = [replace(ledger.committed, frame=undoable.frame) for undoable in ledger.undoable[-1:]]
         return SavedSession(
             frame=SavedFrame.of(ledger.committed),
             before=SavedFrame.of(older[0]) if older else None,
