@@ -1,9 +1,9 @@
 """The program behind our plugins in Claude Code, Pi and OpenCode: it answers what their JavaScript asks.
 
-Each call is a process of its own and a pure function of its input and the store; it raises CompactorError if the
-call, the settings or the store cannot be read. Where a plan needs the client's model, the answer is a list of
-questions, and the same call with their answers continues. Originals and plan are stored before a transcript without
-them is returned; any failure leaves the client its own compaction.
+Each call is a process of its own and a pure function of its input and the store. It raises CompactorError if the call,
+the settings or the store cannot be read. Where a plan needs the client's model, we answer with a list of questions; the
+plugin asks them and repeats its call with the answers. Originals and plan are stored before a transcript without them
+is returned. After any failure, the client compacts by itself.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class _Call(BaseModel):
 
     session_id: str = Field(min_length=1, max_length=200)
     agent_id: str = Field(default="", max_length=500)
-    """Id of the subagent that owns the conversation; empty: the main conversation."""
+    """Id of the subagent that owns the conversation; empty for the main conversation."""
     client: str = Field(default="Claude Code", max_length=40)
 
 
-class Answered(BaseModel):
-    """An answer of the client's model to one of our questions."""
+class ModelAnswer(BaseModel):
+    """Answer of the client's model to one of our questions, as the plugin reports it."""
 
     isAnswered: bool = False  # noqa: N815 - the client's names
     text: str = ""
@@ -75,84 +75,90 @@ class Answered(BaseModel):
     usage: Mapping[str, Any] = {}
 
     @property
-    def answer(self) -> RelayedAnswer:
-        """Answer in the planner's form."""
+    def relayed(self) -> RelayedAnswer:
+        """The same answer in the planner's form."""
         return RelayedAnswer(self.text, _usage(self.usage), "" if self.isAnswered else self.reason or "no answer")
 
 
 def _usage(reported: Mapping[str, Any]) -> Usage:
-    """Return the usage of one request, without counts that are no numbers."""
+    """Return the usage that a client `reported` for one request, without counts that are no plausible integers."""
     known = {name: reported.get(name) for name in Usage.model_fields if name.endswith("_tokens")}
     counts = {name: count for name, count in known.items() if isinstance(count, int) and 0 < count <= MOST_TOKENS}
     return Usage(**counts, requests=int(bool(counts)))
 
 
 class CompactCall(_Call):
-    """A compaction that is about to happen."""
+    """Call to compact a transcript."""
 
     trigger: Literal["manual", "auto", "plugin", "precompute"] = "manual"
     instructions: str = ""
     model: str = ""
     window_tokens: int = 0
-    """Window of the model; 0: the client does not know it."""
+    """Window of the model; 0 if the client does not know it."""
     context_tokens: int = 0
-    """Size of the last prompt."""
+    """Size of the last prompt; 0 if it is unknown."""
     started_at: float = 0.0
-    """Time at which the client began to wait, in seconds since the epoch; 0: unknown."""
+    """Time at which the client began to wait, in seconds since the epoch; 0 if it is unknown."""
     idle_seconds: float | None = None
-    """Time since the model's last answer; None: there was none in this process."""
+    """Time since the model's last answer; None if it has not answered in this process."""
     messages: tuple[Row, ...]
     api: tuple[dict[str, Any], ...] = ()
-    """Messages of the transcript in the API's form."""
-    answers: Mapping[str, Answered] = {}
+    """The same transcript in the API's form, which also holds images and documents."""
+    answers: Mapping[str, ModelAnswer] = {}
+    """Answers to the questions of an earlier, equal call, by the id of the question."""
     as_summary: Literal["", "front", "all"] = ""
-    """Form that the client takes: rows; one text for the first messages, the client keeping the rest (Pi); or one text
-    for all messages (OpenCode)."""
+    """Form of the replacement that the client accepts. Empty: rows. ``front``: one text in place of the first messages;
+    the client keeps the rest (Pi). ``all``: one text in place of all messages (OpenCode)."""
     cards_model: str = ""
-    """Model that plans from cards unless the person chose one; empty: a small one."""
+    """Model that plans from cards (short descriptions of turns) if the settings name none; empty for a small model."""
     restore_tool: OptionalToolName = f"{MCP_PREFIX}restore_context"
     """Name under which the agent knows the tool that restores turns."""
 
 
 class PreviewCall(CompactCall):
-    """Command that shows the effect of a compaction, with the words typed after it."""
+    """Call of the command that shows the effect of a compaction."""
 
     arguments: str = ""
+    """Words that the person typed after the command."""
 
 
 class ToolCall(_Call):
-    """A call of one of our tools by the agent."""
+    """Call of one of our tools by the agent."""
 
     name: str
     arguments: dict[str, Any] = {}
 
 
-class OwnCompaction(_Call):
-    """A compaction that the client made by itself."""
+class OwnCompactionCall(_Call):
+    """Call after a compaction that the client made by itself."""
 
     model: str = ""
     why: str = ""
     """Reason why this package did not make the compaction."""
     messages: tuple[Row, ...]
+    """Transcript before the compaction."""
     api: tuple[dict[str, Any], ...] = ()
+    """`messages` in the API's form."""
     after: tuple[Row, ...]
+    """Transcript after the compaction."""
     usage: Mapping[str, Any] = {}
-    """Usage of the client's own summary."""
+    """Usage of the request that wrote the client's summary."""
 
 
-class LargeResult(_Call):
-    """Tool result that was not sent yet."""
+class LargeResultCall(_Call):
+    """Call with a large tool result that the client has not sent to the model yet."""
 
     tool: str
     tool_use_id: str = Field(pattern="^[a-zA-Z0-9_-]{1,200}$")
     content: str
 
 
-class HookCall(_Call):
-    """Session of Codex that was compacted just now; its log still contains the messages from before."""
+class CodexHookCall(_Call):
+    """Call of our hook in Codex, directly after Codex compacted a session."""
 
     client: str = "Codex"
     transcript_path: str
+    """Log of the session, which still contains the messages from before."""
     model: str = ""
 
 
@@ -168,7 +174,11 @@ def _digest(text: str) -> str:
 
 
 def read_call(kind: type[Call], data: object) -> Call:
-    """Return the plugin's input as a call of `kind`, or raise SettingsError with the field, but not its content."""
+    """Return the plugin's input `data` as a call of `kind`.
+
+    Raises:
+        SettingsError: A field has the wrong form. The error names the field and does not show its content.
+    """
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -177,8 +187,8 @@ def read_call(kind: type[Call], data: object) -> Call:
 
 
 def describe() -> dict[str, Any]:
-    """Return the tools to register, the size in characters above which a result is shortened (0: never), and True if
-    plans are made beforehand."""
+    """Return what a plugin needs at its start. ``tools``: the tools to register. ``shorten_over_characters``: the size
+    above which it calls `shorten` for a result; 0 means never. ``plans_ahead``: True if it is to call `ahead`."""
     settings = load_settings()
     return {
         "tools": [
@@ -191,9 +201,11 @@ def describe() -> dict[str, Any]:
 
 
 def look_up(data: object, open_store: Callable[[], Store], project: str = "", wrapped: str = "") -> dict[str, Answer]:
-    """Return the answer to one of our tools, from the agent's own conversation and the facts of the folder
-    `project`. `wrapped`: the name under which `compactor wrap` runs the client, if it does; then the proxy's view of
-    the conversation is visible too, because these tools replace the MCP server."""
+    """Return the answer to a `ToolCall`, from the agent's own conversation and the facts of the folder `project`.
+
+    `wrapped`: name of the session if `compactor wrap` runs the client; empty otherwise. The conversation that the proxy
+    saved under this name is searched too, because these tools replace the MCP server.
+    """
     call = read_call(ToolCall, data)
     with closing(Visible(open_store, session=(conversation_id(call), wrapped), project=project)) as visible:
         return {"content": answer_call(visible, call.name.removeprefix(MCP_PREFIX), call.arguments, PROJECT_TOOLS)}
@@ -202,16 +214,21 @@ def look_up(data: object, open_store: Callable[[], Store], project: str = "", wr
 def compact(
     data: object, store: Store, clock: Callable[[], float], command: str = "compactor", project: str = ""
 ) -> dict[str, Any]:
-    """Compact the transcript, and return its replacement. `command`: how a person runs this program; `project`: the
-    working folder.
+    """Compact the transcript of a `CompactCall`, and return one of these answers:
 
-    ``{"messages", "receipt"}``: rows for the whole transcript. ``{"summary", "kept", "receipt"}``: a text for all
-    messages, or for those before the first row that is kept. ``{"unchanged"}``: a line; the client keeps everything.
-    ``{"ask"}``: questions to answer first. ``{"pass"}``: the reason why the client is to compact by itself.
+    - ``{"messages", "receipt"}``: the rows that replace the whole transcript.
+    - ``{"summary", "kept", "receipt"}``: a text that replaces the messages before the row with the handle ``kept``, or
+      all messages if ``kept`` is None.
+    - ``{"unchanged"}``: a line to show; the client keeps everything.
+    - ``{"ask"}``: questions for the client's model; the plugin repeats its call with the answers.
+    - ``{"pass"}``: the reason why the client is to compact by itself.
+
+    `clock` returns the time in seconds since the epoch. `command`: the command by which a person runs this program, for
+    the receipt. `project`: the working folder.
     """
     call = read_call(CompactCall, data)
-    with _opened(call, store, project) as (session, settings, transcript):
-        messages = _behind_head(transcript.messages, store, session.session_id)
+    with _open_session(call, store, project) as (session, settings, transcript):
+        messages = _apart_from_view(transcript.messages, store, session.session_id)
         if not messages:
             return {"pass": "there is nothing to compact"}
         try:
@@ -219,33 +236,38 @@ def compact(
         except Unanswered as asked:
             return {"ask": [_question(question, settings) for question in asked.questions]}
         is_small = _is_small(done, session, settings)
-        is_ours = done.applied or done.is_repeated or is_small
-        shown, why = _shown(done.messages, transcript, call) if is_ours else ({}, done.reason)
-        if done.applied and why:
+        if done.applied or done.is_repeated or is_small:
+            replacement, why_not = _replacement(done.messages, transcript, call)
+        else:
+            replacement, why_not = {}, done.reason
+        if done.applied and why_not:
             session.undo()
-    did = "unchanged" if is_small else "compacted"
+    did = "passed" if why_not else "unchanged" if is_small else "compacted"
     now = clock()
-    waited = f"; the agent waited {now - call.started_at:.1f} s" if call.started_at and not why else ""
+    waited = f"; the agent waited {now - call.started_at:.1f} s" if call.started_at and not why_not else ""
     is_ahead = done.applied and done.plan and done.plan.provenance.asked != "rules" and not call.answers
     planned = ", planned beforehand" if is_ahead else ""
-    _note(store, call, now, "passed" if why else did, f"{why or call.trigger}{planned}{waited}")
-    if why:
-        return {"pass": why}
-    tokens = done.tokens_before, done.tokens_after
-    if not done.applied:
-        since = " since the last time" if done.is_repeated else ""
-        text = f"Nothing to compact{since}: all {done.tokens_after:,} tokens stay"
-        return {"unchanged": text} if is_small and call.as_summary == "front" else {**shown, "receipt": text}
-    text = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
-    return {**shown, "receipt": text}
+    _note(store, call, now, did, f"{why_not or call.trigger}{planned}{waited}")
+    if why_not:
+        return {"pass": why_not}
+    if done.applied:
+        tokens = done.tokens_before, done.tokens_after
+        text = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
+        return {**replacement, "receipt": text}
+    since = " since the last time" if done.is_repeated else ""
+    text = f"Nothing to compact{since}: all {done.tokens_after:,} tokens stay"
+    return {"unchanged": text} if is_small and call.as_summary == "front" else {**replacement, "receipt": text}
 
 
 def ahead(data: object, store: Store, project: str = "") -> dict[str, Any]:
-    """Plan a compaction that will come, and store the plan: ``{"is_ready"}``, or ``{"ask"}`` as `compact` does.
-    `compact` uses that plan if its history begins with the planned one and its call has no instructions."""
+    """Plan the next compaction before it is due, and store the plan.
+
+    Return ``{"is_ready"}``, which is True if a model made a plan, or ``{"ask"}`` as `compact` does. `compact` uses the
+    plan if its history begins with the planned one and its call has no instructions. `project`: the working folder.
+    """
     call = read_call(CompactCall, data)
-    with _opened(call, store, project) as (session, settings, transcript):
-        messages = _behind_head(transcript.messages, store, session.session_id)
+    with _open_session(call, store, project) as (session, settings, transcript):
+        messages = _apart_from_view(transcript.messages, store, session.session_id)
         try:
             return {"is_ready": bool(messages) and session.plan_ahead(messages)}
         except Unanswered as asked:
@@ -253,7 +275,9 @@ def ahead(data: object, store: Store, project: str = "") -> dict[str, Any]:
 
 
 @contextmanager
-def _opened(call: CompactCall, store: Store, project: str) -> Iterator[tuple[Session, SessionSettings, RowTranscript]]:
+def _open_session(
+    call: CompactCall, store: Store, project: str
+) -> Iterator[tuple[Session, SessionSettings, RowTranscript]]:
     """Yield the session of `call`, its settings, and the transcript."""
     settings, name = _settings(call).changed(project=project), conversation_id(call)
     transcript = read_rows(call.messages, call.api)
@@ -263,14 +287,15 @@ def _opened(call: CompactCall, store: Store, project: str) -> Iterator[tuple[Ses
 
 
 def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> bool:
-    """Return True if a compaction would not pay and half of the window is free: a summary would be longer."""
+    """Return True if the transcript stays as it is: `done` changed nothing because that would not pay, and half of the
+    window is free. The client is not asked to compact by itself then, because its summary would be longer."""
     if done.applied or done.is_repeated or done.tokens_before > settings.window_tokens / 2:
         return False
     return not done.tier or session.log()[-1].kind == "not_worth_it"
 
 
-def _shown(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
-    """Return the replacement for the client's transcript, and the API's rule that it would break (empty if none)."""
+def _replacement(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
+    """Return `view` in the form that the client accepts, and the API's rule that it would break (empty if none)."""
     if call.as_summary == "all":
         return {"summary": view_text(view), "kept": None}, ""
     if call.as_summary:
@@ -281,14 +306,18 @@ def _shown(view: Sequence[Message], transcript: RowTranscript, call: CompactCall
 
 
 def _note(store: Store, call: _Call, now: float, did: str, why: str) -> None:
+    """Record the outcome of `call` as an event in the store."""
     event = {"client": call.client, "did": did, "why": why, "message": f"{did}: {why}"}
     store.record_event({"kind": "mod", "session": conversation_id(call), "time": now, **event})
 
 
 def remember(data: object, read: Callable[[str], Sequence[Message]], store: Store, now: float) -> dict[str, Any]:
-    """Return the answer of Codex' hook after a compaction: a page of ours beside Codex' summary, planned by rules.
-    Originals and plan are stored, so that the agent can restore every turn."""
-    call = read_call(HookCall, data)
+    """Return the answer to a `CodexHookCall`: a page that Codex adds to its own summary; empty if there is none.
+
+    The rules plan the page. Originals and plan are stored, so that the agent can restore every turn. `read` returns the
+    messages in the log at a path. `now`: seconds since the epoch.
+    """
+    call = read_call(CodexHookCall, data)
     messages = read(call.transcript_path)
     settings = _with_tool(load_settings()).changed(window_tokens=PAGE_WINDOW)
     with Session(
@@ -304,10 +333,11 @@ def remember(data: object, read: Callable[[str], Sequence[Message]], store: Stor
 
 
 def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
-    """Store the originals of a compaction that the client made by itself, and return ``{"receipt"}`` of it."""
-    call = read_call(OwnCompaction, data)
+    """Store the originals of a compaction that the client made by itself, and return ``{"receipt"}`` of it. `now`:
+    seconds since the epoch. `command`: the command by which a person runs this program."""
+    call = read_call(OwnCompactionCall, data)
     name = conversation_id(call)
-    before = _behind_head(read_rows(call.messages, call.api).messages, store, name)
+    before = _apart_from_view(read_rows(call.messages, call.api).messages, store, name)
     earlier = originals_behind(store, before, name)
     whole = earlier.messages if earlier else before
     store.save_history(read_history(whole))
@@ -320,9 +350,11 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
 
 
 def preview(data: object, store: Store | None, review: Callable[[str], str]) -> dict[str, str]:
-    """Return ``{"text"}``: the effect of a compaction now. Plan by rules, ask no model and write nothing. `store`: None
-    if there is none yet. `review` returns the command by which a person reviews the session with this id; empty: there
-    is none."""
+    """Return ``{"text"}``: the effect that a compaction would have now. Plan by rules, ask no model and write nothing.
+
+    `store`: None if there is no store yet. `review` takes the id of the client's session, and returns the command by
+    which a person reviews it; an empty text if there is no such command.
+    """
     call = read_call(PreviewCall, data)
     first, _, focus = call.arguments.strip().partition(" ")
     if first not in ("", "preview"):
@@ -331,7 +363,7 @@ def preview(data: object, store: Store | None, review: Callable[[str], str]) -> 
     known: dict[str, Any] = {}
     if store is not None:
         known = {"store": store, "session_id": conversation_id(call)}
-        messages = _behind_head(messages, **known)
+        messages = _apart_from_view(messages, **known)
     with Session(settings=_settings(call), planner="rules", model=call.model, **known) as session:
         done = session.compact(messages, focus, dry_run=True)
     if done.plan is None or not done.tier:
@@ -341,46 +373,54 @@ def preview(data: object, store: Store | None, review: Callable[[str], str]) -> 
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:
-    """Store a large result and return ``{"content"}`` to send instead of it; empty: send the result as it is."""
-    call = read_call(LargeResult, data)
+    """Store the result of a `LargeResultCall`, and return ``{"content"}``, a shorter content to send instead. Return an
+    empty dict if the result is to be sent as it is."""
+    call = read_call(LargeResultCall, data)
     settings = _with_tool(load_settings())
     use = {"type": "tool_use", "id": call.tool_use_id, "name": call.tool, "input": {}}
     result = {"type": "tool_result", "tool_use_id": call.tool_use_id, "content": call.content}
     messages = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
     arrival = Preset("shorten", arrival=(DemoteLarge(settings.shorten_over_tokens),))
-    below = f"{conversation_id(call)}.{int(_digest(call.tool_use_id)[:16], 16)}"
-    with Session(store=store, preset=arrival, settings=settings, planner="rules", session_id=below) as session:
+    name = f"{conversation_id(call)}.{int(_digest(call.tool_use_id)[:16], 16)}"
+    with Session(store=store, preset=arrival, settings=settings, planner="rules", session_id=name) as session:
         (block,) = session.prepare(messages)[-1]["content"]
     return {} if block == result else {"content": block["content"]}
 
 
 def _settings(call: CompactCall) -> SessionSettings:
-    """Return the settings of the environment with the client's tool and window. A client that compacts of its own
-    accord has reached its limit: its last prompt is the window then."""
+    """Return the settings of the environment, with the client's name for our tool and the window of `call`.
+
+    A client that compacts without being asked has reached its limit. Its last prompt counts as the window then.
+    """
     settings = load_settings()
-    limits = (call.window_tokens, 0 if call.trigger in ("manual", "plugin") else call.context_tokens)  # 0: unknown
-    window = max(2_000, min([settings.window_of(call.model), *filter(None, limits)]))
+    last_prompt = 0 if call.trigger in ("manual", "plugin") else call.context_tokens
+    known_limits = [tokens for tokens in (call.window_tokens, last_prompt) if tokens]
+    window = max(2_000, min([settings.window_of(call.model), *known_limits]))
     return _with_tool(settings.changed(window_tokens=window), call.restore_tool)
 
 
 def _with_tool(settings: SessionSettings, name: str = f"{MCP_PREFIX}restore_context") -> SessionSettings:
+    """Return `settings` with `name` for the tool that restores turns, unless they already have a name for it."""
     tool = settings.plan.restore_tool or name
     return settings.changed(plan=settings.plan.changed(restore_tool=tool))
 
 
 def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
-    """Return a planner that asks the client's model: by a question after the transcript while the provider has that
-    cached, else with cards. Another model than the session's, and a planner for a subagent, read cards: a fork
-    continues only the main transcript, on the session's model."""
+    """Return a planner that asks the client's model, in one of two ways.
+
+    A fork is a question after the whole transcript; it is cheap while the provider has that cached. The client forks
+    only its main transcript, and only on the session's own model. In all other cases the model reads cards.
+    """
     is_cached = call.idle_seconds is not None and is_warm(call.idle_seconds)
     model = settings.planner_model.removeprefix("anthropic/")
-    forks = is_cached and not call.agent_id and model in ("", call.model)
-    answers = {key: answered.answer for key, answered in call.answers.items()}
-    return RelayedPlanner(answers, model or call.cards_model, call.model, max(1, call.context_tokens) if forks else 0)
+    can_fork = is_cached and not call.agent_id and model in ("", call.model)
+    answers = {question_id: answer.relayed for question_id, answer in call.answers.items()}
+    fork_tokens = max(1, call.context_tokens) if can_fork else 0
+    return RelayedPlanner(answers, model or call.cards_model, call.model, fork_tokens)
 
 
 def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str, Any]:
-    """Return a question for the model in the form that the plugin reads."""
+    """Return `question` in the form that the plugin reads."""
     data: dict[str, Any] = {"id": question.id, "via": question.via, "prompt": question.prompt}
     if question.via == "complete":
         data |= {"model": question.model, "system": question.system, "maxTokens": question.max_tokens}
@@ -388,17 +428,19 @@ def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str,
     return data
 
 
-def _behind_head(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
-    """Return `messages` with our last view apart from the user's next words; the client joins them to one message."""
+def _apart_from_view(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
+    """Return `messages` with the end of our last view and the user's next words as two messages. The client joins them
+    to one, and a list that begins with our view is recognised only if the view ends where a message ends."""
     saved = load_session(store, session_id)
-    head = saved.frame.head if saved is not None else []
-    at = len(head) - 1
-    if not head or len(messages) < len(head) or messages[at]["role"] != head[at]["role"]:
+    view = saved.frame.head if saved is not None else []
+    at = len(view) - 1
+    if not view or len(messages) < len(view) or messages[at]["role"] != view[at]["role"]:
         return list(messages)
-    last, content = list(blocks(head[at])), list(blocks(messages[at]))
-    if content[: len(last)] != last or len(content) == len(last):
+    end_of_view, content = list(blocks(view[at])), list(blocks(messages[at]))
+    if content[: len(end_of_view)] != end_of_view or len(content) == len(end_of_view):
         return list(messages)
-    apart = ({**messages[at], "content": last}, {**messages[at], "content": content[len(last) :]})
+    next_words = content[len(end_of_view) :]
+    apart = ({**messages[at], "content": end_of_view}, {**messages[at], "content": next_words})
     return [*messages[:at], *apart, *messages[at + 1 :]]
 
 
@@ -407,7 +449,8 @@ def _broken_rule(rows: Sequence[Mapping[str, Any]], call: CompactCall) -> str:
     known = {row.handle: row for row in call.messages}
     whole = [known[row["handle"]] if "handle" in row else Row.model_validate(row) for row in rows]
     late = [{"tool_use_id": name} for name in read_rows(whole).open_calls]
-    following = {"role": "user", "text": "the user's next words", "toolResults": late}  # an answer may be last
+    # the list is judged as it will be sent: with the results of open calls, and ending with words of the user
+    following = {"role": "user", "text": "the user's next words", "toolResults": late}
     broken = check_messages(read_rows([*whole, Row.model_validate(following)]).messages, model=call.model)
     refused = next((violation for violation in broken if violation.refused), None)
     return f"the compacted messages break a rule of the API: {refused}" if refused else ""

@@ -1,8 +1,9 @@
 """Conversion between the rows in which Claude Code exchanges transcripts with a mod, and the Messages API's messages.
 
-A row is a message or a part of one: the client keeps thinking, text and calls of an assistant apart. Rows hold text
-only; images and documents come from the API's form of the same transcript, and go back by the handle of their row.
-Neighbouring rows of one role are one message. Pure.
+A row is a message or a part of one: the client keeps thinking, text and calls of an assistant apart. Neighbouring rows
+of one role are one message. A handle is the client's name for a row; a row that we return by its handle stays as it is
+in the client. Rows hold text only. Images and documents ("media") are read from the API's form of the same transcript,
+and are returned by the handle of their row. Pure.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class RowTranscript:
 
     messages: list[Message]
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Handles by content: those of all rows that make an assistant's message, by its content; and that of a user's row
-    with media, by the row's content."""
+    """Handles by content. An assistant's message has the handles of all its rows; a user's row with media has its
+    own. `_key` turns the content into the key."""
     firsts: Sequence[str] = ()
     """Handle of each message's first row."""
 
@@ -71,9 +72,10 @@ class RowTranscript:
 
 
 def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> RowTranscript:
-    """Return the messages of `rows` with the media of `api`, the same transcript in the API's form. Interrupted calls
-    and results without a call are left out. Calls at the end without a result stay: the client adds their results after
-    the view."""
+    """Return the messages of `rows` with the media of `api`, which is the same transcript in the API's form.
+
+    Calls without a result and results without a call are left out. Calls at the end may still get a result and stay.
+    """
     media, handles, parts = _Media(api), dict[str, tuple[str, ...]](), list[_Part]()
     for row in rows:
         content = _content(row, media)
@@ -108,8 +110,8 @@ def _content(row: Row, media: _Media) -> list[Block]:
 
 
 def _joined(parts: Iterable[_Part]) -> list[_Part]:
-    """Return `parts` with neighbours of one role joined, results first. The handles of a part without content, such as
-    thinking, go to the next part of its role."""
+    """Return `parts` with neighbours of one role joined to one part, in which results come first. A part without
+    content, such as thinking, is left out, and its handles go to the part of the same role that follows it."""
     joined: list[_Part] = []
     role, new_handles = "", tuple[str, ...]()
     for part in parts:
@@ -127,8 +129,8 @@ def _joined(parts: Iterable[_Part]) -> list[_Part]:
 
 
 def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Yield `parts` without unanswered calls, except those that can still be answered, and without unpaired results. A
-    part that nothing but results follows can still be answered."""
+    """Yield `parts` without unanswered calls and without results that have no call. Calls of the last assistant part
+    stay if nothing but results follows, because they can still be answered."""
     seen_ids: set[str] = set()
     kept_ids: set[str] = set()  # of the calls in the newest assistant part, and of their results
     for at, part in enumerate(parts):
@@ -139,12 +141,12 @@ def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
             answered = call_ids if is_open else call_ids & {block.get("tool_use_id") for block in after}
             kept_ids = answered - seen_ids
             seen_ids |= kept_ids
-        not_yet, content = set(kept_ids), []  # each id once in a part
+        expected_ids, content = set(kept_ids), []  # the API refuses a part that has an id twice
         for block in part.content:
             call_id = block.get("id") if block["type"] == "tool_use" else block.get("tool_use_id")
-            if block["type"] not in ("tool_use", "tool_result") or call_id in not_yet:
+            if block["type"] not in ("tool_use", "tool_result") or call_id in expected_ids:
                 content.append(block)
-                not_yet.discard(str(call_id))
+                expected_ids.discard(str(call_id))
         yield _Part(part.role, content, part.handles)
 
 
@@ -166,8 +168,8 @@ class _Media:
         self.results: dict[str, list[Block]] = {}
         """Contents of results with media, by the id of the call."""
         self._typed: dict[str, list[list[Block]]] = {}
-        """For each text that a user sent together with media: the blocks of the text and the media, in their order, for
-        each message with it."""
+        """Blocks to put in place of a user's text, by the text. Each message with the text and media adds a list: the
+        blocks of the text and all its media, in their order."""
         for message in api:
             content = [block for block in _list(message.get("content")) if isinstance(block, dict)]
             for block in content:
@@ -175,15 +177,21 @@ class _Media:
                 if block.get("type") == "tool_result" and isinstance(inside, list) and any(map(_is_medium, inside)):
                     self.results[str(block.get("tool_use_id"))] = inside
             if message.get("role") == "user" and any(map(_is_medium, content)):
-                for text in {str(block.get("text", "")).strip() for block in content}:
-                    sent = [
-                        one for one in content if _is_medium(one) or (text and str(one.get("text", "")).strip() == text)
-                    ]
-                    self._typed.setdefault(text, []).append(sent)
+                self._add_typed(content)
         self._used: set[int] = set()
+        """Identities of the media that `sent_with` already returned."""
+
+    def _add_typed(self, content: Sequence[Block]) -> None:
+        """Index a user's message with media by each of its texts."""
+        texts = [str(block.get("text", "")).strip() for block in content]
+        for text in set(texts):
+            pairs = zip(content, texts, strict=True)
+            blocks_of_text = [block for block, own in pairs if _is_medium(block) or (text and own == text)]
+            self._typed.setdefault(text, []).append(blocks_of_text)
 
     def sent_with(self, row: Row) -> list[Block]:
-        """Return the text of the user's `row` with the media sent in the same message, each once; empty without any."""
+        """Return the text of the user's `row` with the media of the same message; empty if it has none. No medium is
+        returned twice."""
         typed = [] if row.toolResults else self._typed.get(row.text.strip(), [])
         sent = [block for block in (typed.pop(0) if typed else ()) if id(block) not in self._used]
         self._used.update(id(block) for block in sent if _is_medium(block))
@@ -203,13 +211,16 @@ def _has_media(block: Block) -> bool:
 
 
 def _key(content: Sequence[Block]) -> str:
+    """Return the text under which `RowTranscript.handles` lists `content`."""
     return json.dumps(content, sort_keys=True)
 
 
 def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `view`: the client's own by handle, the rest as text and calls. With `thinking`, unchanged
-    messages of the assistant go back by handle, thinking included. Without it they become new rows, since the API
-    refuses their thinking after a changed list."""
+    """Yield the rows of `view`. A user's row with media is returned by its handle, everything else as text and calls.
+
+    `thinking`: True if the model accepts old thinking after a changed list. Then unchanged messages of the assistant
+    are returned by their handles too, which keeps their thinking.
+    """
     used_handles: set[str] = set()
     for message in view:
         content = _unmarked(message)
@@ -226,24 +237,27 @@ def _unmarked(message: Message) -> list[Block]:
 
 
 def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[list[Message], str]:
-    """Return `view` without the unchanged messages at its end, which the client keeps itself, and the handle of the
-    first row of that end; empty if there is none. Text that the view added to the newest message, or before the
-    unchanged end, is returned as messages of the user."""
+    """Return the front of `view`, and the handle of the first row that the client keeps. The front is the view without
+    the unchanged messages at its end, which the client has itself. The handle is empty if there are none.
+
+    The view may have added blocks in front of the unchanged end, and after the newest message. They are returned at the
+    end of the front, as messages of the user.
+    """
     ours, original = [_unmarked(message) for message in view], [message["content"] for message in transcript.messages]
-    last = len(original[-1])
-    ends = [at for at in range(last, len(ours[-1])) if ours[-1][at - last : at] == original[-1]]
-    added = ours[-1][ends[0] :] if ends else []
-    ours[-1] = ours[-1][: len(ours[-1]) - len(added)]
-    kept, before = 0, list[Block]()  # messages of the unchanged end; blocks that the view joined to its first one
-    for one, other in zip(reversed(ours), reversed(original), strict=False):
-        at = len(one) - len(other)
-        if before or one[at:] != other:
+    size = len(original[-1])
+    ends = [at for at in range(size, len(ours[-1])) if ours[-1][at - size : at] == original[-1]]
+    added_after = ours[-1][ends[0] :] if ends else []
+    ours[-1] = ours[-1][: len(ours[-1]) - len(added_after)]
+    kept, added_before = 0, list[Block]()  # number of unchanged messages; blocks joined in front of the first of them
+    for our_content, content in zip(reversed(ours), reversed(original), strict=False):
+        at = len(our_content) - len(content)
+        if added_before or our_content[at:] != content:
             break
-        kept, before = kept + 1, one[:at]
-    while kept and original[-kept][0]["type"] == "tool_result":  # never without its call
-        kept, before = kept - 1, []
-    front = [*view[: len(view) - kept], *({"role": "user", "content": one} for one in (before, added) if one)]
-    return front, transcript.firsts[-kept] if kept else ""
+        kept, added_before = kept + 1, our_content[:at]
+    while kept and original[-kept][0]["type"] == "tool_result":  # the API refuses a result without its call
+        kept, added_before = kept - 1, []
+    added = [{"role": "user", "content": content} for content in (added_before, added_after) if content]
+    return [*view[: len(view) - kept], *added], transcript.firsts[-kept] if kept else ""
 
 
 def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
@@ -262,8 +276,9 @@ def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
 
 
 def _user_rows(content: Sequence[Block], transcript: RowTranscript, used_handles: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a user's message: one for each result and text; for media the client's own row, by its handle,
-    if there is one that is not in `used_handles`, which grows."""
+    """Yield the rows of a user's message: one for each result, text and medium. A medium is returned by the handle of
+    the client's row with it, if that is not in `used_handles` yet, else as a text that names it. Returned handles are
+    added to `used_handles`."""
     at = 0
     while at < len(content):
         stop, handle = _own_row(content, at, transcript, used_handles)
@@ -279,8 +294,8 @@ def _user_rows(content: Sequence[Block], transcript: RowTranscript, used_handles
 
 
 def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, used_handles: set[str]) -> tuple[int, str]:
-    """Return the index of the block after the longest run of blocks from `at` on that is a row of the client with
-    media, and the row's handle; without one, the next index and no handle."""
+    """Return the client's row with media that begins at block `at`: the index of the first block after it, and its
+    handle. Without such a row, return the next index and an empty handle. The longest row is preferred."""
     for stop in range(len(content), at, -1):
         if any(map(_has_media, content[at:stop])):
             for handle in transcript.handles.get(_key(content[at:stop]), ()):

@@ -1,9 +1,9 @@
-"""Claude Code: reads its session logs (one JSON line for each block, result and event) and writes sessions that it
-resumes.
+"""Claude Code: reads its session logs and writes sessions that it resumes.
 
-Lines form a tree by ``parentUuid``; only the session's current branch is read. Every content block of an answer has a
-line of its own, and results are logged as they arrive, also in the middle of the answer with their calls: the message
-id joins them. The format is not documented; the fields of versions 1 and 2 are read, others are ignored.
+A log has one JSON line for each block, result and event. The lines form a tree by ``parentUuid``; only the session's
+current branch is read. Results are logged as they arrive, even between the blocks of the answer with their calls, so
+the blocks of an answer are joined by its message id. The format is not documented; the fields of versions 1 and 2 are
+read, others are ignored.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _ClaudeCode:
         return f"{session_id}.jsonl"
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
-        # without a working folder of its own: the project that we are in
+        # a log without a working folder goes to the project that we are in
         return _projects(environment) / _NO_NAME.sub("-", working_folder or os.getcwd())
 
     def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
@@ -144,7 +144,7 @@ class _LogLine(BaseModel):
     message: _LogMessage | None = None
     attachment: dict[str, Any] | None = None
     rendered: list[Any] | None = None
-    """Sent part of an attachment, from 2.1.330 on."""
+    """Messages in which the client sent an attachment, from version 2.1.330 on."""
     content: Any = None
     """Content of a system line."""
 
@@ -211,19 +211,20 @@ def _line(number: int, value: Any, name: str) -> _LogLine:
 
 
 def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLine]:
-    """Return the lines of the branch that ends with the log's last words; report the other lines in `assembly`."""
+    """Return the lines of the branch that ends with the newest line that `speaks`. Report the other lines in
+    `assembly`. In a log of a subagent alone, its lines count as the session's own."""
     main = [line for line in lines if not line.of_a_subagent]
     if any(line.speaks for line in main):
         aside = [line.number for line in lines if line.of_a_subagent and line.speaks]
         assembly.note(aside, "conversations of subagents, not read")
     else:
         main = list(lines)
-    first: dict[str, _LogLine] = {}  # a resumed session repeats lines
+    unique: dict[str, _LogLine] = {}  # a resumed session repeats lines
     for line in main:
-        first.setdefault(line.uuid or str(line.number), line)
-    parents = _parents(first.values(), assembly)
+        unique.setdefault(line.uuid or str(line.number), line)
+    parents = _parents(unique.values(), assembly)
     ordered: dict[int, _LogLine] = {}  # each line after its parent
-    for line in first.values():
+    for line in unique.values():
         ordered.update(reversed(_chain(line, parents, ordered).items()))
     last = next((line for line in reversed(ordered.values()) if line.speaks and line.uuid), None)
     chosen = _with_siblings(ordered.values(), _chain(last, parents, {}))
@@ -233,8 +234,11 @@ def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLi
 
 
 def _parents(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLine]:
-    """Return the parent of each line, by the line's number. It is the line before it in the log if its parent is
-    missing there, if it has no field for a parent, or if it is part of a compaction. A first line has none."""
+    """Return the parent of each line, by the line's number. A first line has none.
+
+    The line before it in the log counts as the parent if the line names one that is missing, has no field for a parent,
+    or is part of a compaction and names none.
+    """
     by_uuid = {line.uuid: line for line in lines if line.uuid}
     parents: dict[int, _LogLine] = {}
     before: _LogLine | None = None
@@ -253,8 +257,8 @@ def _parents(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLin
 
 
 def _chain(line: _LogLine | None, parents: Mapping[int, _LogLine], end: Mapping[int, _LogLine]) -> dict[int, _LogLine]:
-    """Return `line` and the lines before it by `parents`, newest first, by number; stop at a line in `end` or a
-    repeated one."""
+    """Return `line`, its parent, the parent of that, and so on, by number. Stop before a line in `end`, or before a
+    line that is already in the chain."""
     chain: dict[int, _LogLine] = {}
     while line is not None and line.number not in chain and line.number not in end:
         chain[line.number] = line
@@ -263,8 +267,8 @@ def _chain(line: _LogLine | None, parents: Mapping[int, _LogLine], end: Mapping[
 
 
 def _with_siblings(lines: Collection[_LogLine], path: Collection[int]) -> set[int]:
-    """Return the numbers of the lines on `path`, without a uuid, in the same answers as these, or with the results of
-    calls in all of them."""
+    """Return the numbers of the lines on `path` and of those that belong to them: lines without a uuid, the other lines
+    of the same answers, and lines with results for calls in all of these."""
     chosen = {line.number for line in lines if line.number in path or line.uuid is None}
     answers = {line.answer for line in lines if line.answer and line.number in chosen}
     chosen.update(line.number for line in lines if line.answer in answers)
@@ -286,8 +290,8 @@ _NAME_FIELDS = ("filename", "path", "hookName")
 
 
 def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tuple[str | list[dict[str, Any]], bool]:
-    """Return the words of `attachment` as the client sent them to the model, perhaps empty; and True if the host wrote
-    them, False if the user did. `rendered`: the sent messages, if the log has them."""
+    """Return the content of `attachment` as the client sent it to the model (perhaps empty), and True if the host wrote
+    it, False if the user did. `rendered`: the messages in which it was sent; None if the log does not have them."""
     if attachment.get("type") == "queued_command":
         prompt = attachment.get("prompt")
         host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
@@ -297,12 +301,13 @@ def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tup
         return marked_as_host("\n".join(sent)), True
     text = next(filter(None, (_text(attachment.get(field)) for field in _TEXT_FIELDS)), "")
     name = next((str(attachment[field]) for field in _NAME_FIELDS if attachment.get(field)), "")
-    head = f"{attachment.get('type')} {name}".rstrip()
-    return (marked_as_host(f"{head}:\n{text}") if text else ""), True
+    heading = f"{attachment.get('type')} {name}".rstrip()
+    return (marked_as_host(f"{heading}:\n{text}") if text else ""), True
 
 
 def _text(value: object) -> str:
-    """Return the text in a field of an attachment: a text, texts in a list, or a file's; empty if there is none."""
+    """Return the text in `value`, a field of an attachment: a text, a list of texts, or an object for a file. Return an
+    empty text for other values."""
     if isinstance(value, dict):
         return _text(value.get("file") or value.get("content"))
     if isinstance(value, list):
@@ -316,8 +321,8 @@ def _carried(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
     if not isinstance(segment, dict):
         return frozenset()
     numbers = {line.uuid: line.number for line in lines}
-    head, tail = numbers.get(segment.get("headUuid")), numbers.get(segment.get("tailUuid"))
-    return frozenset(range(head, tail + 1)) if head and tail else frozenset()
+    first, last = numbers.get(segment.get("headUuid")), numbers.get(segment.get("tailUuid"))
+    return frozenset(range(first, last + 1)) if first and last else frozenset()
 
 
 def _add(assembly: Assembly, line: _LogLine) -> bool:
@@ -344,11 +349,11 @@ def _marked(content: str | list[Block]) -> str | list[Block]:
 
 
 def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
-    """Yield a new session's lines for `messages`, each the parent of the next: the old lines where the old log has the
-    message, else new ones."""
+    """Yield the lines of a new session with `messages`. A message of the old log keeps its lines; others get new ones.
+    Each line is the parent of the next."""
     newest: LogLine = next((line for line in reversed(list(origins.log.values())) if "cwd" in line), {})
     envelope, session = {key: newest[key] for key in _ENVELOPE if key in newest}, origins.session_id
-    # The client takes the newest usage for the size of its context: the log's own would make it compact at once.
+    # the client takes the newest usage for the size of its context; that of the old log would make it compact at once
     usage = {"input_tokens": TokenCounter().messages(messages), "output_tokens": 0}
     usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
     renamed: dict[str, str] = {}
@@ -364,8 +369,8 @@ def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]
 
 
 def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLine:
-    """Return `line` with references to other lines of the old log replaced by their new ids in `renamed`, or removed;
-    an answer of the model also gets `usage`."""
+    """Return `line` without references to lines of the old log, except to a line that has a new id in `renamed`. A line
+    of the model's answer also gets `usage`."""
     kept = {key: value for key, value in line.items() if key not in ("logicalParentUuid", "session_id")}
     asker = kept.pop("sourceToolAssistantUUID", None)
     if asker in renamed:
@@ -376,12 +381,14 @@ def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLi
 
 
 _AS_OWN_SUMMARY = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-"""Fields that mark the summary of the client's own compaction (2.1.330): sent, but not shown as the person's words."""
+"""Fields with which the client (2.1.330) marks its own summaries: they are sent, but not shown as the user's words."""
 
 
 def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogLine]:
-    """Yield lines for a message that is not in the log: one for each block of the assistant; one for the words of a
-    compaction, and one for other content of the user. `number` makes the id of an answer unique."""
+    """Yield lines for a message that is not in the log. Each block of the assistant gets one. Of a user's message, each
+    run of blocks that a compaction wrote gets one, and so does each other run. `number` makes the ids of answers
+    unique.
+    """
     if message["role"] == "assistant":
         answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
         answer["id"] = f"msg_{uuid5(UUID(origins.session_id), f'answer {number}').hex}"
@@ -390,5 +397,5 @@ def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogL
         return
     for is_new, run in groupby(blocks(message), origins.is_new):
         content, marks = list(run), _AS_OWN_SUMMARY if is_new else {}
-        words = content[0]["text"] if len(content) == 1 and set(content[0]) == {"type", "text"} else None
-        yield {"type": "user", "message": {"role": "user", "content": words or content}, **marks}
+        plain_text = content[0]["text"] if len(content) == 1 and set(content[0]) == {"type", "text"} else None
+        yield {"type": "user", "message": {"role": "user", "content": plain_text or content}, **marks}

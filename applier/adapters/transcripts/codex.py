@@ -1,7 +1,7 @@
 """Codex: its rollouts (session logs) are read as transcripts and written as sessions that it resumes.
 
-Reads the response items, which the model received; events repeat them for the screen. Reasoning is encrypted and left
-out.
+A response item is a message, call or result that the model received or wrote. Events repeat the items for the screen
+and are not read. Reasoning is encrypted and left out.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_cont
 _SILENT = frozenset(
     {"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary", "additional_tools", "configuration_update"}
 )
+"""Types of items that are left out without a warning."""
 
 
 class _Codex:
@@ -55,7 +56,7 @@ class _Codex:
         return rollout.assembly.finish(self, dict(document.lines), system=system, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        # each line has a number, as 0.145 and later want it of rollouts that they wrote
+        # versions from 0.145 on want a number on each line of a rollout that they wrote
         origins = Origins(messages, like, session_id)
         lines = (*_head(like, origins), *_shown(origins), *_items(messages, origins))
         return "".join(json_text({**line, "ordinal": number}) for number, line in enumerate(lines))
@@ -72,7 +73,7 @@ class _Codex:
                 yield path
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        # it looks anywhere below its folder of sessions, by the id in the name
+        # the client searches all folders below its folder of sessions for the id in the name
         named = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
         return named and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(in_place.parents[3]))
 
@@ -104,10 +105,12 @@ class _Rollout:
     def __init__(self, document: Document) -> None:
         self.assembly = Assembly(document)
         self.system: list[str] = []
+        """Texts of the system prompt."""
         self.skipped: dict[str, list[int]] = {}
+        """Lines of unknown items, by their type."""
 
     def read(self, number: int, value: Any) -> None:
-        """Add the line `value` with its `number`; raise an error if it has another form."""
+        """Add the line `value` with its `number`; raise TranscriptError if it has not the form of a line."""
         place = f"{self.assembly.name}, line {number}"
         if not isinstance(value, dict) or not isinstance(value.get("payload"), dict):
             raise TranscriptError(f"{place}: expected a line with a 'payload', found {quoted(value)}")
@@ -132,7 +135,8 @@ class _Rollout:
             self.assembly.note([number], f"the session went back {turns} turns; these are not read")
 
     def _compacted(self, item: dict[str, Any], number: int) -> None:
-        """Begin a new part of the conversation with the user's words and the summary that a compaction left."""
+        """Begin a new part of the conversation after a compaction: with the user's messages that it kept, and with its
+        summary. The kept messages are read only if this part is read alone."""
         self.assembly.compacted(number)
         replacement = item.get("replacement_history")
         for entry in replacement if isinstance(replacement, list) else ():
@@ -143,7 +147,8 @@ class _Rollout:
             self.assembly.user(summary, number, host=True, only="whole" if replacement else "")
 
     def _item(self, item: Item, number: int) -> None:
-        """Add a response item; host texts before the conversation are its system prompt, unknown items are skipped."""
+        """Add a response item. A system message before the conversation belongs to the system prompt, and a later one
+        is text of the host. Items of unknown types are recorded in `skipped`."""
         role, content = spoken(item) or ("", [])
         texts = [str(block.get("text")) for block in content if block["type"] == "text"]
         if role == "assistant":
@@ -160,7 +165,8 @@ class _Rollout:
 
 
 def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
-    """Yield the lines before the conversation: session data, instructions and tools, and the newest settings."""
+    """Yield the lines before the conversation: the session's data, the items before the first message (such as
+    instructions and tools), the description of the surroundings, and the newest settings."""
     start = min((number for numbers in like.source["lines"] for number in numbers), default=0)
     lines = list(origins.log.values())
     metas: list[LogLine] = [line["payload"] for line in lines if line.get("type") == "session_meta"]
@@ -186,19 +192,21 @@ _SHOWN_ITEMS = frozenset({"UserMessage", "AgentMessage"})
 
 
 def _shown(origins: Origins) -> Iterator[LogLine]:
-    """Yield the log's events from which the screen shows the conversation. New words of a compaction get no event, so
-    they are not shown as typed by the user."""
+    """Yield the log's events from which the screen shows the conversation. Texts that a compaction wrote get no event,
+    so that the screen does not show them as typed by the user."""
     for line in origins.log.values():
         event = line["payload"] if line.get("type") == "event_msg" else {}
         item = event.get("item")
-        spoken = isinstance(item, dict) and event.get("type") == "item_completed" and item.get("type") in _SHOWN_ITEMS
-        if spoken or event.get("type") in _SHOWN:
+        is_message = (
+            event.get("type") == "item_completed" and isinstance(item, dict) and item.get("type") in _SHOWN_ITEMS
+        )
+        if is_message or event.get("type") in _SHOWN:
             thread = {"thread_id": origins.session_id} if "thread_id" in event else {}
             yield {**line, "payload": {**event, **thread}}
 
 
 def _items(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
-    """Yield lines with the items of `messages`: the old log's items where it has the message, else new ones."""
+    """Yield lines with the items of `messages`. A message of the old log keeps its items; others get new ones."""
     moment = origins.start
     for message in messages:
         lines = origins.lines_of(message)

@@ -1,4 +1,8 @@
-"""Readers of other libraries' dumps and of coding agents' sessions, one function for each form."""
+"""Readers of other libraries' saved messages and of coding agents' sessions.
+
+Each form has a function that yields the roles and blocks of one entry (`Spoken`). Some also have a function that finds
+the lists of entries in a file. An entry that lacks an expected field raises KeyError, which `paired` reports.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ from typing import Any
 
 from applier.adapters.transcripts.message_lists import (
     THINKING,
-    Conversations,
     Data,
+    EntryList,
     Spoken,
     as_blocks,
     beside,
@@ -37,7 +41,8 @@ _ROLES = {
 
 
 def _chat(role: str, entry: Data) -> Spoken:
-    """Yield a chat message of `role` in the form that most libraries use: words and calls, or a result."""
+    """Yield a chat message in the form that most libraries use: texts and calls, or a result. `role`: its role or type,
+    as its library names it."""
     if role in ("tool", "function", "observation"):
         failed = entry.get("status") == "error"
         yield "host", [result(entry.get("tool_call_id"), entry.get("name"), entry.get("content"), failed)]
@@ -55,7 +60,8 @@ def _call_of(call: Data) -> Block:
 
 
 def _of_langchain(entry: Data) -> Data:
-    """Return a message with its type, from the form of ``messages_to_dict``, of ``dumpd`` or of a state."""
+    """Return the fields and the type of a message in one dict. `entry` comes from ``messages_to_dict``, from ``dumpd``
+    or from a graph's state."""
     inner = entry.get("data") or entry.get("kwargs") or entry
     return {"type": entry.get("type"), **inner} if isinstance(inner, dict) else entry
 
@@ -86,17 +92,17 @@ def _pydantic_ai(entry: Data) -> Spoken:
             yield role, as_blocks(part if content is None else content)
 
 
-def _pydantic_ai_lists(values: Any) -> Conversations:
-    """Return the list of messages as a conversation, with the newest instructions as its system prompt, since each
-    request repeats them; nothing if it has another form."""
+def _pydantic_ai_lists(values: Any) -> list[EntryList]:
+    """Return the list of messages; empty if `values` has another form. Each request repeats the instructions; the
+    newest ones become the system prompt."""
     entries = values if isinstance(values, list) else []
     is_own = any(isinstance(e, dict) and e.get("kind") in ("request", "response") and "parts" in e for e in entries)
     newest = next((e["instructions"] for e in reversed(entries) if is_own and e.get("instructions")), None)
-    return [(beside({"system": newest}), entries)] if is_own else []
+    return [EntryList(beside({"system": newest}), entries)] if is_own else []
 
 
 def _gemini(entry: Data) -> Spoken:
-    """Yield a ``content`` of Gemini's API, part by part."""
+    """Yield the parts of a ``content``, as Gemini's API calls a message."""
     role = "assistant" if entry.get("role") == "model" else "user"
     for part in entry["parts"]:
         call, answer = part.get("functionCall") or part.get("function_call"), _gemini_answer(part)
@@ -133,7 +139,8 @@ def _sharegpt(entry: Data) -> Spoken:
 
 
 def _response_item(entry: Data) -> Spoken:
-    """Yield an item of the Responses API without thinking; an item that is no message, call or result as JSON."""
+    """Yield an item of the Responses API. Thinking is left out; an item that is no message, call or result is yielded
+    as JSON."""
     item = Item.model_validate(entry)
     words = spoken(item)
     if words or item.type not in THINKING:
@@ -146,15 +153,19 @@ def _is_item(entry: Data) -> bool:
     return entry.get("type") in {*CALLS, *OUTPUTS} or "input_text" in parts or "output_text" in parts
 
 
-def _responses(value: Any) -> Conversations:
-    """Return the conversation in a list of items, or in an object with ``input`` or ``output`` or both."""
-    pairs = [(v, [*_messages(v, "user", "input"), *_messages(v, "assistant", "output")]) for v in dicts(value)]
-    chosen = [(v, items) for v, items in pairs if any(map(_is_item, items)) or (items and "instructions" in v)]
-    return [(beside(v), items) for v, items in chosen] or lists(_is_item)(value)
+def _responses(value: Any) -> list[EntryList]:
+    """Return the items of each object with ``input``, ``output`` or both; else the list that is the value itself."""
+    found: list[EntryList] = []
+    for holder in dicts(value):
+        items = [*_messages(holder, "user", "input"), *_messages(holder, "assistant", "output")]
+        if any(map(_is_item, items)) or (items and "instructions" in holder):
+            found.append(EntryList(beside(holder), items))
+    return found or lists(_is_item)(value)
 
 
 def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
-    """Return the messages under `keys` of `holder`: one, a list, or a list in a list; a text is a message of `role`."""
+    """Return the messages under `keys` of `holder`. A value is one message, a list of them, or a list of lists, of
+    which the first is read. A text becomes a message of `role`."""
     messages: list[Any] = []
     for value in map(holder.get, keys):
         entries = value if isinstance(value, list) else [value] if value else []
@@ -163,17 +174,19 @@ def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
     return messages
 
 
-def _runs(value: Any) -> Conversations:
-    """Return a conversation for each run of LangSmith: its inputs, then its outputs without the inputs they repeat."""
-    runs: Conversations = []
+def _runs(value: Any) -> list[EntryList]:
+    """Return a list for each run of LangSmith: its inputs, then its outputs. Inputs that the outputs repeat at their
+    beginning are listed once."""
+    runs: list[EntryList] = []
     for run in (run for run in dicts(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
         before = _messages(inputs, "user", "messages", "contents", "input", "question")
         choices = [*_messages(outputs, "", "generations"), *_messages(outputs, "", "choices")]
         after = [outputs] if "role" in outputs else [choice.get("message") or choice for choice in choices[:1]]
         after += _messages(outputs, "assistant", "messages", "output", "answer")
-        runs.append((inputs, after if before and after[: len(before)] == before else [*before, *after]))
-    return [(holder, entries) for holder, entries in runs if entries]
+        repeats_inputs = before and after[: len(before)] == before
+        runs.append(EntryList(inputs, after if repeats_inputs else [*before, *after]))
+    return [run for run in runs if run.entries]
 
 
 def _run_entry(entry: Data) -> Spoken:
@@ -188,8 +201,8 @@ def _is_content(entry: Data) -> bool:
 
 
 def _gemini_session(entry: Data) -> Spoken:
-    """Yield a message of a Gemini CLI session, with its calls and their results. A call without a result has the text
-    that the screen showed instead, or else its status."""
+    """Yield a message of a Gemini CLI session, with its calls and their results. For a call without a result, yield the
+    text that the screen showed, or else its status."""
     role = {"user": "user", "gemini": "model"}.get(entry["type"])
     if role:
         content = entry.get("content") or []
@@ -203,9 +216,12 @@ def _gemini_session(entry: Data) -> Spoken:
         yield "host", [{**answer, "tool_use_id": call["id"], "is_error": failed}]
 
 
-def _gemini_sessions(value: Any) -> Conversations:
-    """Return the session in a file that is one object, or a list of changes, one a line: new messages, complete lists
-    of messages, and rewinds to the message before an id."""
+def _gemini_sessions(value: Any) -> list[EntryList]:
+    """Return the messages of the session in a file; an empty list if it has another form.
+
+    The file is one object, or a list of changes. A change is a new message, a complete list of messages, or a rewind,
+    which removes the message with an id and all later ones.
+    """
     session: Data = {}
     messages: dict[str, Any] = {}
     for line in value if isinstance(value, list) else [value]:
@@ -219,7 +235,8 @@ def _gemini_sessions(value: Any) -> Conversations:
         elif "id" in change and "type" in change:
             messages[str(change["id"])] = change
         session |= change if "sessionId" in change else {}
-    return [(session, list(messages.values()))] if {"sessionId", "projectHash"} <= session.keys() and messages else []
+    is_session = {"sessionId", "projectHash"} <= session.keys()
+    return [EntryList(session, list(messages.values()))] if is_session and messages else []
 
 
 _UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "condensation", "condensation_request"})
@@ -227,7 +244,8 @@ _UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "con
 
 
 def _openhands(entry: Data) -> Spoken:
-    """Yield an event of OpenHands 1, or an older action or observation, which has its action's id as ``cause``."""
+    """Yield an event of OpenHands 1, or an action or observation of earlier versions. An observation is the result of
+    the action whose id is its ``cause``."""
     if isinstance(entry.get("kind"), str):
         yield from _openhands_event(entry)
     elif "observation" in entry:
@@ -240,7 +258,8 @@ def _openhands(entry: Data) -> Spoken:
 
 
 def _openhands_action(kind: str, is_agents: bool, entry: Data) -> tuple[str, list[Block]]:
-    """Return the role and blocks of an action: a call if the agent acts, else words."""
+    """Return the role and blocks of an action of the kind `kind`: a call if the agent did something, else texts.
+    `is_agents`: True if the agent is its source."""
     args = entry.get("args") or {}
     if is_agents and kind not in ("message", "system", "finish"):
         name = (entry.get("tool_call_metadata") or {}).get("function_name") or kind
@@ -253,7 +272,7 @@ def _openhands_action(kind: str, is_agents: bool, entry: Data) -> tuple[str, lis
 
 
 def _openhands_event(entry: Data) -> Spoken:
-    """Yield an event of OpenHands 1: a system prompt, a message, an action, or else a tool's result."""
+    """Yield an event of OpenHands 1: a system prompt, a message, an action, or a tool's result."""
     kind, key, name = entry["kind"], entry.get("tool_call_id"), entry.get("tool_name")
     if kind == "SystemPromptEvent":
         yield "system", as_blocks([entry["system_prompt"], entry.get("dynamic_context")])
@@ -271,7 +290,7 @@ def _openhands_event(entry: Data) -> Spoken:
 
 
 def _opencode(entry: Data) -> Spoken:
-    """Yield a message of OpenCode; each step is one answer of the model, followed by the results of its calls."""
+    """Yield a message of OpenCode. It has steps: each is one answer of the model, whose results follow it."""
     role, results = entry["info"]["role"], list[Block]()
     for part in [*entry["parts"], {"type": "step-start"}]:
         kind, state = part["type"], part.get("state") or {}
@@ -293,7 +312,7 @@ _PI_NOTES = ("custom_message", "branch_summary")
 
 
 def _pi(entry: Data) -> Spoken:
-    """Yield a line of Pi: words, calls, a result, or a command that the user ran."""
+    """Yield a line of Pi: texts and calls, a result, or a command that the user ran."""
     note: Data = {"role": "host", "content": entry.get("content") or entry.get("summary")}
     message: Data = note if entry["type"] in _PI_NOTES else entry["message"]
     role, content = message["role"], message.get("content") or []
@@ -308,8 +327,9 @@ def _pi(entry: Data) -> Spoken:
             yield role, [called(part["id"], part["name"], part["arguments"])] if is_call else as_blocks(part)
 
 
-def _pi_sessions(value: Any) -> Conversations:
-    """Return the branch of the last line in a session of Pi, a tree of lines; all lines if the last has no parent."""
+def _pi_sessions(value: Any) -> list[EntryList]:
+    """Return the lines of a session of Pi; an empty list if the file has another form. The lines form a tree: only the
+    last line and those it descends from are returned. If the last has no field for a parent, all lines are."""
     lines = dicts(value)
     types = [line.get("type") for line in lines]
     head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})
@@ -320,14 +340,15 @@ def _pi_sessions(value: Any) -> Conversations:
     while line:
         branch.append(line)
         line = by_id.pop(str(line.get("parentId")), None)
-    return [(head, [line for line in branch[::-1] or lines if line.get("type") in ("message", *_PI_NOTES)])]
+    kept = [line for line in branch[::-1] or lines if line.get("type") in ("message", *_PI_NOTES)]
+    return [EntryList(head, kept)]
 
 
 _COPILOT_ROLES = {"user.message": "user", "system.notification": "host"}
 
 
 def _copilot(entry: Data) -> Spoken:
-    """Yield an event of Copilot CLI: words, calls or a result; nothing for other events."""
+    """Yield an event of Copilot CLI: a text with calls, or a result; nothing for other events."""
     kind, data = entry["type"], entry["data"]
     if kind == "tool.execution_complete":
         answer = data.get("result") or data.get("error") or {}
@@ -340,15 +361,16 @@ def _copilot(entry: Data) -> Spoken:
         yield _COPILOT_ROLES[kind], as_blocks(data.get("content"))
 
 
-def _copilot_sessions(value: Any) -> Conversations:
-    """Return the events of a session of Copilot CLI without those of subagents, which have the id of their call."""
+def _copilot_sessions(value: Any) -> list[EntryList]:
+    """Return the events of a session of Copilot CLI; an empty list if the file has another form. Events of subagents,
+    which contain the id of the call that started them, are left out."""
     lines = dicts(value)
     if not lines or lines[0].get("type") != "session.start":
         return []
     events = [line for line in lines if isinstance(line.get("data"), dict)]
     own = [line for line in events if "parentToolCallId" not in line["data"]]
     systems = [line["data"].get("content") for line in own if line.get("type") == "system.message"]
-    return [(beside({"system": systems[-1] if systems else None}), own)]
+    return [EntryList(beside({"system": systems[-1] if systems else None}), own)]
 
 
 DUMPS = (

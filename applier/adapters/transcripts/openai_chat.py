@@ -11,14 +11,15 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from itertools import groupby, starmap
+from typing import Any, NamedTuple
 
 from planner.errors import TranscriptError
 from planner.reading.messages import THINKING, Block, Message, blocks
 from planner.reading.secrets import quoted
 
 __all__ = [
+    "NumberedMessage",
     "arguments_as_object",
     "block_of_part",
     "chat_messages",
@@ -47,7 +48,8 @@ REMAINDER = "openai"
 class _Converter:
     """Conversion in both directions. A converted value keeps the remainder that restores OpenAI's form exactly.
 
-    The remainder is ``set``, values that `revert` would lose, and ``drop``, keys that it would add.
+    The remainder has two keys. ``set`` contains the values that `revert` would lose; ``drop`` lists the keys that it
+    would add.
     """
 
     convert: Callable[[Data], Data]
@@ -56,7 +58,8 @@ class _Converter:
     """Function for the way back; returns None if OpenAI's form has no place for the data (thinking)."""
 
     def to_anthropic(self, original: Data) -> Data:
-        """Return `original`, in OpenAI's form, in Anthropic's with the remainder; the same object if both are equal."""
+        """Return `original`, which has OpenAI's form, in Anthropic's form with the remainder. If the two forms are
+        equal, return the same object."""
         converted = self.convert(original)
         plain = self.revert(converted) or {}
         if converted == original == plain:
@@ -66,7 +69,8 @@ class _Converter:
         return {**converted, REMAINDER: rest} if rest else converted
 
     def to_openai(self, converted: Data) -> Data | None:
-        """Return the original of `converted`, or its plain conversion if it was changed."""
+        """Return the value from which `to_anthropic` made `converted`. If `converted` was changed since, return its
+        conversion without the remainder; None if OpenAI's form has no place for it."""
         rest = converted.get(REMAINDER)
         if not isinstance(rest, dict):
             return self.revert(converted)
@@ -92,25 +96,31 @@ def _with_values(plain: Data, rest: Data) -> Data:
 def from_openai(messages: Sequence[object]) -> list[Message]:
     """Return OpenAI chat `messages` (dicts or SDK objects) as Anthropic messages.
 
-    Details without a place in Anthropic's form (the exact arguments text, a name, a null content) are kept under the
-    key ``openai``; `strip_openai` removes it before such messages go to the Anthropic API.
+    What has no place in Anthropic's form (the exact arguments text, a name, a null content) is kept under the key
+    ``openai``. The Anthropic API refuses this key: remove it by `strip_openai` before you send such messages there.
 
     Raises:
         TranscriptError: an entry is no chat message; the text names its index and field.
     """
-    return [message for _, message in chat_messages(messages, [f"messages[{i}]" for i in range(len(messages))])]
+    return [one.message for one in chat_messages(messages, [f"messages[{i}]" for i in range(len(messages))])]
 
 
-def chat_messages(entries: Sequence[object], places: Sequence[str]) -> Iterator[tuple[int, Message]]:
-    """Yield messages as `from_openai` does, each with the number of its first entry; errors name entries by
-    `places`."""
-    converted = enumerate(map(_converted, entries, places))
-    for is_spoken, group in groupby(converted, key=lambda numbered: "role" in numbered[1]):
-        numbers, messages = zip(*group, strict=True)
-        if is_spoken:
-            yield from zip(numbers, messages, strict=True)
-        else:
-            yield numbers[0], {"role": "user", "content": list(messages)}
+class NumberedMessage(NamedTuple):
+    """A message, and the index of the first entry that it was made from."""
+
+    first_entry: int
+    message: Message
+
+
+def chat_messages(entries: Sequence[object], places: Sequence[str]) -> Iterator[NumberedMessage]:
+    """Yield messages as `from_openai` does. `places`: the place of each entry in its file, for errors."""
+    converted = starmap(NumberedMessage, enumerate(map(_converted, entries, places)))
+    for is_message, group in groupby(converted, key=lambda one: "role" in one.message):
+        run = list(group)
+        if is_message:
+            yield from run
+        else:  # neighbouring results are one message
+            yield NumberedMessage(run[0].first_entry, {"role": "user", "content": [one.message for one in run]})
 
 
 def plain_entry(entry: Any) -> Any:
@@ -120,7 +130,7 @@ def plain_entry(entry: Any) -> Any:
 
 
 def _converted(entry: object, place: str) -> Message | Block:
-    """Return `entry` as a message, or a tool's message as a result block; errors begin with `place`."""
+    """Return `entry` as a message; a tool's message as a ``tool_result`` block. Errors begin with `place`."""
     message = plain_entry(entry)
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
@@ -138,13 +148,13 @@ def _checked(message: Data) -> Message | Block:
     if not isinstance(content, str | list) and not (content is None and role in ("assistant", "tool")):
         raise TranscriptError(f"expected 'content' to be text or a list of parts, found {quoted(content)}")
     for part in content if isinstance(content, list) else ():
-        _need(part, "type")
-    converter = _TOOL if role == "tool" else _SPOKEN.get(role)
+        _required(part, "type")
+    converter = _RESULT if role == "tool" else _SPOKEN.get(role)
     return converter.to_anthropic(message) if converter else message
 
 
-def _need(holder: object, key: str, kind: type = str) -> Any:
-    """Return the value of `key`, which must be of that `kind`."""
+def _required(holder: object, key: str, kind: type = str) -> Any:
+    """Return the value of `key` in `holder`; raise TranscriptError if it is missing or not of the type `kind`."""
     value = holder.get(key) if isinstance(holder, dict) else None
     if not isinstance(value, kind):
         raise TranscriptError(f"{key}: expected {_KINDS[kind]}, found {quoted(value)}")
@@ -157,19 +167,19 @@ _KINDS: dict[type, str] = {str: "text", dict: "an object", list: "a list"}
 def to_openai(messages: Sequence[Message]) -> list[Data]:
     """Return Anthropic `messages` as OpenAI chat messages; those made by `from_openai` come back unchanged.
 
-    Results become tool messages ahead of the rest of their message; thinking is left out.
+    The results in a message become tool messages, which come before the rest of it. Thinking is left out.
     """
-    return [chat_message for message in messages for chat_message in _chat_of(message)]
+    return [chat_message for message in messages for chat_message in _openai_messages(message)]
 
 
-def _chat_of(message: Message) -> Iterator[Data]:
+def _openai_messages(message: Message) -> Iterator[Data]:
     """Yield the OpenAI messages of an Anthropic `message`: one for each result, then one for the rest."""
     converter = _SPOKEN.get(message["role"])
     if converter is None:
         yield message
         return
     results = [block for block in blocks(message) if block["type"] == "tool_result"] if converter is _USER else []
-    yield from (_TOOL.to_openai(block) or {} for block in results)
+    yield from (_RESULT.to_openai(block) or {} for block in results)
     if results:
         message = {**message, "content": [block for block in message["content"] if block["type"] != "tool_result"]}
     if not results or message["content"]:
@@ -198,7 +208,8 @@ def leading_system(messages: Sequence[object]) -> int:
 
 
 def is_chat(messages: Sequence[object]) -> bool | None:
-    """Return whether `messages` are OpenAI chat, by the first feature that only one format has; None without one."""
+    """Return True if `messages` are OpenAI's, False if they are Anthropic's, by the first feature that only one of the
+    two has; None if there is no such feature."""
     for message in messages:
         if not isinstance(message, dict):
             continue
@@ -213,11 +224,11 @@ def is_chat(messages: Sequence[object]) -> bool | None:
     return None
 
 
-def _assistant(message: Data) -> Message:
-    """Return OpenAI's assistant message in Anthropic's form: words, refusal, calls."""
+def _anthropic_assistant(message: Data) -> Message:
+    """Return an assistant message in Anthropic's form: text, refusal and calls become blocks."""
     content = message.get("content")
-    calls = _need(message, "tool_calls", list) if message.get("tool_calls") else []
-    refusals = [{"type": "text", "text": _need(message, "refusal")}] if message.get("refusal") else []
+    calls = _required(message, "tool_calls", list) if message.get("tool_calls") else []
+    refusals = [{"type": "text", "text": _required(message, "refusal")}] if message.get("refusal") else []
     if isinstance(content, str) and not calls and not refusals:
         return {"role": "assistant", "content": content}
     parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else content or ()
@@ -227,8 +238,9 @@ def _assistant(message: Data) -> Message:
     }
 
 
-def _chat_assistant(message: Message) -> Data:
-    """Return an assistant message in OpenAI's form: one plain text part becomes a text, calls have their own field."""
+def _openai_assistant(message: Message) -> Data:
+    """Return an assistant message in OpenAI's form: calls get their own field, and a single plain text needs no
+    part."""
     content = message["content"]
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
@@ -239,12 +251,12 @@ def _chat_assistant(message: Message) -> Data:
     return {"role": "assistant", "content": content_parts, **({"tool_calls": calls} if calls else {})}
 
 
-def _result(message: Data) -> Block:
+def _block_of_result(message: Data) -> Block:
     content = _blocks(message.get("content") or "")
-    return {"type": "tool_result", "tool_use_id": _need(message, "tool_call_id"), "content": content}
+    return {"type": "tool_result", "tool_use_id": _required(message, "tool_call_id"), "content": content}
 
 
-def _tool(block: Block) -> Data:
+def _openai_result(block: Block) -> Data:
     content = _parts(block.get("content") or "")
     return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content}
 
@@ -262,18 +274,19 @@ _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 
 
 def block_of_part(part: Data) -> Block:
-    """Return the content block for `part`; the same object if it is a block already."""
+    """Return the content block for a `part` of OpenAI's content, with the remainder. If no block of Anthropic's fits,
+    or the part is a block already, return the same object."""
     return _PART.to_anthropic(part)
 
 
-def _block(part: Data) -> Block:
-    """Return a part of OpenAI's content as a block; the same object if no block of Anthropic's fits."""
+def _block_of_part(part: Data) -> Block:
+    """Return `part` as `block_of_part` does, without the remainder."""
     kind, file = part["type"], part.get("file")
     if kind in ("text", "refusal"):
-        text = _need(part, kind)
+        text = _required(part, kind)
         return part if kind == "text" else {"type": "text", "text": text}
     if kind == "image_url":
-        return {"type": "image", "source": _source(_need(_need(part, "image_url", dict), "url"))}
+        return {"type": "image", "source": _source(_required(_required(part, "image_url", dict), "url"))}
     if kind == "file" and isinstance(file, dict) and _DATA_URL.fullmatch(str(file.get("file_data"))):
         title = {"title": file["filename"]} if "filename" in file else {}
         return {"type": "document", "source": _source(file["file_data"]), **title}
@@ -281,7 +294,7 @@ def _block(part: Data) -> Block:
 
 
 def _source(url: str) -> Data:
-    """Return the source of a medium at `url`: its data if the URL holds them."""
+    """Return the source of an image or document at `url`; a ``data:`` URL contains the data itself."""
     data = _DATA_URL.fullmatch(url)
     if data is None:
         return {"type": "url", "url": url}
@@ -289,14 +302,14 @@ def _source(url: str) -> Data:
 
 
 def url_of(source: Mapping[str, Any]) -> Any:
-    """Return the URL of the medium in `source`; it holds the data of one that has no other address."""
+    """Return the URL of the image or document in `source`; a ``data:`` URL for one that is only given as data."""
     if source.get("type") == "base64":
         return f"data:{source.get('media_type')};base64,{source.get('data')}"
     return source.get("url")
 
 
-def _part(block: Block) -> Data | None:
-    """Return a block as a part of OpenAI's content; None for thinking, the same object if no part fits."""
+def _openai_part(block: Block) -> Data | None:
+    """Return `block` as a part of OpenAI's content: None for thinking, and the same object if no part fits."""
     kind, source = block["type"], block.get("source")
     if kind in THINKING:
         return None
@@ -312,19 +325,19 @@ def _part(block: Block) -> Data | None:
     return block
 
 
-def _use(call: Data) -> Block:
-    """Return OpenAI's call of a function, or of a tool with free text, as a ``tool_use`` block."""
-    key, function, custom = _need(call, "id"), call.get("function"), call.get("custom")
+def _block_of_call(call: Data) -> Block:
+    """Return an OpenAI `call` of a function, or of a tool that takes free text, as a ``tool_use`` block."""
+    key, function, custom = _required(call, "id"), call.get("function"), call.get("custom")
     if function:
-        name, value = _need(function, "name"), arguments_as_object(_need(function, "arguments"))
+        name, value = _required(function, "name"), arguments_as_object(_required(function, "arguments"))
     elif custom:
-        name, value = _need(custom, "name"), {"input": _need(custom, "input")}
+        name, value = _required(custom, "name"), {"input": _required(custom, "input")}
     else:
         raise TranscriptError("expected a 'function' or a 'custom' tool in a tool call")
     return {"type": "tool_use", "id": key, "name": name, "input": value}
 
 
-def _call(block: Block) -> Data:
+def _openai_call(block: Block) -> Data:
     """Return a ``tool_use`` block as a call of a function."""
     arguments = json.dumps(block.get("input"), ensure_ascii=False, separators=(",", ":"))
     function = {"name": block.get("name"), "arguments": arguments}
@@ -332,7 +345,7 @@ def _call(block: Block) -> Data:
 
 
 def arguments_as_object(text: str) -> Data:
-    """Return the object in the JSON `text`; other text goes whole under ``arguments``."""
+    """Return the object in the JSON `text`. Any other text is returned whole as the value of ``arguments``."""
     try:
         value = json.loads(text)
         json.dumps(value, allow_nan=False)  # NaN, and numbers larger than every float, cannot be sent
@@ -341,11 +354,12 @@ def arguments_as_object(text: str) -> Data:
     return value if isinstance(value, dict) else {"arguments": text}
 
 
-_PART, _CALL, _TOOL = _Converter(_block, _part), _Converter(_use, _call), _Converter(_result, _tool)
+_PART = _Converter(_block_of_part, _openai_part)
+_CALL, _RESULT = _Converter(_block_of_call, _openai_call), _Converter(_block_of_result, _openai_result)
 _USER = _Converter(
     lambda message: {"role": "user", "content": _blocks(message["content"])},
     lambda message: {"role": "user", "content": _parts(message["content"])},
 )
-_ASSISTANT = _Converter(_assistant, _chat_assistant)
+_ASSISTANT = _Converter(_anthropic_assistant, _openai_assistant)
 _SPOKEN = {"user": _USER, "assistant": _ASSISTANT}
 """Converters by role; messages of other roles are the same in both forms."""

@@ -1,7 +1,7 @@
 """Single items of OpenAI's Responses API as Anthropic blocks: words, calls, results, files.
 
-A script of Codex that only calls one tool with literal arguments is read as that call, and its output as the tool's
-output.
+Codex may call its tools from a script. If a script only calls one tool, with literal arguments, it is read as that
+call, and its output as the tool's output.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ TYPED_CALLS = {"shell_call": "shell", "apply_patch_call": "apply_patch", "comput
 """Names of tools that the provider defines and the client runs, by the types of their calls."""
 OUTPUTS = frozenset(f"{kind}_output" for kind in (*CALLS, *TYPED_CALLS))
 _FRAME = ("type", "id", "call_id", "status")
+"""Fields of a call that are not its input."""
 
 
 class Item(BaseModel):
@@ -44,8 +45,8 @@ class Item(BaseModel):
 
 
 def spoken(item: Item) -> tuple[str, list[Block]] | None:
-    """Return the sender of `item` (``user``, ``assistant``, ``system``, or ``host`` for a result) and its blocks; None
-    for an item outside the conversation."""
+    """Return the sender and the blocks of `item`; None for an item outside the conversation. The sender is ``user``,
+    ``assistant``, ``system``, or ``host`` for a result."""
     if item.role and item.type in ("", "message"):
         return "system" if item.role == "developer" else item.role, item_blocks(item.content)
     if (item.type in CALLS or item.type in TYPED_CALLS) and item.call_id:
@@ -68,7 +69,7 @@ _OPEN = re.compile(r"\btools\s*[.\[]|\b(?:if|for|while|switch|catch)\b|=>|\?|&&|
 
 
 def item_block(item: Item) -> Block:
-    """Return `item` as a result or a call; a script that only calls one tool becomes that call."""
+    """Return `item`, which is a call or a result, as a block. A script that only calls one tool becomes that call."""
     if item.type in OUTPUTS:
         return _result(item)
     name, value = item.name or TYPED_CALLS.get(item.type, "local_shell"), item.action or {}
@@ -84,7 +85,7 @@ def item_block(item: Item) -> Block:
 
 
 def _typed_input(item: Item) -> dict[str, Any]:
-    """Return the input of a call of a provider's tool, with the field names of similar tools."""
+    """Return the input of a call of a tool that the provider defines, named as the client's own tools name theirs."""
     fields = item.model_dump(exclude_unset=True, exclude=set(_FRAME))
     commands = (item.action or {}).get("commands")
     if item.type == "shell_call" and isinstance(commands, list):
@@ -108,14 +109,14 @@ def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _result(item: Item) -> Block:
-    """Return the tool result in `item`, a failure flagged; after a script, its commands' exit codes are text in it."""
+    """Return the tool result in `item`, with ``is_error`` if the item reports a failure. If a script's commands report
+    exit codes, these become text."""
     output = item.output
-    failed = (isinstance(output, dict) and output.get("success") is False) or (item.model_extra or {}).get(
-        "status"
-    ) == "failed"
+    failed = isinstance(output, dict) and output.get("success") is False
+    failed = failed or (item.model_extra or {}).get("status") == "failed"
     if isinstance(output, dict):
-        screen = output.get("type") == "computer_screenshot"
-        content = [{**output, "type": "input_image"}] if screen else output.get("content")
+        is_screenshot = output.get("type") == "computer_screenshot"
+        content = [{**output, "type": "input_image"}] if is_screenshot else output.get("content")
     else:
         content = output
     inner = item_blocks(content) if isinstance(content, list) else content or ""
@@ -127,8 +128,8 @@ def _result(item: Item) -> Block:
 
 
 def _with_exit_codes(parts: Sequence[Block]) -> list[Block]:
-    """Return the parts of a script's output with the exit codes of its commands as text. If there are several codes,
-    the first part ends with the first that is not 0."""
+    """Return the parts of a script's output with the exit code of each command as text. If there are several commands
+    and one failed, add the code of the first failure to the first part."""
     shown, codes = list[Block](), list[int]()
     for part in parts:
         text, code = _command_output(part["text"]) if part["type"] == "text" else ("", None)
@@ -140,8 +141,8 @@ def _with_exit_codes(parts: Sequence[Block]) -> list[Block]:
 
 
 def _command_output(text: str) -> tuple[str, int | None]:
-    """Return the output of a script's command as Codex writes it outside scripts, and its exit code (None: it still
-    runs); another text unchanged, without a code."""
+    """Return the output of a command in a script, as Codex writes it outside scripts, and the exit code. The code is
+    None if the command still runs. A `text` that is no such output is returned unchanged, with None."""
     try:
         chunk = json.loads(text) if text.startswith('{"chunk_id":') else {}
         code = chunk.get("exit_code")
@@ -159,7 +160,7 @@ def item_blocks(content: str | list[dict[str, Any]] | None) -> list[Block]:
 
 
 def part_block(part: dict[str, Any]) -> Block:
-    """Return the block for a part of an item's content."""
+    """Return the block for a part of an item's content; a part of an unknown type keeps its fields."""
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text"):
         return {"type": "text", "text": str(part.get("text", ""))}
@@ -173,7 +174,7 @@ def part_block(part: dict[str, Any]) -> Block:
 
 
 def _document(part: dict[str, Any]) -> Block:
-    """Return a file as a document, by its data, URL or id; else unchanged."""
+    """Return the file in `part` as a document block with its data, URL or id; `part` unchanged if it has none."""
     title = {"title": part["filename"]} if isinstance(part.get("filename"), str) else {}
     if isinstance(part.get("file_data"), str):
         block = block_of_part({"type": "file", "file": {key: value for key, value in part.items() if key != "type"}})

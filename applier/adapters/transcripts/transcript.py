@@ -1,7 +1,9 @@
 """Transcripts after reading, and their construction from a client's session log.
 
-The lines of one answer of the API become one assistant message, the results of its calls one user message after it, in
-the order of the calls; everything else keeps its place. Unpaired calls and results are reported, not repaired.
+The log's lines that belong to one answer of the API become one assistant message. The results of its calls become one
+user message after it, in the order of the calls. Everything else keeps its place. Calls and results without each other
+are reported in the warnings. A piece is a message under construction. A part of a session is what lies between two
+compactions by the agent.
 """
 
 from __future__ import annotations
@@ -44,14 +46,15 @@ FEWEST_WORDS = 4
 LONGEST_CHARACTERS = 2_000
 """Length at which a guessed task is cut; the rest is pasted."""
 SEARCHED_CHARACTERS = 50_000
-"""Longest part of one text that is searched for the user's words."""
+"""Number of characters of one text that are searched for the user's words."""
 
 _ANSWER = re.compile(
     r"\W*(?:thanks|thank you|great|perfect|awesome|nice|that'?s all|no,? that|yes|yep|sure|correct)\b", re.I
 )
 LONGEST_ANSWER_WORDS = 25
-"""Most words of an answer: longer texts that begin like one ("thanks, now …") go on to a task."""
+"""Length from which a text that begins like an answer ("thanks, now …") is taken for a task, in words."""
 _UNPAIRED = frozenset(("unanswered_call", "uncalled_result"))
+"""Codes of `check_messages` for a call without a result and a result without a call."""
 
 
 class Format(Protocol):
@@ -63,33 +66,34 @@ class Format(Protocol):
 
     @property
     def title(self) -> str:
-        """For people: ``a session of Claude Code``."""
+        """Name for people: ``a session of Claude Code``."""
 
     def detects(self, document: Document) -> bool:
         """Return whether `document` is of this form, by its content."""
 
     def read(self, document: Document, part: int | None) -> Transcript:
-        """Return the conversation, or its `part`-th part."""
+        """Return the conversation in `document`. `part`: index of the only part or list to read; None to read all parts
+        of a session, or the first list of messages."""
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        """Return `messages` as the text of a file like that of `like`; for a session, with the id `session_id`."""
+        """Return `messages` as the text of a file of this form. `like`: the transcript whose other content is copied.
+        `session_id`: id of the new session; empty to derive it from `messages`."""
 
 
 class Client(Format, Protocol):
     """Form of a client's session log that the client can resume."""
 
     def log_name(self, session_id: str, now: datetime) -> str:
-        """Return the client's name for the log of a session."""
+        """Return the client's file name for the log of the session `session_id` that begins at `now`."""
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:
-        """Return the client's folder for logs of sessions in `working_folder`."""
+        """Return the client's folder for the log of a session in `working_folder` that begins at `now`."""
 
     def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
-        """Yield the client's logs of sessions in `working_folder`; of all sessions if that is empty."""
+        """Yield the client's logs of sessions in `working_folder`; of all sessions if `working_folder` is empty."""
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        """Return whether the client finds a log at `place`; `in_place`: the path that the client itself would have
-        used."""
+        """Return True if the client finds a log at `place`. `in_place`: the path that the client itself would use."""
 
     def resume_command(self, session_id: str) -> str:
         """Return the command that continues a session."""
@@ -103,15 +107,15 @@ class Transcript:
     system: str | list[Block] | None = field(repr=False)
     tools: list[dict[str, Any]] | None = field(repr=False)
     task: str
-    """Task: the file's ``task``; else the last words of the user that set one, else their first; or empty."""
+    """Task of the agent: the file's ``task``, or else the result of `guess_task`."""
     format: str
     """Name of the format: ``anthropic``, ``openai``, ``claude_code``, ``codex`` …; a list with one message a line is
     ``anthropic_jsonl`` or ``openai_jsonl``."""
     warnings: tuple[str, ...] = ()
-    """Content that was left out or that the API would refuse, each with its place; none of it stops a reader."""
+    """Problems that did not stop the reading, each with its place: content that is left out or that the API refuses."""
     source: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Origin of the conversation. ``path``: the file, if there is one. From a session log ``lines``: the line numbers
-    of each message, and ``log``: the lines by number. Only `write_transcript` reads further keys."""
+    """Origin of the conversation. ``path``: the file, if there is one. A session log also has ``lines``, the line
+    numbers of each message, and ``log``, the lines by number. Only `write_transcript` reads further keys."""
     client: Client | None = field(default=None, repr=False)
     """Client that can resume a session from this log."""
 
@@ -126,8 +130,10 @@ class Transcript:
 
 
 def guess_task(messages: Sequence[Message], skip: Collection[int] = ()) -> str:
-    """Return the last words of the user that set a task, else their first words, else an empty text. Ignores the host's
-    text in the user's messages. `skip`: indexes of messages known to be the host's."""
+    """Return the user's newest text that sets a task. If no text does, return their first text, or an empty one.
+
+    Text of the host in the user's messages is ignored. `skip`: indexes of messages that the host wrote.
+    """
     own = [i for i in range(len(messages)) if i not in skip]
     newest = (text for i in reversed(own) for text in reversed(list(_words(messages[i]))))
     task = next(filter(_sets_a_task, newest), None)
@@ -138,8 +144,8 @@ def guess_task(messages: Sequence[Message], skip: Collection[int] = ()) -> str:
 
 def _sets_a_task(text: str) -> bool:
     words = len(text.split())
-    answers = words < LONGEST_ANSWER_WORDS and _ANSWER.match(text) and "?" not in text
-    return words >= FEWEST_WORDS and not answers
+    is_answer = words < LONGEST_ANSWER_WORDS and _ANSWER.match(text) and "?" not in text
+    return words >= FEWEST_WORDS and not is_answer
 
 
 def _words(message: Message) -> Iterator[str]:
@@ -153,7 +159,8 @@ def _words(message: Message) -> Iterator[str]:
 
 
 def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list[str]:
-    """Return a warning for each unanswered call and each misplaced result; `places` names each message."""
+    """Return a warning for each call without a result and each misplaced result. `places`: the name of each message for
+    people, such as ``log.jsonl, line 7``."""
     wrong: list[tuple[int, str]] = []
     for violation in check_messages(messages, rules=CALL_RULES):
         at = violation.message
@@ -168,8 +175,8 @@ def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list
 
 LogLine = dict[str, Any]
 Only = Literal["", "whole", "part"]
-"""Parts of a log that include a message: the whole session only, or a single part only, since logs repeat some
-messages."""
+"""Reading that includes a message: each one, only that of the whole session, or only that of a single part. A log
+repeats some messages in the next part, which the whole session must not contain twice."""
 _NO_TIME = "1970-01-01T00:00:00.000Z"
 
 
@@ -180,13 +187,16 @@ class GrowingMessage:
     role: str
     content: str | list[Block]
     lines: list[int]
+    """Numbers of its lines in the log."""
     host: bool = False
     """True if the host wrote the message, not the user."""
     part: int = 0
     """Number of earlier compactions by the agent."""
     only: Only = ""
     results: list[Block] = field(default_factory=list)
+    """Results for the calls in the message."""
     result_lines: list[int] = field(default_factory=list)
+    """Lines of these results."""
     is_mended: bool = False
     """True if the message differs from its lines: a call or a result was missing."""
 
@@ -210,13 +220,18 @@ class Pairing:
         self.pieces: list[GrowingMessage] = []
         self.part = 0
         self.blank: list[int] = []
-        """Lines of the assistant with nothing in them."""
+        """Lines of the assistant with blank text."""
         self._groups: dict[str, GrowingMessage] = {}
+        """Answers of the API by their group."""
         self._asked: dict[str, GrowingMessage] = {}
+        """Messages by the ids of their calls."""
 
     def assistant(self, content: Sequence[Block], line: int, group: str = "", *, late: bool = False) -> None:
-        """Add blocks of the assistant; blocks of one `group` make one answer of the API. Without a group they continue
-        the assistant's last words unless a result came between (`late`: all results came)."""
+        """Add blocks of the assistant from line `line`. Blocks with the same `group` form one message.
+
+        Without a group, the blocks continue the newest message if that is the assistant's and has no results yet. With
+        `late`, they also continue it while one of its calls has no result.
+        """
         spoken = [block for block in content if block["type"] != "text" or str(block.get("text", "")).strip()]
         if len(spoken) < len(content):
             self.blank.append(line)
@@ -234,8 +249,11 @@ class Pairing:
     def user(
         self, content: str | list[Block], line: int, *, host: bool = False, only: Only = "", joins: bool = False
     ) -> None:
-        """Add words of the user or the host, with results; `joins`: add them to the words just before them in the same
-        part."""
+        """Add the content of a user's message from line `line`; its results go to the messages with their calls.
+
+        `host`: True if the host wrote it. `joins`: True to continue the newest message if that is a user's in the same
+        part.
+        """
         before = self.pieces[-1] if joins and self.pieces else None
         if before is not None and before.role == "user" and before.part == self.part:
             before.content = [*blocks(before.message), *blocks({"role": "user", "content": content})]
@@ -252,8 +270,10 @@ class Pairing:
             )
 
     def answered(self, pieces: Iterable[GrowingMessage] | None = None) -> Iterator[GrowingMessage]:
-        """Yield `pieces` (default: all), each followed by one message with the results in the order of its calls. A
-        note replaces each lost result; calls of the last piece stay open, as they may still run."""
+        """Yield `pieces` (default: all), each followed by one message with its results in the order of its calls.
+
+        A call without a result gets a note instead. Calls of the last piece get none, because they may still run.
+        """
         chosen = list(self.pieces if pieces is None else pieces)
         for at, piece in enumerate(chosen):
             yield piece
@@ -265,14 +285,15 @@ class Pairing:
                 yield GrowingMessage("user", results, lines, True, piece.part, is_mended=bool(lost))
 
     def _open_answer(self, late: bool) -> GrowingMessage | None:
+        """Return the newest message if blocks of the assistant without a group continue it."""
         last = self.pieces[-1] if self.pieces else None
         if last is None or last.role != "assistant" or last.part != self.part:
             return None
         return last if not last.results or (late and last.unanswered) else None
 
     def _own(self, content: list[Block], line: int) -> list[Block]:
-        """Return the blocks that form their own message; results, and text with them, join the calls that they
-        answer."""
+        """Add each result to the message with its call, and other blocks to the message of the last result. Return the
+        blocks that form a message of their own: results without a call, or all blocks if no result has a call."""
         askers = [self._asked.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content]
         last = next((asker for asker in reversed(askers) if asker), None)
         if last is None:
@@ -282,8 +303,9 @@ class Pairing:
             if asker is None and block["type"] == "tool_result":
                 own.append(block)
             else:
-                (asker or last).results.append(block)
-                (asker or last).result_lines.append(line)
+                receiver = asker or last
+                receiver.results.append(block)
+                receiver.result_lines.append(line)
         return own
 
 
@@ -296,7 +318,7 @@ class Assembly(Pairing):
         self.name, self._path = document.name, document.path
         self.warnings = document.damage_notes
         self._compactions: dict[int, frozenset[int]] = {}
-        """Lines where the agent compacted, with the lines that this left unchanged."""
+        """Lines at which the agent compacted, each with the numbers of the lines that it left unchanged."""
 
     def note(self, numbers: Sequence[int], what: str) -> None:
         """Add the warning that the lines `numbers` are `what`, if there are any."""
@@ -309,7 +331,7 @@ class Assembly(Pairing):
         self.part = len(self._compactions)
 
     def roll_back(self, user_messages: int) -> None:
-        """Forget everything from the last `user_messages`-th words of the user on."""
+        """Remove the last `user_messages` messages of the user, and everything after the first of them."""
         own = [i for i, piece in enumerate(self.pieces) if piece.role == "user" and not piece.host and not piece.only]
         if user_messages > 0 and own:
             del self.pieces[own[max(0, len(own) - user_messages)] :]
@@ -317,7 +339,13 @@ class Assembly(Pairing):
     def finish(
         self, client: Client, log: Mapping[int, LogLine], *, system: str | None = None, part: int | None = None
     ) -> Transcript:
-        """Return the conversation, or only its `part`-th part; `log`: the lines of the log by number."""
+        """Return the conversation as a transcript.
+
+        `log`: the lines of the log by number. `part`: index of the part to return; None for the whole conversation.
+
+        Raises:
+            TranscriptError: There are no messages, or no such part.
+        """
         if not self.pieces:
             raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
         whole = [piece for piece in self.pieces if piece.only != "part"]
@@ -344,7 +372,8 @@ class Assembly(Pairing):
         )
 
     def _part(self, part: int) -> list[GrowingMessage]:
-        """Return the pieces of one part; content that its compaction left unchanged follows the summary."""
+        """Return the pieces of one part. The first one is the summary of the compaction before it, if there was one;
+        the pieces that this compaction left unchanged follow it."""
         count = len(self._compactions) + 1
         if not -count <= part < count:
             raise TranscriptError(f"{self.name}: no part {part}; the session has {count} (0 to {count - 1})")
@@ -356,7 +385,7 @@ class Assembly(Pairing):
 
 
 def marked_as_host(text: str) -> str:
-    """Return the host's `text` in the user's message, in a frame that marks it as the host's."""
+    """Return `text`, which the host wrote into a user's message, between tags that mark it as the host's."""
     return text if is_host_text(text) else f"<system-reminder>\n{text}\n</system-reminder>"
 
 
@@ -369,10 +398,11 @@ def _line_numbers(numbers: Sequence[int]) -> str:
 
 
 class Origins:
-    """Lines of the log `like` from which the messages of a view came, and the new session id."""
+    """Lines of a session log from which the messages of a view came, and the id of the new session."""
 
     def __init__(self, messages: Sequence[Message], like: Transcript, session_id: str) -> None:
-        """Match `messages` with the session log `like`; an empty `session_id` follows from the view."""
+        """Match `messages`, those of a view, with the session log `like`. An empty `session_id` is replaced by an id
+        made from the view."""
         content = "".join(map(message_digest, messages))
         self.session_id = session_id or str(uuid5(NAMESPACE_URL, f"compactor:{like.source['path']}:{content}"))
         self.log: Mapping[int, LogLine] = like.source["log"]
@@ -385,7 +415,8 @@ class Origins:
             self._texts.update(str(block.get("text")) for block in blocks(message) if block["type"] == "text")
 
     def lines_of(self, message: Message) -> list[LogLine]:
-        """Return the lines of the next occurrence of `message`; an empty list if it is not from the log."""
+        """Return the lines of `message` in the log; an empty list if it has none. If the log has the message several
+        times, each call returns the lines of the next one."""
         known = self._lines.get(message_digest(message))
         return known.popleft() if known else []
 
