@@ -60,7 +60,7 @@ class Event:
     tokens_before: int = 0
     tokens_after: int = 0
     first_changed_message: int | None = None
-    """Index in the previously sent list; None if nothing was changed."""
+    """Index of the first changed message in the previously sent list; None if nothing was changed."""
     invalidated_tokens: int = 0
     """Cached tokens after the first changed message, which the provider must read again."""
     message: str = ""
@@ -105,13 +105,16 @@ class EventLog:
         """False while nothing is to be written to the store: a dry run."""
 
     def trouble(self, kind: EventKind, problem: str, message: str = "") -> None:
-        """Report a problem (as `message`) when it begins or changes, not at every call; an empty `problem` ends it."""
+        """Report `problem` when it begins or changes, not at every call; an empty `problem` ends it.
+
+        `message`: text of the event; without it, `problem` is the text.
+        """
         if problem and self.troubles.get(kind) != problem:
             self(kind, message or problem)
         self.troubles[kind] = problem
 
     def __call__(self, kind: EventKind, message: str, **fields: Any) -> bool:
-        """Report an event; return False if a hook returned False."""
+        """Report an event with this `message` and these `fields` of `Event`; return False if a hook returned False."""
         event = Event(kind, self._session_id, self._clock(), message=message, **fields)
         self.events.append(event)
         self.telemetry.count(event)
@@ -125,7 +128,7 @@ class EventLog:
         return not any(answer is False for answer in answers)
 
     def _record(self, kind: EventKind) -> None:
-        """Store the reported events; the event "resumed" is stored only with a later one."""
+        """Store all events not stored yet, unless the newest has the kind ``resumed``: it waits for a later one."""
         while self._unrecorded and kind != "resumed":
             data = self._unrecorded.pop(0)
             try:
@@ -134,7 +137,10 @@ class EventLog:
                 logger.warning("event not recorded: %s", error)
 
     def load(self, earlier: Sequence[Mapping[str, Any]]) -> None:
-        """Add the events of earlier processes of this session; notes by a client's adapter are left out."""
+        """Put the events of earlier processes of this session before those of this one.
+
+        Entries without a session's id, such as a client adapter's notes, are left out.
+        """
         own = (data for data in earlier if "session_id" in data)
         known = ({name: data[name] for name in Event.__slots__ if name in data} for data in own)
         self.events = [*(Event(**fields) for fields in known), *self.events]

@@ -50,8 +50,9 @@ class SessionStore:
     """Store of a session and its children, opened at the first write or read."""
 
     def __init__(self, store: Store | str | Path | None, patience_seconds: float | None = None) -> None:
-        """Use this store (the caller closes it), the store at that path, or the default one; break off operations that
-        take longer than `patience_seconds`.
+        """Use `store`: a store that the caller closes, the store at a path, or for None the default one.
+
+        Operations that take longer than `patience_seconds` are broken off.
 
         Raises:
             SettingsError: `store` is none of these.
@@ -59,7 +60,7 @@ class SessionStore:
         self._path: str | Path | None = None
         self._patience = patience_seconds
         self._store: Store | None = None
-        """Open store. There is no lock, which a fork might hold for ever: the first of two threads wins."""
+        """Open store. If two threads open it, the first wins. A lock could stay locked for ever after a fork."""
         if store is None or isinstance(store, str | os.PathLike):
             self._path = store
         elif hasattr(store, "save_history"):
@@ -82,7 +83,7 @@ class SessionStore:
 
     @property
     def is_open(self) -> bool:
-        """True after its first use."""
+        """True after the store's first use."""
         return self._store is not None
 
     def use(self, act: Callable[[Store], T]) -> T:
@@ -144,11 +145,11 @@ class SessionStore:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Frame whose originals are in the store; only `commit` and `load_session` create one that removes anything."""
+    """Frame whose originals are in the store, with the other content that the store has for it."""
 
     frame: Frame = field(default_factory=Frame)
     key: str = ""
-    """Key of the last stored history; empty if there is none, or the list has diverged since."""
+    """Key of the last stored history; empty if there is none, or if the caller's list was changed since."""
     messages: int = 0
     """Number of messages of the present history in the store."""
     facts: frozenset[tuple[str, ...]] = frozenset()
@@ -160,13 +161,12 @@ class Committed:
 
 
 def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: Committed) -> Committed:
-    """Store the history (unless the store has all that `frame` changes), a new plan and its new facts; return the
-    frame, ready to send.
+    """Store what `frame` removes, a new plan and its new facts; return the frame, ready to send.
 
-    A placeholder changes more than its own message: later thinking is removed, too.
+    `before`: the last committed frame. The history is stored unless the store has every message that `frame` changes.
 
     Raises:
-        StoreError: nothing may be sent that was not before.
+        StoreError: the frame may not be sent.
     """
     plan, is_new = frame.plan, not frame.plan_id
     has_all = before.messages == len(tracker) or (not (plan and is_new) and before.holds(frame, len(tracker)))
@@ -233,7 +233,7 @@ class SavedFrame(BaseModel):
 class SavedSession(BaseModel):
     """State of a session that outlives its process."""
 
-    model_config = ConfigDict(extra="ignore")  # other versions say more
+    model_config = ConfigDict(extra="ignore")  # other versions have more fields
 
     version: int = 1
     frame: SavedFrame

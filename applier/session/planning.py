@@ -1,6 +1,7 @@
 """Asks the session's planner for plans, also in advance in a worker.
 
-Falls back to the rules, and pauses a planner that keeps failing. Applies and writes nothing.
+Falls back to the rules. After some failures in a row, the breaker opens and the planner is paused; then it has one
+trial. Applies and writes nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ TASK_CHARACTERS = 4_000
 
 @dataclass
 class Worker:
-    """Runner of one job at a time in a thread of its own, debounced; nobody waits for a job, not even the end of the
-    process. A job works on a snapshot and changes nothing; the caller uses or discards its result."""
+    """Runner of one job at a time in a thread of its own.
+
+    A job works on a snapshot and changes nothing; the caller uses or discards its result. Nobody waits for a job, not
+    even the end of the process.
+    """
 
     debounce_seconds: float
     """Shortest time between the starts of two jobs."""
@@ -58,7 +62,7 @@ class Worker:
         return True
 
     def take(self) -> Future[CompactionPlan] | None:
-        """Return the finished job, once only; None without one."""
+        """Return the finished job, and forget it; None if none has finished."""
         if self.is_closed or self.is_running:
             return None
         done, self.job = self.job, None
@@ -96,22 +100,21 @@ class Planning:
     report: Callable[[EventKind, str], object]
     task: str = ""
     agent_request: AgentRequest | None = None
-    """Agent's last request, as of its last call: its own model may be asked after the cached prefix."""
+    """Agent's last request. A planner without its own client may ask the agent's model, after the cached prefix."""
     asked_at: float = 0.0
     """Time at which that request was answered."""
     client_follows: bool = False
-    """True if the caller will pass the agent's client with `agent_request`; a planner that uses it is not asked
-    before."""
+    """True if the caller will pass the agent's client with `agent_request`; a planner that uses it waits for that."""
     previous: CompactionPlan | None = None
-    """Last plan of the session, whether it came into force or not; the next one reuses its reading."""
+    """Last plan of the session, applied or not; the next one reuses what a planner has read for it."""
     read_before: int = 0
-    """Tokens that planners had read for this session before this process."""
+    """Tokens that planners had read for this session in earlier processes."""
     ready: CompactionPlan | None = None
     """Plan made in advance, for an earlier state of the present history."""
     read_ahead: CompactionPlan | None = None
-    """Model's plan that another process made for the next compaction; rules go on from it."""
+    """Stored plan of a model, made by `Session.plan_ahead` for the next compaction; the rules go on from it."""
     planned: list[Planned] = field(default_factory=list)
-    """Requests to planners in this process, in order. The list only grows, also in the worker, as spending is final."""
+    """Requests to planners in this process, in order. All copies share the list, as spending is final."""
     is_elsewhere: bool = False
     """True if another process plans for this session, or may do so now."""
     failures: int = 0
@@ -136,12 +139,12 @@ class Planning:
         return self.read_before + sum(planned.usage.read_tokens for planned in self.planned)
 
     def count_read(self, tokens: int) -> None:
-        """Set `read_tokens` to this number, requests of this process included."""
+        """Set `read_tokens` to `tokens`, which include the requests of this process."""
         self.read_before += tokens - self.read_tokens
 
     @property
     def breaker(self) -> BreakerState:
-        """State of the breaker: after some failures in a row the planner is paused, then has one trial."""
+        """State of the breaker: ``open`` while the planner is paused, ``half_open`` when it has one trial."""
         if self.failures < self.session_settings.max_failures:
             return "closed"
         return "open" if within(self.session_settings.rest_seconds, self.failed_at, self.clock()) else "half_open"
@@ -153,18 +156,21 @@ class Planning:
 
     @property
     def asks_a_model(self) -> bool:
-        """True if plans come from a model, or from an object that may ask one. Without its own client, ``auto`` uses
-        the agent's as soon as that is known."""
+        """True if plans come from a model, or from an object that may ask one.
+
+        Without its own client, ``auto`` uses the agent's as soon as that is known.
+        """
         chosen = self.planner, self.session_settings.planner_model or None, self.client
         if shares_client(*chosen) and (self.client_follows or self.agent_request is not None):
             return self.agent_request is not None
         return asks_model(*chosen)
 
     def make(self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:
-        """Return a guarded plan for the history of `analysis`; by rules if `rules_only`, or if the planner fails or is
-        paused.
+        """Return a guarded plan for the history of `analysis`, with a goal of `target_tokens`.
 
-        Also by rules while the worker waits for the planner, so that its reading is not paid for twice.
+        A plan made in advance is used if it fits. The rules plan if `rules_only`, if the planner fails or is paused,
+        and while the worker waits for the planner, so that its reading is not paid for twice. `focus`: what matters
+        most now, for the planner.
 
         Raises:
             CompactorError: even the rules failed.
@@ -186,7 +192,7 @@ class Planning:
         return plan
 
     def _go_on_from(self, ahead: CompactionPlan, analysis: Analysis, target_tokens: int) -> CompactionPlan:
-        """Return a plan by rules that continues the model's plan `ahead`, with the cost of that."""
+        """Return a plan by rules that continues the model's plan `ahead`, with that plan's cost and provenance."""
         self.previous = ahead
         self.count_read(max(self.read_tokens, ahead.provenance.read_tokens))
         plan = self._planned("rules", analysis, target_tokens, "")
@@ -208,12 +214,14 @@ class Planning:
         return plan
 
     def ask(self, analysis: Analysis, target_tokens: int, focus: str = "") -> CompactionPlan:
-        """Return a plan by the session's own planner, which may raise anything; safe in a thread of its own, one at a
-        time."""
+        """Return a plan by the session's own planner, which may raise anything.
+
+        May run in a thread of its own, but not twice at the same time.
+        """
         return self._planned(self.planner if self.asks_a_model else "rules", analysis, target_tokens, focus)
 
     def _build_on(self, plan: CompactionPlan) -> None:
-        """Let the next plan reuse `plan`, unless no planner has read turns for it but one has for the plan before."""
+        """Let the next plan reuse `plan`, unless only the plan before it has turns that a planner has read."""
         if plan.provenance.read_turns or self.previous is None or not self.previous.provenance.read_turns:
             self.previous = plan
 
@@ -244,7 +252,7 @@ class Planning:
         return plan
 
     def take_up(self) -> CompactionPlan | None:
-        """Return the worker's plan, if it has finished."""
+        """Return the worker's plan if it has finished, and keep it as `ready`; None otherwise."""
         done = self.worker.take()
         if done is None:
             return None

@@ -58,9 +58,11 @@ class AgentCall:
 
     @property
     def thinking_policy(self) -> ThinkingPolicy:
-        """Treatment of thinking after a change, by the model and by the thinking setting of the request. Manual
-        thinking (a token budget, Claude up to 4.5) must precede the last calls, so it stays. It also stays if the
-        request lets the API drop thinking that no longer fits."""
+        """Treatment of thinking after a change, by the model and the request's thinking setting.
+
+        Manual thinking (a token budget, Claude up to 4.5) must precede the last calls, so it stays. It also stays if
+        the request lets the API drop thinking that no longer fits.
+        """
         thinking = self.thinking or {}
         binding = thinking.get("block_binding")
         if isinstance(binding, Mapping) and binding.get("prefix_mismatch_behavior") == "drop_block":
@@ -90,9 +92,12 @@ def with_breakpoint(
     behind: Sequence[Mapping[str, Any]],
     replaced: Sequence[Mapping[str, Any]] = (),
 ) -> list[object]:
-    """Return `messages` with a cache mark at the end of the first `head` messages, the compacted part. The mark is set
-    only if the caller sets marks itself (`behind` that part, on messages that it `replaced`, or for the whole request)
-    and one more is allowed. Its lifetime is the longest of these, because a longer one may not follow a shorter one."""
+    """Return `messages` with a cache mark at the end of the first `head` messages, the compacted part.
+
+    The mark is set only if the caller sets marks itself, and if one more is allowed. `behind` are the caller's marks
+    after the compacted part, `replaced` those on messages that it replaced. The mark's lifetime is the longest of all,
+    because a mark with a longer lifetime may not follow one with a shorter.
+    """
     marks = [*behind, *([call.cache_control] if call.cache_control else [])]
     lived = [*replaced, *marks]
     if not head or not lived or len(marks) + len(call.marks) >= MAX_CACHE_MARKS:
@@ -114,8 +119,8 @@ MAX_RESERVE_SHARE = 0.25
 """Largest part of a small window reserved for the answer, as a share."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.5
 """Bounds of `Gauge.ratio`. The counter scales by the worst ratio measured, so a true ratio is between 0.5 and 1. A
-usage below the lowest belongs to another prompt, unless the next one is as low: then the counter is wrong, perhaps
-about a medium. Above the highest it is not the tokenizer but further content of the prompt."""
+usage below the lowest ratio belongs to another prompt, unless the next usage is as low: then the counter is wrong,
+perhaps about a picture. A usage above the highest ratio shows further content of the prompt, not another tokenizer."""
 LARGEST_EXTRA = 2.5
 """Largest factor between the provider's and the counter's tokens of known system and tools."""
 LARGEST_EXTRA_TOKENS = 2_000
@@ -134,9 +139,11 @@ def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """Formula for the tokens of a prompt: ``(fixed + messages) * ratio + extra``. The ratio corrects the tokenizer for
-    every text; `extra_tokens` are those that no message explains, so that an unknown system prompt does not make
-    messages seem longer."""
+    """Formula for the tokens of a prompt: ``(fixed_tokens + messages) * ratio + extra_tokens``.
+
+    The ratio corrects the counter's tokenizer for every text. The extra tokens are explained by no message, so that an
+    unknown system prompt does not make messages seem longer.
+    """
 
     fixed_tokens: int = 0
     """Tokens of the known system prompt and tools, by the counter."""
@@ -170,8 +177,10 @@ class Gauge:
         return max(0, math.floor(message_tokens / self.ratio))
 
     def with_fixed(self, fixed_tokens: int) -> Gauge:
-        """Return this gauge after system and tools became known, with `fixed_tokens`: as many fewer tokens are counted
-        as extra."""
+        """Return this gauge for a system prompt and tools of `fixed_tokens`, by the counter.
+
+        As many fewer tokens then count as extra.
+        """
         known_tokens = (fixed_tokens - self.fixed_tokens) * self.ratio
         extra = max(0.0, self.extra_tokens - known_tokens) if known_tokens > 0 else self.extra_tokens
         least = max(1, round(self.least_actual + known_tokens)) if self.least_actual else 0
@@ -179,8 +188,11 @@ class Gauge:
         return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
 
     def calibrated(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """Return this gauge after a prompt whose messages counted `counted_tokens` had `actual_tokens`. Afterwards the
-        same messages measure `actual_tokens`, or as near to it as system, tools and a tokenizer can explain."""
+        """Return this gauge after a prompt whose messages counted `counted_tokens` had `actual_tokens`.
+
+        Afterwards the same prompt measures `actual_tokens`, or as near to it as system, tools and a tokenizer can
+        explain. `limit_tokens` bounds the size of an unknown system prompt.
+        """
         if counted_tokens <= 0 or actual_tokens <= 0:
             return self
         if actual_tokens < LOWEST_RATIO * counted_tokens:
@@ -212,18 +224,22 @@ class Gauge:
         return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
 
     def _most_beside(self, counted: int, limit_tokens: int, *, agreed: bool) -> float:
-        """Return the largest number of tokens that are not messages. If system and tools are unknown, one prompt proves
-        at most a share of the limit, as it may be the usage of another prompt; two that `agreed` on the tokenizer prove
-        more, and that remains."""
+        """Return the largest number of tokens that are not messages.
+
+        If system and tools are unknown, one usage proves at most a share of the limit, as it may be the usage of
+        another prompt. Two that `agreed` on the ratio prove up to the whole limit.
+        """
         if self.fixed_tokens:
             return LARGEST_EXTRA * self.fixed_tokens + LARGEST_EXTRA_TOKENS
         proved = limit_tokens if agreed else min(limit_tokens, self.extra_tokens + _noise_tokens(counted))
         return max(limit_tokens * UNTOLD_SHARE, proved)
 
     def refused(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """Return this gauge after the provider refused a prompt that should have been within `limit_tokens`. A reported
-        `actual_tokens` is always believed. Without one (0), the correction stays within a tokenizer's possible error:
-        perhaps the bytes were too many, or the window is smaller."""
+        """Return this gauge after the provider refused a prompt that should have been within `limit_tokens`.
+
+        The reported `actual_tokens` are always believed. If none were reported (0), the correction stays within a
+        tokenizer's possible error: perhaps the bytes were too many, or the window is smaller.
+        """
         counted = max(1, self.fixed_tokens + counted_tokens)
         ratio = ((actual_tokens or limit_tokens + 1) - self.extra_tokens) / counted
         believed = ratio if actual_tokens else min(HIGHEST_RATIO, ratio)
@@ -240,8 +256,11 @@ def _bounded(ratio: float) -> float:
 
 
 def used_input_tokens(response: object) -> int:
-    """Return the prompt tokens in a response's ``usage``, cached parts included; 0 without a usage. If the server
-    sampled several times, only the first belongs to the prompt as sent; the server's own compaction is ignored."""
+    """Return the prompt tokens in a response's ``usage``, cached parts included; 0 without a usage.
+
+    If the server sampled several times, only the first usage belongs to the prompt as sent. A response that begins with
+    the server's own compaction has no usage for it.
+    """
     usage = field_of(response, "usage") or response
     iterations = field_of(usage, "iterations")
     if isinstance(iterations, list) and iterations:
@@ -300,8 +319,9 @@ class TooLong:
     """Refusal of a prompt because of its length."""
 
     actual_tokens: int = 0
-    """Size by the provider's count; 0 if the error has none."""
+    """Size by the provider's count; 0 if the error does not name it."""
     maximum_tokens: int = 0
+    """Largest accepted size; 0 if the error does not name it."""
 
 
 @dataclass(frozen=True, slots=True)

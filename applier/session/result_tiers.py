@@ -33,18 +33,21 @@ RESTORE_LINE_TOKENS = 40
 TAIL_SHARE = 0.25
 """Share of a preview that shows the end of a result, where errors mostly are."""
 LEAST_LEFT_OUT = 200
-"""Characters of a text; fewer are not worth the mark."""
+"""Smallest number of characters that are worth a mark that they are missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoteLarge:
-    """Tier that stores new results and leaves previews: of any result over `over_tokens`, and of the largest in the
-    newest message, until the rest has at most `characters` and fits the window."""
+    """Tier that leaves previews of large new results, whose originals are stored.
+
+    It shortens every result over `over_tokens`. In the newest message it also shortens the largest results, until the
+    others have at most `characters` together and fit the window.
+    """
 
     over_tokens: int = sys.maxsize
     characters: int = sys.maxsize
     preview_characters: int = 2_000
-    """Three-layer and s08 both show 2,000."""
+    """Length of a preview; three-layer and s08 show 2,000 characters."""
     name: str = "demote_large"
 
     def __call__(self, situation: Situation) -> Edits | None:
@@ -67,9 +70,11 @@ class DemoteLarge:
 
 @dataclass(frozen=True, slots=True)
 class FitNewest:
-    """Tier of last resort for the live tail, if the prompt would not fit the window otherwise. It shortens results, the
-    largest first and looked-up content last; then text that a user pasted, keeping both ends; then long lines of the
-    compacted part."""
+    """Tier of last resort, which also shortens the live tail if the prompt would not fit the window otherwise.
+
+    It shortens results first, beginning with the largest; content that the agent looked up comes last. Then it cuts the
+    middle of text that a user pasted, and of long lines in the compacted part.
+    """
 
     preview_characters: int = 2_000
     name: str = "fit_newest"
@@ -108,8 +113,11 @@ def _user_texts(situation: Situation) -> Iterator[tuple[Place, str]]:
 
 
 def _cut_text(situation: Situation, text: str, over: int, least: int, *, by_line: bool = False) -> tuple[str, int]:
-    """Return `text` without `over` tokens in its middle, but at least `least` characters of both ends, and the number
-    of freed tokens. `by_line`: cut each line by itself, as in the notes of a compacted part."""
+    """Return `text` without `over` tokens in its middle, and the number of freed tokens.
+
+    At least `least` characters of both ends remain. `by_line`: each line is cut to `least` characters, as in the notes
+    of a compacted part.
+    """
 
     def tokens(text: str) -> int:
         return situation.gauge.of_messages(situation.tracker.counter.text(text))
@@ -145,16 +153,17 @@ class ClearResults:
     keep_last: int = 3
     """Number of newest results (of `kinds`) to keep."""
     protect_tokens: int = 0
-    """Number of newest tokens of the history in which all results are kept, too."""
+    """Size of the newest part of the history in which all results are kept, too."""
     over_tokens: int = 0
+    """Size of a result in tokens; only a larger one is worth a placeholder."""
     over_characters: int = 0
-    """Only larger ones are worth a placeholder."""
+    """Length of a result in characters; only a longer one is worth a placeholder."""
     kinds: frozenset[CallKind] = frozenset()
-    """Kinds of calls whose results may be removed; empty: all."""
+    """Kinds of calls whose results may be removed; empty for all kinds."""
     min_free_tokens: int = 0
-    """Do nothing for less."""
+    """Smallest saving for which results are cleared."""
     preview_characters: int = 0
-    """Length of each preview; 0: only what must stay."""
+    """Length of each preview; 0 leaves only the lines that must stay."""
     name: str = "clear_results"
 
     def __call__(self, situation: Situation) -> Edits | None:
@@ -210,14 +219,17 @@ class StubRereads:
 
 
 def _replaced(texts: dict[Place, str], what: str) -> Edits | None:
-    """Return edits that replace the results that are not empty."""
+    """Return edits that replace content by these `texts`, except by empty ones; None if all are empty."""
     shorter = {place: text for place, text in texts.items() if text}
     return Edits(f"{len(shorter)} {what}", placeholders=shorter) if shorter else None
 
 
 def _preview(tracker: HistoryTracker, result: Result, characters: int) -> str:
-    """Return the first and last lines of a result up to `characters` (0: a line that describes it), and all lines that
-    must stay; empty if this saves no tokens."""
+    """Return the first and last lines of a result, `characters` in all, with all lines that must stay between them.
+
+    With 0 `characters`, a line that describes the call replaces the first and last lines. Empty if the preview saves no
+    tokens.
+    """
     tail_characters = int(characters * TAIL_SHARE)
     lines, pinned = _lines(tracker, result)
     head = _taken(lines, characters - tail_characters)
@@ -232,7 +244,7 @@ def _preview(tracker: HistoryTracker, result: Result, characters: int) -> str:
 
 
 def _both_ends(text: str, characters: int) -> str:
-    """Return both ends of `text` and the length of the gap between; `text` itself if the gap is small."""
+    """Return both ends of `text`, `characters` in all, with a mark for the gap; `text` itself if the gap is small."""
     left, tail = len(text) - characters, int(characters * TAIL_SHARE)
     if left < LEAST_LEFT_OUT:
         return text
@@ -250,13 +262,14 @@ def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set
 
 
 def _taken(lines: Sequence[Line], characters: int) -> set[int]:
-    """Return the numbers of as many of the first `lines` as have so many characters."""
+    """Return the numbers of as many of the first `lines` as fit in `characters`."""
     sizes = accumulate(len(line.text) + 1 for line in lines)
     return {line.number for line, size in zip(lines, sizes, strict=True) if size <= characters}
 
 
 ROOM_SHARE = 0.5
-"""Share of a limit that stays in use after a removal, so that removals, which rewrite the cache, are rare."""
+"""Share of a limit that is filled after a removal of pictures; the rest stays free, since each removal rewrites the
+cache."""
 TEXT_CHARACTERS = 2_000
 """Length of the text that remains of a result whose picture is removed."""
 
@@ -266,11 +279,11 @@ class _Held:
     """Block of the list that is sent, with its pictures."""
 
     place: Place
-    """Message and block in the history; in the compacted part with a message below zero."""
+    """Message and block in the history. A message of the compacted part has an index below zero."""
     block: Block
     load: Load
     rank: tuple[int, Place]
-    """Sort key of the order of removal."""
+    """Sort key of the order of removal: tool results, then the user's pictures, then the live tail; oldest first."""
 
 
 def fit_pictures(situation: Situation) -> Edits | None:
@@ -282,7 +295,7 @@ def fit_pictures(situation: Situation) -> Edits | None:
         *_held(frame.head, -len(frame.head), situation),
         *_held(tracker.plain[frame.start :], frame.start, situation),
     ]
-    gone = _chosen(sorted(held, key=lambda one: one.rank), limits, load)
+    gone = _to_remove(sorted(held, key=lambda one: one.rank), limits, load)
     if not gone:
         return None
     texts = {one.place: _text_of(one.block) for one in gone}
@@ -296,7 +309,7 @@ def fit_pictures(situation: Situation) -> Edits | None:
 
 
 def _held(messages: Sequence[object], start: int, situation: Situation) -> Iterator[_Held]:
-    """Yield the blocks with pictures in messages that are sent from `start` of the history on."""
+    """Yield the blocks with pictures in user `messages`, of which the first has the index `start` in the history."""
     live_start, replaced = situation.tracker.live_start, situation.frame.placeholders
     for at, message in enumerate(map(plain_message, messages), start):
         for number, block in enumerate(blocks(message)):
@@ -307,8 +320,12 @@ def _held(messages: Sequence[object], start: int, situation: Situation) -> Itera
                 yield _Held((at, number), block, load, (2 * is_live + of_user, (at, number)))
 
 
-def _chosen(held: Sequence[_Held], limits: MediaLimits, load: Load) -> list[_Held]:
-    """Return the blocks to remove, in order: pictures that are refused by size or number, then the oldest."""
+def _to_remove(held: Sequence[_Held], limits: MediaLimits, load: Load) -> list[_Held]:
+    """Return the blocks of `held` to remove, so that a request with this `load` is within `limits`.
+
+    First come pictures that are too large alone, then large ones in tool results if many pictures forbid them, then the
+    others in order of their rank.
+    """
     gone = [one for one in held if one.load.largest > limits.largest]
     load = _less(load, gone, limits)
     if load.large and load.images > MANY_IMAGES:
@@ -327,6 +344,7 @@ def _chosen(held: Sequence[_Held], limits: MediaLimits, load: Load) -> list[_Hel
 
 
 def _less(load: Load, gone: Sequence[_Held], limits: MediaLimits) -> Load:
+    """Return `load` without the blocks `gone`."""
     less = sum((one.load for one in gone), Load())
     size = sum(len(source_data(picture)) for one in gone for picture in pictures_in([one.block]))
     largest = 0 if less.largest > limits.largest else load.largest
@@ -334,7 +352,7 @@ def _less(load: Load, gone: Sequence[_Held], limits: MediaLimits) -> Load:
 
 
 def _text_of(block: Block) -> str:
-    """Return the remaining text: the block's own, and a mark for each picture."""
+    """Return the text that replaces a block with pictures: its own text, and a mark for each picture."""
     inner = block.get("content")
     parts = inner if isinstance(inner, list) else [block]
     marks = [mark for part in parts if isinstance(part, dict) and (mark := media_mark(part))]
@@ -343,7 +361,7 @@ def _text_of(block: Block) -> str:
 
 
 def _without(head: Sequence[object], cut: dict[Place, str]) -> tuple[object, ...]:
-    """Return `head` with texts that replace the blocks at these places."""
+    """Return `head` with each text of `cut` in place of the block at its place."""
     made: list[object] = []
     for at, message in enumerate(head, -len(head)):
         numbers = {number for place, number in cut if place == at}

@@ -1,4 +1,4 @@
-"""`Session`: the only object that a host uses. It has the lock and the state; `chain` has the steps of a call.
+"""`Session`, the only object that a host uses. It has the lock and the state; `chain` has the steps of a call.
 
 Never raises out of `prepare`, never changes the caller's list, and never sends a list whose removed originals are not
 in the store.
@@ -38,8 +38,8 @@ __all__ = ["Session"]
 logger = logging.getLogger("applier.session")
 
 PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
-"""Characters of one page of restored content, 5,000 to 10,000 tokens, and at most so many characters for each token of
-the limit."""
+"""Largest number of characters of one page of restored content (5,000 to 10,000 tokens), and of characters for each
+token of the limit."""
 CLOSE_SECONDS = 5.0
 """Longest time that `close` waits for a call in another thread."""
 
@@ -56,9 +56,8 @@ class Session:
                 messages.append({"role": "assistant", "content": response.content})
                 ...
 
-    The caller's list may keep growing uncompacted, or be replaced by what `prepare` returned; either is
-    recognised. All methods may be called from several threads; one runs at a time. `state`, `task` and `log` never
-    wait for another.
+    The caller may keep its whole list, or go on with the list that `prepare` returned; either is recognised. All
+    methods may be called from several threads; one runs at a time. `state`, `task` and `log` never wait for another.
     """
 
     def __init__(
@@ -81,13 +80,19 @@ class Session:
     ) -> None:
         """Open a session; with a known `session_id` and the same `store`, continue it.
 
-        None takes the value from the environment, the project file, or the defaults of `SessionSettings` (preset
-        ``relevance``, planner ``auto``, a window of 200,000 tokens). `task` may be assigned later; empty means the
-        user's own words. `model`: the agent's model, which decides token counts, cache prices and the treatment of
-        thinking. `client`: the planner's client. `store`: a store, a path, or None for the default file, opened when
-        first needed. `is_shared`: other processes may serve the same `session_id` from the same store, call by call.
-        The store is read at the first call, and each answer must be passed to `observe`. `hooks` maps event kinds
-        (``"*"`` for all) to callables.
+        Without `settings`, those of the environment, the project file and the defaults apply. Without `preset`,
+        `planner` or `window_tokens`, the settings decide (by default ``relevance``, ``auto`` and 200,000 tokens).
+
+        Args:
+            task: May be assigned later; empty means the user's own words.
+            store: A store, a path, or None for the default file; opened when first needed.
+            model: The agent's model; it decides token counts, cache prices and the treatment of thinking.
+            client: The planner's client.
+            system: The agent's system prompt, counted as part of each prompt, as are its `tools`.
+            clock: Function that returns the seconds since the epoch.
+            hooks: Callables by event kind, ``"*"`` for all events.
+            is_shared: Other processes may serve the same `session_id` from the same store, call by call. The store is
+                read at the first call, and each answer must be passed to `observe`.
 
         Raises:
             SettingsError: a wrong type, an unknown preset, planner or hook, system and tools that leave no room, or
@@ -112,8 +117,10 @@ class Session:
         return self._turns.state
 
     def mark(self, marks: list[str]) -> None:
-        """Store `marks`, by which the keeper of sessions recognises the conversation; for a shared session, for every
-        process."""
+        """Store `marks`, by which the proxy recognises the conversation of a later request.
+
+        In a shared session every process can read them; see `applier.session.sharing.marks_of`.
+        """
         self._state.setup.marks[:] = marks
 
     @property
@@ -163,8 +170,8 @@ class Session:
     ) -> None:
         """Record the request that was sent and answered, for middleware that has the whole request.
 
-        A planner without its own client then uses the agent's `client`, after the prefix that the provider has cached
-        or with cards.
+        `body` is the request, `path` and `headers` those of its HTTP call. A planner without its own client may then
+        ask through the agent's `client`, and go on from the prefix that the provider has cached.
 
         Raises:
             SettingsError: an argument of the wrong type.
@@ -187,12 +194,12 @@ class Session:
         client: Any = None,
         client_follows: bool = False,
     ) -> None:
-        """Record the other fields of the next request, for callers (middleware) that learn them per request.
+        """Record the other fields of the next request, for middleware that sees each request.
 
-        `client` replaces the planner's, if it has one, as the key of a login changes after some hours. With
-        `client_follows` the caller calls `note_sent` after the answer, and a planner that uses the agent's client waits
-        for that. Missing arguments count as unknown; a missing `model` means the last one. If system and tools leave no
-        room, the log reports it and nothing automatic happens.
+        A field that is not passed counts as unknown; a missing `model` means the last one. `client` replaces the
+        planner's client, if it has one, because the key of a login changes after some hours. `client_follows`: the
+        caller will call `note_sent` after the answer; a planner that uses the agent's client waits for that. If system
+        and tools leave no room, the log reports it, and nothing is compacted automatically.
 
         Raises:
             SettingsError: an argument of the wrong type; nothing has changed.
@@ -214,8 +221,9 @@ class Session:
     ) -> Compaction:
         """Compact now, whatever the triggers are; with `dry_run` only show the result and write nothing.
 
-        `at_limit`: the client's own window is full, so the size of the present prompt counts as the window, and the
-        plan leaves a share of it. The result's ``reason`` explains why nothing was compacted.
+        `focus`: what matters most now, for the planner. `at_limit`: the client's own window is full, so the size of the
+        present prompt counts as the limit, and the plan leaves a share of it. The result's ``reason`` explains why
+        nothing was compacted.
 
         Raises:
             TranscriptError: `messages` is not a list of messages.
@@ -232,11 +240,10 @@ class Session:
         return replace(done, messages=[*closed, *done.messages], first_changed_message=changed) if closed else done
 
     def plan_ahead(self, messages: Sequence[object]) -> bool:
-        """Ask the model for the next `compact` now, and store its plan for this process or another; False if none was
-        asked.
+        """Ask the model now for the plan of the next `compact`, and store it for this process or another.
 
-        `compact` goes on from it by rules, without a question, while the history begins with the one that was planned;
-        not with a focus.
+        Return False if no model was asked. While the history begins with the one that was planned, `compact` goes on
+        from that plan by rules and asks no model; with a focus, it plans again.
 
         Raises:
             TranscriptError: `messages` is not a list of messages.
@@ -247,7 +254,7 @@ class Session:
             return chain.store_plan_ahead(state, messages)
 
     def request_compaction(self, focus: str = "") -> None:
-        """Compact at the next `prepare`; the model's own ``compact`` tool calls this."""
+        """Compact at the next `prepare`, with `focus` as in `compact`; the model's own ``compact`` tool calls this."""
         with self._turns.alone() as state:
             state.pressure.request("tool", focus)
             self._turns.note(state)
@@ -255,9 +262,9 @@ class Session:
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
         """Return the list to send instead, after the provider answered the last prepared list with `error`.
 
-        After an error about the prompt's length this is a shorter list, once per prepared list and shorter than any
-        trigger makes it. After an error about calls without results it has a note for each. None after other errors, or
-        if nothing helps: raise the error then. Never raises.
+        After an error about the prompt's length, or about its pictures or bytes, this is a smaller list, once for each
+        prepared list. After an error about calls without results, the list has a note for each such call. None after
+        other errors, or if nothing helps; the caller then raises the error. Never raises.
         """
         refused = read_refusal(error)
         if refused is None:
@@ -268,10 +275,10 @@ class Session:
         return None if accepted is None else [*closed, *accepted]
 
     def undo(self) -> bool:
-        """Undo the last compaction, at most ten in a row; return False if there is none. The next `prepare` sends the
-        older view, unless the store fails to save what that view leaves out.
+        """Undo the last compaction; return False if there is none. The last ten can be undone, one by one.
 
-        Automatic compaction then waits until the list has grown further or the window forces it.
+        The next `prepare` sends the older view, unless the store fails to save what that view leaves out. Automatic
+        compaction then waits until the list has grown further or the window forces it.
         """
         with self._turns.everywhere() as state:
             return chain.undo(state)
@@ -302,7 +309,10 @@ class Session:
     def search(
         self, text: str, *, part: Part | None = None, tool: str | None = None, limit: int | None = 20
     ) -> SearchResult:
-        """Return the turns of the whole history that match `text`, best first; see `Store.search`.
+        """Return at most `limit` turns of the whole history that match `text`, best first.
+
+        `part` restricts the search to one part of each turn, `tool` to the calls of that tool. `Store.search` describes
+        how `text` is read.
 
         Raises:
             SettingsError: an argument of the wrong type.
@@ -335,7 +345,10 @@ class Session:
         return self._state.ledger.frame.plan
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
-        """Return a session for a subagent: its own history and budget, the same store, preset and planner."""
+        """Return a session for a subagent with its own `task`: its own history, the same store, preset and planner.
+
+        `window_tokens`: its window; None takes the one of the settings.
+        """
         with self._turns.alone() as state:
             self._children += 1
             child = Session(
@@ -356,9 +369,10 @@ class Session:
             return child
 
     def close(self) -> None:
-        """Commit the history and close a store that the session opened itself. Waits 5 s at most for anything.
+        """Store the history, and close the store if the session opened it.
 
-        Never raises: the log reports a failure of the store, which already has everything that was removed.
+        Waits at most 5 s for a call in another thread; then the store stays open. Never raises: the log reports a
+        failure of the store, which already has everything that was removed.
         """
         if not self._turns.lock.acquire(timeout=CLOSE_SECONDS):
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
@@ -385,7 +399,7 @@ class Session:
         self.close()
 
     def _split(self, messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
-        """Return the messages before the server's newest compaction, which nobody reads any more, and the others."""
+        """Return the messages before the server's newest compaction, which the model does not read, and the others."""
         if not isinstance(messages, list | tuple):
             return [], messages
         known = self._state.ledger.tracker.originals

@@ -1,7 +1,7 @@
 """Situation that a tier reads, the signature of all tiers, and the tiers of whole turns.
 
-A tier returns edits, or None if there is nothing to do; it makes none itself. Tiers of turns return a `CompactionPlan`
-that passed the guards, so failed approaches and the user's words stay.
+A tier returns edits, or None if there is nothing to do; it changes nothing itself. The edits of tiers of turns have a
+`CompactionPlan` that passed the guards, so failed approaches and the user's words stay.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from planner.settings import RESTORE_TOOL, PlanSettings, bare_tool_name
 
 __all__ = ["PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier"]
 
-WORTH_SHARE, ASKED_SHARE = 0.75, 0.5
-"""Shares for a requested compaction. If the goal would leave more than the first share of the present list, it becomes
-the size that the last plan left plus the second share of what was added since."""
+WORTH_SHARE, NEW_SHARE = 0.75, 0.5
+"""Shares for a compaction that is requested soon after the last one. If the goal would leave more than the first share
+of the present list, it becomes the size that the last plan left plus the second share of what was added since."""
 FLOOR_SHARE = 0.4
+"""Largest share of a small window that `PlanTurns.floor_tokens` may take."""
 KEPT_SHARE = 0.25
 """Largest share of a small window that the newest messages may keep, whatever a preset's constant is."""
 FULL_SHARE, LEAST_SHARE = 0.9, 0.05
-"""Shares of the room for a long live tail: tail and rest of the view may fill the first together; the rest always has
-the second."""
+"""Shares of the room if the live tail is long. The tail and the rest of the view together may fill the first share; the
+rest always has the second."""
 PREVIEW_SHARE = 0.08
 """Largest length of a preview in characters for each token of the limit, so that a small window shows less."""
-LOOK_UPS = frozenset((RESTORE_TOOL, "search_context"))
-"""Tools whose answers are removed content; they come in pages that fit one by one."""
+LOOK_UP_TOOLS = frozenset((RESTORE_TOOL, "search_context"))
+"""Names of the tools that return removed content, in pages of which each fits the window."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Situation:
     new_from: int
     """Index in the history of the first message that was not sent yet."""
     make_plan: Callable[..., CompactionPlan]
-    """Method `Planning.make`, with the planner, its fall-back and its breaker."""
+    """`Planning.make` of the session, which asks its planner or the rules."""
     settings: PlanSettings
     """Settings of plans, including the agent's model, its window and its tools."""
     focus: str = ""
@@ -71,16 +72,19 @@ class Situation:
         return min(characters, int(self.limit_tokens * PREVIEW_SHARE))
 
     def is_look_up(self, result: Result) -> bool:
-        """Return True if `result` is an answer of the tools by which the agent looks back."""
+        """Return True if `result` is an answer of a tool that returns removed content."""
         tool = result.call.name
-        return bare_tool_name(tool) in LOOK_UPS or tool == (self.settings.restore_tool or RESTORE_TOOL)
+        return bare_tool_name(tool) in LOOK_UP_TOOLS or tool == (self.settings.restore_tool or RESTORE_TOOL)
 
     def visible_results(self) -> list[Result]:
-        """Tool results that are still sent whole, oldest first."""
+        """Return the tool results that are still sent whole, oldest first."""
         return [result for result in self.tracker.results if self._is_visible(result)]
 
     def arrived(self) -> list[Result]:
-        """Return the results that were not sent yet and restored nothing; takes time in proportion to the new ones."""
+        """Return the results that were not sent yet, without removed content that the agent looked up.
+
+        Takes time in proportion to the number of new results.
+        """
         new = self.tracker.results_from(self.new_from)
         return [result for result in new if self._is_visible(result) and not self.is_look_up(result)]
 
@@ -94,7 +98,7 @@ Tier = Callable[[Situation], Edits | None]
 
 @dataclass(frozen=True, slots=True)
 class PlanTurns:
-    """Tier that plans: the planner ranks, and every turn is kept, summarized, referenced or dropped to fit.
+    """Tier that plans: the planner ranks the turns, and each is kept, summarized, referenced or dropped to fit.
 
     Numbers count messages without the live tail, system and tools.
     """
@@ -106,10 +110,11 @@ class PlanTurns:
     target_tokens: int = 0
     """Largest number of tokens that are left; 0: no such limit."""
     floor_tokens: int = 0
-    """Smallest number of tokens that are left; in a small window at most `FLOOR_SHARE` of the room."""
+    """Smallest goal in tokens; in a small window at most `FLOOR_SHARE` of the room."""
     keep_last_messages: int = 0
+    """Number of newest messages that do not change."""
     keep_last_tokens: int = 0
-    """Tokens of the newest messages that do not change, in addition to the target; a quarter of the limit at most."""
+    """Tokens of the newest turns that do not change; at most `KEPT_SHARE` of the room."""
     keep_user_words: bool = False
     """True if only the user's messages are kept by `keep_last_tokens`."""
     max_freed_tokens: int = 0
@@ -137,20 +142,24 @@ class PlanTurns:
         return Edits(f"{_counts(plan)}, {_author(plan.provenance)}", plan=plan, unweighed_from=unweighed_from)
 
     def target_tokens_for(self, situation: Situation) -> int:
-        """Return the target for the planner, by the counter: the goal, without content added to its plan."""
+        """Return the target for the planner, in tokens of the counter.
+
+        That is the goal and the live tail, without the text that is repeated after the plan.
+        """
         room, gauge, tracker = situation.room_tokens, situation.gauge, situation.tracker
         live = gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
         older = max(0, situation.tokens - gauge.prompt(0) - live)
         goal = self.goal_tokens(room, gauge.of_messages(tracker.tokens))
         if goal > older * WORTH_SHARE:
             new = gauge.of_messages(sum(tracker.counted[situation.frame.start : tracker.live_start]))
-            goal = min(goal, older - int(new * (1 - ASKED_SHARE)))
+            goal = min(goal, older - int(new * (1 - NEW_SHARE)))
         if self.max_freed_tokens:
             goal = max(goal, older - self.max_freed_tokens)
         goal = min(goal, max(int(room * LEAST_SHARE), int(room * FULL_SHARE) - live))
         return max(1, gauge.countable(goal + live) - situation.carried_tokens())
 
     def _kept(self, situation: Situation, history: History) -> set[str]:
+        """Return the ids of the newest turns that the preset keeps, whatever the planner decides."""
         counted, last = situation.tracker.counted, len(situation.tracker)
         kept = {turn.id for turn in history.turns if turn.stop > last - self.keep_last_messages}
         left = min(self.keep_last_tokens, situation.gauge.countable(situation.room_tokens * KEPT_SHARE))
@@ -172,7 +181,7 @@ class SnipMiddle:
     keep_first: int = 3
     keep_last: int = 47
     batch_messages: int = 10
-    """Number of further messages before the next removal, as each bills the later messages again."""
+    """Number of further messages before the next removal, as each removal bills the later messages again."""
     name: str = "snip"
 
     def __call__(self, situation: Situation) -> Edits | None:
@@ -187,7 +196,7 @@ class SnipMiddle:
 
 @dataclass(frozen=True, slots=True)
 class RetreatHead:
-    """Tier of last resort: removes the oldest turns, group by group, until the rest fits."""
+    """Tier of last resort that removes the oldest turns until the rest fits."""
 
     goal_share: float = 0.5
     """Share of the room for messages that is left."""
@@ -197,7 +206,8 @@ class RetreatHead:
         """Drop turns from the front until the rest is within the goal."""
         tracker = situation.tracker
         goal = situation.gauge.countable(situation.room_tokens * self.goal_share)
-        border = len(tracker) - sum(size <= goal for size in accumulate(reversed(tracker.counted)))
+        fitting = sum(size <= goal for size in accumulate(reversed(tracker.counted)))  # messages from the end
+        border = len(tracker) - fitting
         if border == 0:
             return None
         plan = _positional_plan(situation, self.name, lambda turn: turn.start >= border)
@@ -205,7 +215,7 @@ class RetreatHead:
 
 
 def _keeping(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:
-    """Return `plan` with these turns kept, checked again by the guards; the same plan if it keeps them already."""
+    """Return `plan` with the turns `kept`, checked again by the guards; `plan` itself if it keeps them already."""
     if all(decision.strategy == "keep" for decision in plan.turns if decision.turn_id in kept):
         return plan
     turns = tuple(
@@ -216,6 +226,7 @@ def _keeping(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) ->
 
 
 def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn], bool]) -> CompactionPlan:
+    """Return a plan that keeps the live tail and the turns for which `stays` is true, and drops all others."""
     analysis, settings = situation.tracker.analysis, situation.settings
 
     def decision(turn: Turn) -> TurnDecision:
@@ -238,9 +249,9 @@ def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn],
 
 
 def _author(provenance: Provenance) -> str:
-    """Return the planner of a plan; for the rules also why no model planned, if one could have."""
+    """Return the name of a plan's planner; for the rules also why no model planned, if one could have."""
     notes = "; ".join(provenance.notes) if provenance.planner == "rules" else ""
-    return f"by {provenance.planner}{f' ({notes})' * bool(notes)}"
+    return f"by {provenance.planner}" + (f" ({notes})" if notes else "")
 
 
 def _counts(plan: CompactionPlan) -> str:
