@@ -129,14 +129,20 @@ def _room(request: PlanRequest, least_tokens: float, least_share: float) -> floa
     return max(0.0, min(max(room, least_share * target), most))
 
 
+def _brief_room(request: PlanRequest, least_tokens: float, least_share: float) -> float:
+    """Return the same as `_room`, less the frame of the note that contains the brief."""
+    frame_tokens = _frame_raw(request) * request.counter.scale
+    return _room(request, least_tokens + frame_tokens, least_share)
+
+
 def brief_limit(request: PlanRequest, least_tokens: float) -> float:
     """Return the tokens of the longest brief that a planner may write. `least_tokens`: tokens that always stay."""
-    return BRIEF_SHARE * _room(request, least_tokens, LEAST_SHARE_BY_MODEL)
+    return BRIEF_SHARE * _brief_room(request, least_tokens, LEAST_SHARE_BY_MODEL)
 
 
 def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
     """Return the turn id of each effect, the newest first, for which there is room even if a brief fills its limit."""
-    room = (1 - BRIEF_SHARE) * _room(request, least_tokens, LEAST_SHARE_BY_MODEL) / request.counter.scale
+    room = (1 - BRIEF_SHARE) * _brief_room(request, least_tokens, LEAST_SHARE_BY_MODEL) / request.counter.scale
     shortest = _settled_records(request)[-1]
     costs = list(accumulate(request.counter.raw(one.line + "\n") for one in shortest))
     return [one.turns[0] for one in shortest[: bisect_right(costs, room)] if one.heading == "EFFECTS"]
@@ -164,7 +170,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     least = selecting.take_least(selecting.turns) * counter.scale
     least_share = LEAST_SHARE_BY_MODEL if _is_by_model(proposal) else LEAST_SHARE_BY_RULES
     room = _room(request, least, least_share) / counter.scale
-    brief_room = _room(request, least + _frame_raw(request) * counter.scale, least_share) / counter.scale
+    brief_room = _brief_room(request, least, least_share) / counter.scale
     brief, struck = fit_brief(_brief_with_record(request, proposal, brief_room), counter, brief_room)
     if struck:
         problem = f"the brief is longer than the {int(brief_room * counter.scale)} tokens that the target leaves it"

@@ -39,6 +39,8 @@ NUMBER_TOKENS = 2.5
 """Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
 FOLD_TOKENS = 14
 """Raw tokens of the header that a run of turns without their own cards shares."""
+REPEAT_TOKENS = 7
+"""Raw tokens of the remark in a card's header that another card shows lines of it."""
 GAP_LINES = 2
 """Size of a gap between two shown lines up to which its lines are shown, too: scattered lines of code are
 unreadable."""
@@ -286,12 +288,17 @@ class _Cards:
         """Texts of all shown lines; below they are grouped by the part of a turn, and by the turn's id."""
         self._texts_of_part: dict[str, set[str]] = defaultdict(set)
         self._texts_of_turn: dict[str, set[str]] = defaultdict(set)
+        self._with_remark: set[str] = set()
+        """Ids of the turns whose headers may name a card that shows the same lines."""
 
     def add(self, group: LineGroup) -> bool:
         """Show the lines of `group`, and those in short gaps between shown lines; return False if all cards together
         would take too many tokens. A group that makes a single card too large is skipped."""
         turn_id, texts = group.turn.turn.id, self._new_texts(group)
         cost = sum(self._request.counter.raw(text) + NUMBER_TOKENS for text in texts.values())
+        if len(texts) < len(group.numbers) and turn_id not in self._with_remark:
+            self._with_remark.add(turn_id)
+            cost += REPEAT_TOKENS
         has_card = turn_id in self.shown
         if has_card and self._spent_by_turn[turn_id] + cost > self._most_a_card:
             return True

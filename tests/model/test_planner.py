@@ -191,7 +191,7 @@ def test_a_statement_that_is_not_mended_goes_and_the_brief_stays():
 @pytest.mark.parametrize(
     ("failing", "said", "requests"),
     [
-        (Failure(401, "authentication_error", "invalid x-api-key"), r"refused \(401\): set ANTHROPIC_API_KEY", 1),
+        (Failure(401, "authentication_error", "invalid x-api-key"), r"refused \(401\): set the provider", 1),
         (Failure(403, "permission_error"), r"may not use it \(403\)", 1),
         (Failure(404, "not_found_error", "model: claude-nope"), r"no such model \(404\): pass model=", 1),
         (Failure(400, "invalid_request_error", "credit balance is too low"), "400: credit balance is too low", 1),
