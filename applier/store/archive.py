@@ -1,7 +1,7 @@
 """A store's records in one file: a backup of all of them, or one conversation for another store.
 
-A conversation's file counts as a stranger's: every digest is recomputed, and only states that a conversation needs are
-imported, so that nothing in it approves or admits anything.
+A conversation's file may come from a stranger. So every digest is recomputed, and only states that a conversation needs
+are imported: none that approves lessons or admits people.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from applier.store.backend import VERSION_TABLE, Backend
 from applier.store.fact_index import notes_of_facts
 from applier.store.forgetting import SESSION_STATE, Kin, names_in, state_name
 from applier.store.opening import OLD_FORMAT, WholeNames, check_format, open_store
-from applier.store.records import Node, StoredHistory, pack
+from applier.store.records import NewRecord, Node, StoredHistory, pack
 from applier.store.reference import find_history
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store, event_place
@@ -40,11 +40,13 @@ CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
 _LARGEST_BYTES = 64 * 2**20
 """Largest content of one record in bytes: twice the size of a request to the Messages API."""
 _MOST_BYTES = {"history": 2**14, "order": 2**7, "fact": 2**20}
+"""Largest content of records of other kinds."""
 _MOST_VALUES = 500_000
 """Largest number of JSON values in one record: each takes about a hundred bytes of memory."""
-_MOST_RATIO, _ROOM_BYTES = 20, 32 * 2**20
-"""Largest number of content bytes for each stored byte of records that are no messages, and the bytes allowed on
-top."""
+_MOST_RATIO = 20
+"""Largest ratio of content to stored size that is usual for records that are no messages."""
+_ROOM_BYTES = 32 * 2**20
+"""Content that all these records together may have beyond `_MOST_RATIO`."""
 _SEAL = "seal"
 """Key of the digest of all other records, as they were written."""
 
@@ -63,14 +65,14 @@ def export_conversation(
 
 
 def _keys_of(backend: Backend, history_key: str) -> list[str]:
-    """Return the keys of all records that belong to a history, see `export_conversation`."""
+    """Return the keys of all records that `export_conversation` writes for a history."""
     kin, history = Kin(backend), find_history(backend, history_key)
     family = kin.family([history.name])
     nodes = [kin.nodes[digest] for digest in family.nodes]
     prefixes = {node.prefix for node in nodes} | {kin.histories[name].prefix for name in family.histories}
     digests = prefixes | {kin.histories[name].tip for name in family.histories} - {""}
     plans_and_facts = [
-        key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if records.fields(key, 3)[1] in prefixes
+        key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if records.prefix_of(key) in prefixes
     ]
     states = [key for key in family.states if state_name(key).startswith(CARRIED)]
     chain = {key for node in nodes for key in (node.key, f"message/{node.message}")}
@@ -107,7 +109,7 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
 
 
 def _refuse_taken(store: Store, path: Path, overwrite: bool) -> None:
-    """Raise an error if `path` exists, unless it is a file other than the store's and may be replaced (`overwrite`)."""
+    """Raise an error if `path` exists without `overwrite`, or can never be replaced: a folder, or a store in use."""
     if os.path.lexists(path):
         if not path.is_file() or str(path.resolve()) == store.backend.place or Path(f"{path}-wal").exists():
             raise StoreError(f"{path}: is no file that can be replaced; give another")
@@ -124,10 +126,10 @@ class Archive(SqliteBackend):
     """Archive to import: only read, and no SQL in it is run."""
 
     is_old = False
-    """True for the format before this one."""
+    """True if the file has the format before this one."""
 
     def connect(self) -> sqlite3.Connection:
-        """Connect; see `SqlBackend.connect`."""
+        """Return a connection that only reads, after checking that the file has exactly the tables of a store."""
         alone = "" if Path(f"{self._path}-wal").exists() else "&immutable=1"
         connection = sqlite3.connect(
             f"{self._path.as_uri()}?mode=ro{alone}", uri=True, isolation_level=None, check_same_thread=False
@@ -157,7 +159,7 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
         for problem in records.audit(archive):
             raise StoreDamaged(f"{path}: damaged: {problem.problem}; nothing was imported")
         yield archive
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # its digests are right
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # right digests, wrong content
         if isinstance(error, CompactorError) and not isinstance(error, ValidationError):
             raise
         raise StoreDamaged(
@@ -170,8 +172,9 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
 def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = False) -> list[str]:
     """Import `archive` into `store`, all of it or nothing; return the keys of its histories, oldest first.
 
-    Records that `store` already has stay. From a conversation's file, only needed states are imported, without secrets
-    if this store redacts them (`redact_originals`); `is_own_backup`: everything is imported, also approvals.
+    Records that `store` already has stay. If `archive` is a conversation's file, only the states that a conversation
+    needs are imported. With `is_own_backup` everything is imported, also approvals. A store that redacts originals
+    stores the records without secrets.
     """
     place = archive.place
     if place == store.backend.place:  # it would wait for itself
@@ -184,7 +187,7 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
 
 
 def _check_sizes(archive: Archive) -> None:
-    """Refuse records that would take more memory than those of a store ever do, before unpacking any."""
+    """Refuse records that would take more memory than those of a store ever do, each before it is unpacked."""
     with archive.transaction():
         room = _ROOM_BYTES
         for key in archive.keys(""):
@@ -192,7 +195,8 @@ def _check_sizes(archive: Archive) -> None:
             if kind in ("message", "history", "plan", "fact", "event", "state", "order"):
                 size = records.unpacked_bytes(body)
                 if kind != "message":
-                    room -= size - _MOST_RATIO * len(body)  # a stored byte allows so much content
+                    allowed = _MOST_RATIO * len(body)
+                    room -= size - allowed  # text compresses by at most this ratio; what is larger uses up the room
                 too_large = size > _MOST_BYTES.get(kind, _LARGEST_BYTES) or room < 0
                 if too_large or records.count_values(records.unpack(body, key), _MOST_VALUES) > _MOST_VALUES:
                     raise StoreError(f"{archive.place}: {key[:40]} is larger than what a store writes; not imported")
@@ -219,7 +223,7 @@ class _Import:
     messages: dict[str, str] = field(default_factory=dict)
     """Digest of each message's content in the store, by its digest in the archive; they differ if the store redacts."""
     plain: dict[str, str] = field(default_factory=dict)
-    """Digest of each message as in histories, by its digest in the archive; empty if secrets were removed."""
+    """Digest of each message as in `History.digests`, by its digest in the archive; empty if secrets were removed."""
     nodes: dict[str, Node] = field(default_factory=dict)
     """The node in the store, by the digest of the node in the archive."""
     groups: dict[str, list[str]] = field(default_factory=dict)
@@ -235,7 +239,7 @@ class _Import:
         self.others = {one.name for one in records.read_histories(backend)} - {one.name for one in imported}
         for key, content in self._each("plan"):
             self._plan(key, content)
-        facts = ((self._fact_place(key, content), content) for key, content in self._each("fact"))
+        facts = (self._fact(key, content) for key, content in self._each("fact"))
         backend.add(notes_of_facts(records.add_in_order(backend, facts)))
         records.add_in_order(backend, (self._event(content) for _, content in self._each("event")))
         for key, content in self._each("state"):
@@ -243,7 +247,7 @@ class _Import:
         return [one.key for one in imported]
 
     def _each(self, kind: str) -> Iterator[tuple[str, bytes]]:
-        """Yield key and content of the archive's records of a `kind`, by their order numbers if they have such."""
+        """Yield key and content of the archive's records of a `kind`, sorted by the last field of the key."""
         for key in sorted(self.archive.keys(f"{kind}/"), key=lambda key: key.rpartition("/")[2]):
             yield key, records.read(self.archive, [key])[key]
 
@@ -260,6 +264,7 @@ class _Import:
     def _take_nodes(self) -> None:
         """Import the nodes, each after its parent; recompute the group, position and prefix that their keys claim."""
         self.nodes[""], self.groups[records.NOTHING.prefix] = records.NOTHING, [records.NOTHING.group]
+        # digest of the messages up to each node, to check its prefix; None if secrets were removed from one of them
         running: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
         nodes = records.nodes_of(self.archive.keys("node/"))
         for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
@@ -267,7 +272,7 @@ class _Import:
             running[digest] = up_to_here = before.copy() if before and plain else None
             if up_to_here:
                 up_to_here.update(plain.encode())
-            self.nodes[digest] = stored = node._replace(message=self.messages[node.message]).behind(parent)
+            self.nodes[digest] = stored = node._replace(message=self.messages[node.message]).linked_to(parent)
             has_place = (stored.group, stored.position) == (node.group, node.position)
             if not has_place or (up_to_here and up_to_here.hexdigest() != node.prefix):
                 raise ValueError(digest)
@@ -292,20 +297,19 @@ class _Import:
         if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
             self.store.backend.add({f"plan/{digest}/{prefix}/{records.next_order(self.store.backend)}": pack(content)})
 
-    def _fact_place(self, key: str, content: bytes) -> str:
-        """Return the beginning of the store's key for a valid fact of an imported history."""
+    def _fact(self, key: str, content: bytes) -> NewRecord:
+        """Return the record to store for a valid fact of an imported history."""
         ExtractedFact.model_validate_json(content)
-        prefix = records.fields(key, 3)[1]
-        return f"fact/{self.groups[prefix][-1]}/{prefix}/"
+        prefix = records.prefix_of(key)
+        return NewRecord(f"fact/{self.groups[prefix][-1]}/{prefix}/", content)
 
-    def _event(self, content: bytes) -> tuple[str, bytes]:
-        """Return the beginning of the store's key for an event, and its content with keys and ids in full length."""
+    def _event(self, content: bytes) -> NewRecord:
+        """Return the record to store for an event, with keys and ids in full length."""
         event = json.loads(content)
         if self.whole_names is not None:
             event = self.whole_names.event(event)
             content = records.encode(event, "event")
-        return event_place(event), content
-
+        return NewRecord(event_place(event), content)
     def _state(self, key: str, content: bytes) -> None:
         """Store a state; from a conversation's file only one of the `CARRIED` kinds that mentions no `others`."""
         name, value = state_name(key), json.loads(content)

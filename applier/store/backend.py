@@ -1,6 +1,6 @@
-"""Database of a store: records by key, in order, with transactions; and its form in SQL.
+"""Database of a store: `Backend` lists what every one does, `SqlBackend` does it in SQL.
 
-Differences of SQLite and PostgreSQL are in their own modules.
+A record has a key and a body. Differences of SQLite and PostgreSQL are in their own modules.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Backend(ABC):
     """File or address for error texts, without a password."""
 
     patience_seconds: float | None = None
-    """Longest duration of an operation on a server, which the backend then breaks off; None: no limit."""
+    """Longest duration of an operation on a server: the backend breaks off a longer one. None sets no limit."""
 
     @abstractmethod
     def transaction(self, *, write: bool = False) -> AbstractContextManager[object]:
-        """Run the ``with`` block as one transaction, which sees no incomplete other one and, with `write`, excludes
-        other writers.
+        """Run the ``with`` block as one transaction, which sees nothing of unfinished other ones.
 
-        Its writes are on disk when the block ends; if it raises, nothing is written.
+        With `write`, other writers wait for its end. Its writes are on disk when the block ends; if it raises, nothing
+        is written.
 
         Raises:
             StoreError: the database failed; the text names the place and the cure.
@@ -64,10 +64,10 @@ class Backend(ABC):
         """Close the database; the backend cannot be used afterwards."""
 
     def hold(self, name: str, seconds: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - a subclass reads both
-        """Reserve `name` for the ``with`` block, outside a transaction; yield False if another holder keeps it for all
-        of `seconds`.
+        """Reserve `name` for the ``with`` block, outside a transaction, and yield True.
 
-        A process that dies releases it. This default reserves nothing.
+        Yield False if another holder keeps the name for longer than `seconds`. A process that dies releases its names.
+        This default reserves nothing.
 
         Raises:
             StoreError: the database could not be asked.
@@ -98,11 +98,11 @@ FORK_SECONDS = 2.0
 
 
 class SqlBackend(Backend):
-    """Connection that threads share, one transaction at a time for each place in a process.
+    """SQL database, over one connection that all threads share. A place has one transaction at a time in a process.
 
     The connection is closed while the process forks, as connections of SQLite and PostgreSQL do not survive that ("How
-    To Corrupt An SQLite Database File", 2.6). A transaction that does not end in time continues in the parent; the
-    child gets its own connection.
+    To Corrupt An SQLite Database File", 2.6). A transaction that takes longer than `FORK_SECONDS` continues in the
+    parent; the child gets its own connection.
     """
 
     placeholder: ClassVar[str]
@@ -129,7 +129,7 @@ class SqlBackend(Backend):
 
     @abstractmethod
     def explain(self, error: Exception) -> StoreError:
-        """Return the driver's error as one that names place and remedy."""
+        """Return a `StoreError` for the driver's `error`; its text names the place and the remedy."""
 
     @abstractmethod
     def create(self) -> None:
@@ -137,7 +137,7 @@ class SqlBackend(Backend):
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[None]:
-        """Run a transaction; see `Backend.transaction`. Do not nest."""
+        """Run the ``with`` block as one transaction. One inside another would wait for ever."""
         with self._connected():
             process = os.getpid()
             try:
@@ -153,7 +153,7 @@ class SqlBackend(Backend):
                 raise
 
     def first(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """Run the first statement of a transaction; again on a new connection if the server had closed the old one."""
+        """Run the first statement of a transaction. If the server had closed the connection, open a new one for it."""
         try:
             return self.rows(sql, values)
         except self.errors:
@@ -175,12 +175,12 @@ class SqlBackend(Backend):
         return rows
 
     def keys(self, prefix: str) -> list[str]:
-        """Return keys; see `Backend.keys`."""
+        """Return the keys with this `prefix`, in order."""
         sql = "SELECT key FROM records WHERE key >= ? AND key < ? ORDER BY key"
         return [row[0] for row in self.rows(sql, (prefix, f"{prefix}\x7f"), types=(str,))]
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Return bodies; see `Backend.get`."""
+        """Return the bodies of the existing `keys`, read by as many statements as `MAX_PARAMETERS` needs."""
         wanted = list(keys)
         bodies: dict[str, bytes] = {}
         for start in range(0, len(wanted), MAX_PARAMETERS):
@@ -190,11 +190,11 @@ class SqlBackend(Backend):
         return bodies
 
     def add(self, records: Mapping[str, bytes]) -> None:
-        """Add records; see `Backend.add`."""
+        """Insert `records`; an existing key keeps its body."""
         self._each("INSERT INTO records VALUES (?, ?) ON CONFLICT DO NOTHING", list(records.items()))
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove records; see `Backend.remove`."""
+        """Delete the records with these `keys`."""
         self._each("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
 
     def _each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
@@ -202,7 +202,7 @@ class SqlBackend(Backend):
             self.connection.cursor().executemany(sql.replace("?", self.placeholder), rows)
 
     def file_bytes(self) -> int:
-        """Return the size; see `Backend.file_bytes`."""
+        """Return the bytes on disk, as the database counts them."""
         return int(self.rows(self.size_sql)[0][0])
 
     def close(self) -> None:
@@ -252,7 +252,7 @@ def _before_fork() -> None:
 
 def _after_fork(*, in_child: bool) -> None:
     """Release the locks; a child also forgets the locks and connections of the parent's other threads."""
-    if in_child:  # the threads that hold the other locks are not there, and their connections are the parent's
+    if in_child:  # the threads that hold the other locks do not exist here, so nobody would release them
         _locks.update({place: threading.Lock() for place, lock in _locks.items() if lock not in _held})
         for backend in list(_backends):
             _of_parent.append(backend.connection)

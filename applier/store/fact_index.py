@@ -13,17 +13,20 @@ from hashlib import blake2b
 from threading import RLock
 
 from applier.store.backend import Backend
-from applier.store.records import fields, next_order, order_of, read
+from applier.store.records import next_order, order_of, read
 from applier.store.search import asked_terms, spaced, word_table
 from planner.placeholders import history_key
 
-__all__ = ["FactIndex", "fact_place", "forget_index", "index_is_due", "notes_of_facts"]
+__all__ = ["FactIndex", "forget_index", "index_is_due", "notes_of_facts"]
 
 INDEXED, RECENT = "index/", "recent/"
 """Prefixes of the records of the table, and of the keys of facts that are not in it yet."""
 MOST_RECENT = 5_000
 """Most new facts that a search reads one by one, before the table is stored again (90 MB for a million)."""
-PART_BYTES, READ_AT_ONCE, AT_ONCE = 1 << 20, 10_000, 200
+PART_BYTES = 1 << 20
+"""Size of the records into which a stored table is cut."""
+READ_AT_ONCE, AT_ONCE = 10_000, 200
+"""Number of facts read into the table together, and of keys yielded together."""
 FIRST = 2_000
 """Number of facts to rank first; a question for more ranks all."""
 COMMON = 20_000
@@ -47,15 +50,12 @@ def forget_index(backend: Backend) -> None:
     backend.remove([*backend.keys(INDEXED), *backend.keys(RECENT)])
 
 
-def fact_place(key: str) -> str:
-    """Return the conversation of a fact, as digits of its digest."""
-    return fields(key, 3)[1]
-
 
 class FactIndex:
     """This process's table of the facts in one store; each use of it first adds new facts."""
 
     most_recent, first, common = MOST_RECENT, FIRST, COMMON
+    """Limits, which a test of few facts sets lower."""
 
     def __init__(self, backend: Backend) -> None:
         """Prepare the table; the first use reads the facts."""
@@ -66,11 +66,10 @@ class FactIndex:
     def keys(
         self, words: str, *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[list[str]]:
-        """Yield the keys of facts of this `kind`, extracted at the time `since` or later, in these `histories`, as
-        lists of at most `AT_ONCE`.
+        """Yield lists of at most `AT_ONCE` keys of facts, the newest first.
 
-        With `words`, only facts with one of them, best first and the newest first among equals; without, the newest
-        first.
+        The facts are of this `kind`, were extracted at the time `since` or later, and belong to these `histories`. With
+        `words`, only facts with one of them are yielded, the best first and the newest first among equals.
         """
         with self._lock:
             self._refresh()
@@ -99,7 +98,7 @@ class FactIndex:
     def _ids(
         self, words: str, kind: str | None, since: float, histories: Collection[str] | None, most: int
     ) -> list[int]:
-        """Return the ids of at most `most` facts (-1: all), chosen and ordered as by `keys`."""
+        """Return the ids of at most `most` facts (-1: all), with the filters and in the order of `keys`."""
         wanted = "kind = coalesce(?, kind) AND time >= ?"
         values: tuple[object, ...] = (kind, since)
         if histories is not None:
@@ -130,7 +129,7 @@ class FactIndex:
         return some if 0 < len(seldom) < len(every) and count(some) >= self.first else ""
 
     def _refresh(self) -> None:
-        """Bring the table to the store's present state; store it again if many facts are new."""
+        """Add the store's new facts to the table, and remove deleted ones; store it again if many facts are new."""
         with self._backend.transaction():
             parts = self._backend.keys(INDEXED)
             if parts != self._parts:
@@ -181,7 +180,8 @@ class FactIndex:
         self._table.execute("COMMIT")
 
     def _keep(self, parts: Sequence[str]) -> None:
-        """Store the table, unless a fact was forgotten or another process stored its own meanwhile."""
+        """Store the table in place of the records `parts`, unless a fact was forgotten or another process stored its
+        own table meanwhile."""
         whole = self._table.serialize()
         with self._backend.transaction(write=True):
             existing = set() if self._is_stored else set(map(order_of, self._backend.keys("fact/")))

@@ -8,10 +8,20 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import NamedTuple
 
 from applier.store.backend import Backend
 from applier.store.fact_index import forget_index
-from applier.store.records import Node, StoredHistory, fields, nodes_of, read, read_histories, way_back
+from applier.store.records import (
+    Node,
+    StoredHistory,
+    nodes_of,
+    plan_keys,
+    prefix_of,
+    read,
+    read_histories,
+    way_back,
+)
 from planner.placeholders import KEY_DIGITS
 
 __all__ = [
@@ -32,9 +42,17 @@ Mentions = Callable[[Sequence[Node]], Iterable[str]]
 """Function that returns the hex digits of the histories that the messages of some nodes mention."""
 
 
+class _Mention(NamedTuple):
+    """Digest, or its beginning, and the record that it leads to."""
+
+    digits: str
+    record: str
+    """Name of a history, or key of a state."""
+
+
 @dataclass(slots=True)
 class HistoryFamily:
-    """Histories that can only be removed together, because they refer to each other; see `Kin.family`."""
+    """Histories that can only be removed together, because they refer to each other."""
 
     histories: set[str] = field(default_factory=set)
     """Their names."""
@@ -51,55 +69,64 @@ class HistoryFamily:
 
 
 class Kin:
-    """Relations of the conversations in a store, read within one transaction."""
+    """Relations of the conversations in a store, read within one transaction: which extends, mentions or shares a state
+    with which."""
 
     def __init__(self, backend: Backend) -> None:
         """Read all nodes, all histories (oldest first), and the keys and digests of histories in states."""
         self.backend = backend
         self.nodes = nodes_of(backend.keys("node/"))
         self.histories = {one.name: one for one in read_histories(backend)}
-        self._digests: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        self._digests: dict[str, set[_Mention]] = defaultdict(set)
         for one in self.histories.values():
-            self._digests[one.name[:_INDEXED]].add((one.name, one.name))
-            self._digests[one.prefix[:_INDEXED]].add((one.prefix, one.name))
+            self._digests[one.name[:_INDEXED]].add(_Mention(one.name, one.name))
+            self._digests[one.prefix[:_INDEXED]].add(_Mention(one.prefix, one.name))
         states = read(backend, backend.keys("state/"))
         self._names = {key: names for key, content in states.items() if (names := names_in(content))}
-        self._states: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        self._states: dict[str, list[_Mention]] = defaultdict(list)
         for key, names in self._names.items():
             for name in names:
-                self._states[name[:_INDEXED]].append((name, key))
+                self._states[name[:_INDEXED]].append(_Mention(name, key))
 
-    def named(self, digits: str) -> Iterator[str]:
+    def histories_with(self, digits: str) -> Iterator[str]:
         """Yield the names of the histories with a key or digest that begins with `digits`."""
         candidates = self._digests.get(digits[:_INDEXED], ())
-        return (name for digest, name in candidates if digest.startswith(digits))
+        return (one.record for one in candidates if one.digits.startswith(digits))
 
     def family(
         self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
     ) -> HistoryFamily:
-        """Return the histories `names` and, step by step, those that these extend, share a state with or mention;
-        without the family `known`. Without `mentions`, messages are not searched."""
+        """Return the histories `names` and all that they need: those they extend, mention or share a state with, and
+        in turn those that these need.
+
+        `mentions` reads messages; without it they are not searched. Members of the family `known` are left out.
+        """
         family, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:
             family.histories |= new
-            fresh = upwards(self.nodes, [self.histories[name].tip for name in new], known.nodes) - family.nodes
+            fresh = with_ancestors(self.nodes, [self.histories[name].tip for name in new], known.nodes) - family.nodes
             digests = {self.nodes[digest].prefix for digest in fresh} | new
             states = self.states(digests) - family.states
             words = {name for key in states for name in self._names[key]} | digests
             if mentions is not None:
                 words.update(mentions([self.nodes[digest] for digest in fresh]))
             family.add(HistoryFamily(set(), fresh, states))
-            new = {name for digits in words for name in self.named(digits)} - family.histories - known.histories
+            new = {name for digits in words for name in self.histories_with(digits)}
+            new -= family.histories | known.histories
         return family
 
     def states(self, digests: Iterable[str]) -> set[str]:
         """Return the keys of the states with a value that names a history with one of these digests."""
-        candidates = ((digest, self._states.get(digest[:_INDEXED], ())) for digest in digests)
-        return {key for digest, pairs in candidates for digits, key in pairs if digest.startswith(digits)}
+        keys = set[str]()
+        for digest in digests:
+            candidates = self._states.get(digest[:_INDEXED], ())
+            keys.update(one.record for one in candidates if digest.startswith(one.digits))
+        return keys
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
-        """Return the keys of the events with one of `digests` as a value, and of those of the sessions in `states`."""
+        """Return the keys of the events that mention one of `digests`, and of the events of the sessions that have
+        their state among `states`, which are keys."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
         shortest = {digest[:_INDEXED] for digest in digests}
@@ -121,12 +148,12 @@ def names_in(content: bytes) -> set[str]:
     return {name.decode() for name in _NAME.findall(content)}
 
 
-def upwards(nodes: Mapping[str, Node], digests: Iterable[str], known: Collection[str] = ()) -> set[str]:
-    """Return `digests` and all nodes before them, without the `known` and those before them."""
-    above: set[str] = set()
+def with_ancestors(nodes: Mapping[str, Node], digests: Iterable[str], known: Collection[str] = ()) -> set[str]:
+    """Return `digests` and those of all nodes before them, without the `known` ones and the nodes before these."""
+    reached: set[str] = set()
     for digest in digests:
-        above.update(takewhile(lambda one: one not in above and one not in known, way_back(nodes, digest)))
-    return above
+        reached.update(takewhile(lambda one: one not in reached and one not in known, way_back(nodes, digest)))
+    return reached
 
 
 def remove_history(backend: Backend, history: StoredHistory) -> None:
@@ -138,8 +165,8 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
     for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
         if node.parent in extending:
             extending.add(digest)
-    family = {history.prefix, *(nodes[digest].prefix for digest in extending | upwards(nodes, ends))}
-    kept = upwards(nodes, [other.tip for other in saved if other.prefix not in family])
+    family = {history.prefix, *(nodes[digest].prefix for digest in extending | with_ancestors(nodes, ends))}
+    kept = with_ancestors(nodes, [other.tip for other in saved if other.prefix not in family])
     remove_histories(kin, [other for other in saved if other.prefix in family and other.tip not in kept])
 
 
@@ -147,7 +174,7 @@ def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
     """Delete the histories `removed`, all records made from them, and records that nothing refers to any more."""
     backend, nodes = kin.backend, kin.nodes
     others = [history for history in kin.histories.values() if history not in removed]
-    kept_nodes = upwards(nodes, [history.tip for history in others])
+    kept_nodes = with_ancestors(nodes, [history.tip for history in others])
     unused_nodes = nodes.keys() - kept_nodes
     # digests of histories and their prefixes, to which plans, facts, states and events belong
     kept = {history.prefix for history in others} | {nodes[digest].prefix for digest in kept_nodes}
@@ -157,7 +184,7 @@ def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
     backend.remove([nodes[digest].key for digest in unused_nodes])
     backend.remove([f"message/{digest}" for digest in messages])
     for kind in ("plan", "fact"):
-        backend.remove([key for key in backend.keys(f"{kind}/") if fields(key, 3)[1] in gone])
+        backend.remove([key for key in backend.keys(f"{kind}/") if prefix_of(key) in gone])
     forget_index(backend)
     digests = gone | {history.tip for history in removed if history.prefix in gone and history.tip}
     states = kin.states(digests)
@@ -171,15 +198,15 @@ def sessions_of(states: Iterable[str]) -> list[str]:
 
 
 def state_name(key: str) -> str:
-    """Return the name of the state with this key; see `Store.set_state`."""
+    """Return the name of the state with this `key`, which contains it as JSON."""
     name: str = json.loads(key.partition("/")[2])
     return name
 
 
 def plans_of_nobody(backend: Backend) -> list[str]:
-    """Return the digests of plans for histories that are not stored."""
-    plans = [fields(key, 3) for key in backend.keys("plan/")]
+    """Return the digests of plans for histories that are not stored, the oldest first."""
+    plans = plan_keys(backend)
     known = {history.prefix for history in read_histories(backend)}
-    if any(prefix not in known for _, prefix, _ in plans):
+    if any(plan.prefix not in known for plan in plans):
         known |= {node.prefix for node in nodes_of(backend.keys("node/")).values()}
-    return [digest for _, digest in sorted((order, digest) for digest, prefix, order in plans if prefix not in known)]
+    return [plan.digest for plan in plans if plan.prefix not in known]

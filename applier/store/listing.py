@@ -11,8 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from applier.store.backend import Backend
 from applier.store.forgetting import Kin
-from applier.store.records import StoredHistory, fields, read, read_messages, way_back
+from applier.store.records import Node, PlanKey, StoredHistory, plan_keys, read, read_messages, way_back
 from applier.store.search import ranked
 from applier.store.store import Store
 from planner.errors import StoreDamaged
@@ -48,25 +49,27 @@ class StoredConversation:
 def conversations(store: Store) -> list[StoredConversation]:
     """Return the conversations of `store`, the longest unused first."""
     folders = {name.partition(":")[2]: state.get("folder", "") for name, state in store.states("origin:").items()}
-    backend = store.backend
+    backend, listed = store.backend, []
     with backend.transaction():
         kin = Kin(backend)
         continued = {kin.nodes[node.parent].prefix for node in kin.nodes.values() if node.parent in kin.nodes}
         ends = {history.prefix: history for history in kin.histories.values() if history.prefix not in continued}
-        plans = sorted((fields(key, 3) for key in backend.keys("plan/")), key=lambda parts: parts[2])
-        latest = {prefix: f"plan/{digest}/{prefix}/{order}" for digest, prefix, order in plans}
-        listed = []
+        latest = {plan.prefix: plan for plan in plan_keys(backend)}
         for history in sorted(ends.values(), key=lambda one: (one.used, one.order)):
-            way = [kin.nodes[digest] for digest in way_back(kin.nodes, history.tip)]
-            plan = next((latest[node.prefix] for node in way if node.prefix in latest), "")
-            task = ""
-            with suppress(StoreDamaged):  # a damaged conversation is listed without its task
-                task = json.loads(read(backend, [plan])[plan])["task"] if plan else ""
-                task = task or first_words(read_history(read_messages(backend, way[-1:], history.key)), TASK_CHARACTERS)
-            keys = [history.key, *(one.key for node in way for one in map(kin.histories.get, (node.prefix,)) if one)]
-            folder = next((folders[key] for key in keys if folders.get(key)), "")
-            listed.append(StoredConversation(history, folder, task))
+            nodes = [kin.nodes[digest] for digest in way_back(kin.nodes, history.tip)]
+            plan = next((latest[node.prefix] for node in nodes if node.prefix in latest), None)
+            earlier = (kin.histories[node.prefix].key for node in nodes if node.prefix in kin.histories)
+            folder = next((folders[key] for key in (history.key, *earlier) if folders.get(key)), "")
+            listed.append(StoredConversation(history, folder, _task_of(backend, nodes[-1:], history.key, plan)))
     return listed
+
+
+def _task_of(backend: Backend, first: Sequence[Node], key: str, plan: PlanKey | None) -> str:
+    """Return the task of `plan`, or the user's words in the `first` message; empty if either record is damaged."""
+    with suppress(StoreDamaged):
+        task = str(json.loads(read(backend, [plan.key])[plan.key])["task"]) if plan else ""
+        return task or first_words(read_history(read_messages(backend, first, key)), TASK_CHARACTERS)
+    return ""
 
 
 MOST_FACTS, AT_ONCE = 1_000, 200
@@ -90,14 +93,17 @@ class KnownFact(NamedTuple):
 
 def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
     """Return the facts of these histories and of those they continue, oldest first."""
-    return [KnownFact(key, store.origin(key)[0], fact) for key in histories for fact in store.facts(key)]
+    return [KnownFact(key, store.origin(key).folder, fact) for key in histories for fact in store.facts(key)]
 
 
 def known_facts(
     store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return the facts of this `kind`, extracted at `since` or later, from all conversations or those in the folder
-    `project`; each once per folder. With `words`, the best `MOST_FACTS`, best first; without, all, oldest first."""
+    """Return the facts of this `kind`, extracted at the time `since` or later, the oldest first.
+
+    They come from all conversations, or from those in the folder `project`; a folder has each fact once. With `words`,
+    the `MOST_FACTS` that match best are returned, the best first.
+    """
     folders: dict[str, str] = {}
     if project:
         noted = {str(one["history"]): str(one["folder"]) for one in store.states("origin:").values()}
@@ -118,7 +124,10 @@ def known_facts(
 def facts_about(
     facts: Iterable[KnownFact], *, kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return those of `facts` of this `kind`, since then, with one of the `words`, of these the best match first."""
+    """Return those of `facts` that are of this `kind` and were extracted at the time `since` or later, in their order.
+
+    With `words`, only facts with one of them are returned, the best match first.
+    """
     some = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
     if not words.strip():
         return some
@@ -126,7 +135,7 @@ def facts_about(
 
 
 def is_within(folder: str, project: str) -> bool:
-    """Return True if `folder` is `project` or below it, outside other repositories; links are followed."""
+    """Return True if `folder` is `project` or below it, and not in another repository; links are followed."""
     if not folder or not project:
         return False
     inner, outer = (Path(os.path.realpath(place)) for place in (folder, project))

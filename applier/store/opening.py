@@ -21,7 +21,7 @@ import platformdirs
 
 from applier.store.backend import VERSION_TABLE, Backend, SqlBackend
 from applier.store.forgetting import state_name
-from applier.store.records import encode, fields, pack, parts, read
+from applier.store.records import encode, pack, parts, plan_keys, read
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
 from planner.errors import StoreDamaged, StoreError
@@ -56,7 +56,7 @@ class WholeNames:
     def __init__(self, backend: Backend) -> None:
         """Read the names of all histories and plans, within a transaction."""
         histories = (("h", key.partition("/")[2]) for key in backend.keys("history/"))
-        plans = (("p", fields(key, 3)[0]) for key in backend.keys("plan/"))
+        plans = (("p", plan.digest) for plan in plan_keys(backend))
         self._whole: dict[str, set[str]] = defaultdict(set)
         for letter, digest in (*histories, *plans):
             self._whole[f"{letter}{digest[:8]}"].add(f"{letter}{digest[:KEY_DIGITS]}")
@@ -66,7 +66,7 @@ class WholeNames:
         unknown: list[str] = []
         value = self._replaced(value, unknown)
         if match := _NAME.fullmatch(name):
-            name = match[1] + self._of(match[2], unknown)
+            name = match[1] + self._whole_name(match[2], unknown)
         return None if unknown else (name, value)
 
     def event(self, value: Any) -> Any:
@@ -80,9 +80,9 @@ class WholeNames:
         if isinstance(value, list):
             return [self._replaced(one, unknown) for one in value]
         match = _SHORT.fullmatch(value) if isinstance(value, str) else None
-        return self._of(match[1], unknown) + match[2] if match else value
+        return self._whole_name(match[1], unknown) + match[2] if match else value
 
-    def _of(self, short: str, unknown: list[str]) -> str:
+    def _whole_name(self, short: str, unknown: list[str]) -> str:
         """Return the full length of `short`; unchanged, and added to `unknown`, if it fits none or several."""
         whole = self._whole.get(short, set())
         if len(whole) == 1:
@@ -126,7 +126,9 @@ FORMAT = 5
 _EXPECTED = "expected a path, sqlite:///path or postgresql://user@host/name"
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _CODED = r"%(?!00)[0-9A-Fa-f]{2}"
+"""Escaped character: ``%2F``; not ``%00``."""
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^@/?#:,\[\]\s\0]*)(?::[0-9]*)?"
+"""Host with or without a port: ``db.example.org:5432``, ``[::1]``, or nothing."""
 _SERVER = re.compile(
     rf"postgres(?:ql)?://(?:(?:[^@/?#%\s\0]|{_CODED})*@)?"
     rf"({_HOST}(?:,{_HOST})*(?:/[^@?#\s\0]*)?)(?:\?(?:[^@%\s\0]|{_CODED})*)?"
@@ -155,9 +157,10 @@ def open_store(
 ) -> Store:
     """Open the store at a path, ``sqlite:///path`` or ``postgresql://…``; create it if it does not exist.
 
-    None means ``$COMPACTOR_STORE``, else `default_path`. PostgreSQL needs the extra ``postgres``. With
-    `redact_originals` (None: as in ``$COMPACTOR_REDACT_ORIGINALS``, else not) histories and states are stored without
-    secrets, too; restored content then has ``[secret]`` instead of them.
+    Without a name, ``$COMPACTOR_STORE`` is opened, else `default_path`. PostgreSQL needs the extra ``postgres``.
+    `busy_timeout_seconds` is the longest wait for another process. With `redact_originals` histories and states are
+    stored without secrets, too; restored content then has ``[secret]`` instead of them. None takes this setting from
+    ``$COMPACTOR_REDACT_ORIGINALS``, which is off by default.
 
     Raises:
         StoreError: the store cannot be created or opened, or belongs to another program or a newer version; or the
@@ -224,7 +227,7 @@ def _name(url_or_path: str | os.PathLike[str] | None) -> str:
 
 def _redacts() -> bool:
     setting = os.environ.get(REDACT_VARIABLE, "").strip().lower()
-    if setting not in _YES + _NO:  # taken for no, it would store secrets against the user's will
+    if setting not in _YES + _NO:  # to read a misspelled yes as no would store secrets against the user's will
         raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {setting[:40]!r}")
     return setting in _YES
 

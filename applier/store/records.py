@@ -1,23 +1,27 @@
-"""Records of a backend by key, each sealed with its digest. A history is a chain of nodes, each for one message and
-everything before it.
+"""Records of a store: what their keys and bodies contain. Each body begins with the digest of its content.
+
+A history is stored as a chain of nodes. A node is one message, linked to the node of the message before it. The prefix
+of a node is the digest of the history that ends with its message.
 
 ====================================================  ==================================================
 key                                                   body
 ====================================================  ==================================================
 ``message/DIGEST``                                    one message, exactly
-``node/GROUP/POSITION/TURN/PARENT/MESSAGE/PREFIX``    nothing: its key has all of it
+``node/GROUP/POSITION/TURN/PARENT/MESSAGE/PREFIX``    nothing: the key contains the whole node
 ``history/NAME``                                      a `StoredHistory`
 ``plan/DIGEST/PREFIX/ORDER``                          a plan for the history with the digest `PREFIX`
-``fact/GROUP/PREFIX/ORDER``                           a fact of that history
-``event/SESSION/ORDER``                               an event; the session as JSON
-``state/NAME``                                        a state; its name as JSON
-``order``                                             how many records were put in an order so far
+``fact/GROUP/PREFIX/ORDER``                           a fact of the history with the digest `PREFIX`
+``event/SESSION/ORDER``                               an event; `SESSION` is the session's id as JSON
+``state/NAME``                                        a state; `NAME` is its name as JSON
+``order``                                             the last number used as an `ORDER`
 ====================================================  ==================================================
 
-Histories that share a prefix share its nodes, so saving a longer one costs the new messages only. A node is named by
-the digest of its message and its parent, so a chain cannot be read back with anything changed in it. The nodes of the
-positions 1, 2 to 3, 4 to 7, 8 to 15 … are a group, named by the prefix at the first of these: a chain is read in a few
-steps, and these read no node of a conversation that does not share half of it.
+Histories that begin alike share nodes, so saving a longer one costs the new messages only. A node is named by the
+digest of its message and its parent, so a chain cannot be read back with anything changed in it.
+
+The nodes of the positions 1, 2 to 3, 4 to 7, 8 to 15 and so on form groups. A group is named by the prefix of its first
+node. So a long chain is read group by group, in a few steps, and no step reads a node of a history that differs in its
+first half.
 """
 
 from __future__ import annotations
@@ -43,7 +47,9 @@ from planner.reading.messages import Message, json_pieces
 __all__ = [
     "NOTED_SECONDS",
     "NOTHING",
+    "NewRecord",
     "Node",
+    "PlanKey",
     "SavedChain",
     "StoredHistory",
     "add_in_order",
@@ -60,6 +66,8 @@ __all__ = [
     "order_of",
     "pack",
     "parts",
+    "plan_keys",
+    "prefix_of",
     "read",
     "read_chain",
     "read_histories",
@@ -88,7 +96,7 @@ _UNPACKING: Mapping[bytes, Callable[[bytes], bytes]] = {b"(": zstandard.decompre
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
 """All bytes that neither delimit a string nor begin or separate values of JSON."""
 _AT_ONCE = 500
-"""Records that are read together."""
+"""Number of records that are read together."""
 
 
 def encode(value: object, place: str) -> bytes:
@@ -100,13 +108,16 @@ def encode(value: object, place: str) -> bytes:
 
 
 def count_values(raw: bytes, most: int) -> int:
-    """Estimate the number of values in the JSON text `raw` without parsing it; exact counting begins above `most`."""
+    """Estimate the number of values in the JSON text `raw` without parsing it.
+
+    The estimate also counts commas and brackets within strings, unless there are more than `most` in all.
+    """
     rough = sum(map(raw.count, (b",", b"[", b"{")))
     if rough <= most:
         return rough
     bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
     strings = bare.count(b'"') // 2
-    return strings if strings > most else sum(map(len, bare.split(b'"')[::2]))
+    return strings if strings > most else sum(map(len, bare.split(b'"')[::2]))  # every other part is outside strings
 
 
 def digest_of(content: bytes) -> str:
@@ -121,7 +132,7 @@ def pack(content: bytes) -> bytes:
 
 
 def unpack(body: bytes, place: str) -> bytes:
-    """Return the content stored as `body`."""
+    """Return the content stored as `body`; `place` names the record in errors."""
     digest, packed = body[:32], body[32:]
     try:
         content = _UNPACKING.get(packed[:1], bytes)(packed)
@@ -155,7 +166,7 @@ def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
 
 
 def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield `keys` in parts that are read together."""
+    """Yield `keys` in parts of the size in which records are read together."""
     return (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
 
 
@@ -181,7 +192,7 @@ def _no_record(key: str) -> StoreDamaged:
 
 
 def order_of(key: str) -> int:
-    """Return the order number at the end of a record's key, after the last slash: a session's name may contain more."""
+    """Return the order number in a record's `key`: the part after the last slash, as a session's id may contain one."""
     number = key.rpartition("/")[2]
     if not number.isdigit():
         raise _no_record(key)
@@ -196,20 +207,53 @@ def next_order(backend: Backend, count: int = 1) -> str:
     return f"{last + 1:012}"
 
 
-def add_in_order(backend: Backend, placed: Iterable[tuple[str, bytes]]) -> list[str]:
-    """Store each content of `placed` (beginning of a key, content) that is new there, in order; return the new keys."""
+class NewRecord(NamedTuple):
+    """Content to store under a new order number."""
+
+    place: str
+    """Beginning of the record's key, before the number."""
+    content: bytes
+
+
+def add_in_order(backend: Backend, candidates: Iterable[NewRecord]) -> list[str]:
+    """Store the `candidates` in order, without those whose place has a record of the same content; return the keys."""
     known: dict[str, set[bytes]] = {}
-    new: list[tuple[str, bytes]] = []
-    for place, content in placed:
-        if place not in known:
-            known[place] = set(read(backend, backend.keys(place)).values())
-        if content not in known[place]:
-            known[place].add(content)
-            new.append((place, content))
+    new: list[NewRecord] = []
+    for one in candidates:
+        if one.place not in known:
+            known[one.place] = set(read(backend, backend.keys(one.place)).values())
+        if one.content not in known[one.place]:
+            known[one.place].add(one.content)
+            new.append(one)
     first = int(next_order(backend, len(new))) if new else 0
-    records = {f"{place}{order:012}": pack(content) for order, (place, content) in enumerate(new, first)}
+    records = {f"{one.place}{order:012}": pack(one.content) for order, one in enumerate(new, first)}
     backend.add(records)
     return list(records)
+
+
+class PlanKey(NamedTuple):
+    """Fields of the key of a plan's record."""
+
+    digest: str
+    """Digest of the plan."""
+    prefix: str
+    """Digest of the history that the plan was made for."""
+    order: str
+
+    @property
+    def key(self) -> str:
+        """Whole key."""
+        return "/".join(("plan", *self))
+
+
+def plan_keys(backend: Backend) -> list[PlanKey]:
+    """Return the keys of all plans, the oldest first."""
+    return sorted((PlanKey(*fields(key, 3)) for key in backend.keys("plan/")), key=lambda plan: plan.order)
+
+
+def prefix_of(key: str) -> str:
+    """Return the digest of the history of a plan or fact: the field ``PREFIX`` of its `key`."""
+    return fields(key, 3)[1]
 
 
 class Node(NamedTuple):
@@ -226,7 +270,7 @@ class Node(NamedTuple):
     message: str
     """Digest of the message's exact content."""
     prefix: str
-    """Digest of the history that ends here, see `History.digest_at`."""
+    """Digest of the history that ends with this message, as `History.digest_at` computes it."""
 
     @property
     def digest(self) -> str:
@@ -239,8 +283,8 @@ class Node(NamedTuple):
         """Key of its record."""
         return "/".join(("node", *map(str, self)))
 
-    def behind(self, before: Node) -> Node:
-        """Return this node as the successor of `before`, with its group, position and parent set."""
+    def linked_to(self, before: Node) -> Node:
+        """Return this node as the one after `before`: with its group, position and parent set."""
         position = before.position + 1
         # a power of two has no bit in common with the number before it, and begins a group
         group = before.group if position & before.position else self.prefix[:_GROUP_DIGITS]
@@ -269,9 +313,9 @@ class StoredHistory:
     messages: int
     turns: int
     used: float = 0.0
-    """Time of the last save, restore or continuation, to an hour: seconds since the epoch, 0 if unknown."""
+    """Time of the last save, restore or continuation, up to an hour early: seconds since the epoch, 0 if unknown."""
     size_bytes: int = 0
-    """Size of its messages as JSON in bytes; shared and packed they take less."""
+    """Size of its messages as JSON, in bytes. In the store they take less, as they are compressed and shared."""
 
     @property
     def key(self) -> str:
@@ -290,13 +334,16 @@ class StoredHistory:
 
     @property
     def digest(self) -> str:
-        """See `History.digest`."""
+        """Digest of the history with its algorithm: ``sha256:…``, as in `History.digest`."""
         return f"sha256:{self.prefix}"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedChain:
-    """Saved history, by which a longer one costs only its new messages; its messages must never be edited."""
+    """Saved history with its last node. With it, saving a longer history reads and writes only the new messages.
+
+    Its messages must never be edited: a longer history is recognized by the same message objects.
+    """
 
     key: str = ""
     messages: tuple[Message, ...] = ()
@@ -316,12 +363,12 @@ def chain_of(history: History, contents: Sequence[bytes], before: Node = NOTHING
     turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)][before.position :]
     nodes = [before]
     for turn, content, prefix in zip(turns, contents, prefix_digests(history.digests, before.position), strict=True):
-        nodes.append(Node("", 0, turn, "", digest_of(content), prefix).behind(nodes[-1]))
+        nodes.append(Node("", 0, turn, "", digest_of(content), prefix).linked_to(nodes[-1]))
     return nodes[1:]
 
 
 def missing_nodes(backend: Backend, chain: Sequence[Node]) -> Sequence[Node]:
-    """Return the nodes at the end of `chain` that are not stored; bisects, as nodes before a stored one are stored."""
+    """Return the nodes at the end of `chain` that are not stored. Bisects: before a stored node all are stored."""
     return chain[bisect_left(chain, True, key=lambda node: not backend.get([node.key])) :]
 
 
@@ -365,13 +412,13 @@ def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
 
 
 def saved_history(backend: Backend, prefix: str, tip: str) -> StoredHistory | None:
-    """Return the saved history with the digest `prefix` and the exact form `tip`, or None; it has either name."""
+    """Return the saved history with the digest `prefix` and the exact form `tip`, or None. Its name is one of them."""
     histories = [one for name in (prefix, tip) if name for one in read_histories(backend, name)]
     return next((history for history in histories if history.tip == tip), None)
 
 
 def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
-    """Store `history`, or record its use if it is stored and `NOTED_SECONDS` have passed; return its stored form."""
+    """Store `history`, and return it as stored. If it was stored before, record its use every `NOTED_SECONDS`."""
     saved = saved_history(backend, history.prefix, history.tip)
     if saved and history.used - saved.used < NOTED_SECONDS:
         return saved
@@ -385,7 +432,7 @@ def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
 
 
 def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[Any]:
-    """Return the exact messages of `nodes`."""
+    """Return the exact messages of `nodes`; `place` names the history in errors."""
     contents = read(backend, [f"message/{digest}" for digest in dict.fromkeys(node.message for node in nodes)])
     for node in nodes:
         if f"message/{node.message}" not in contents:

@@ -153,6 +153,6 @@ def _old_events(kin: Kin, kept: HistoryFamily, oldest: float) -> Iterator[str]:
     for key, content in read(kin.backend, kin.backend.keys("event/")).items():
         event = json.loads(content)
         if event["time"] < oldest and event.get("session") not in sessions:
-            mentioned = {name for digits in names_in(content) for name in kin.named(digits)}
+            mentioned = {name for digits in names_in(content) for name in kin.histories_with(digits)}
             if mentioned.isdisjoint(kept.histories):
                 yield key

@@ -13,20 +13,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from applier.store import records
 from applier.store.backend import Backend
 from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part, with_other_turns
-from applier.store.fact_index import FactIndex, fact_place, index_is_due, notes_of_facts
+from applier.store.fact_index import FactIndex, index_is_due, notes_of_facts
 from applier.store.forgetting import plans_of_nobody, remove_history
 from applier.store.records import (
+    NewRecord,
     SavedChain,
     StoredHistory,
     encode,
     next_order,
     order_of,
     pack,
+    plan_keys,
+    prefix_of,
     read,
     read_chain,
     read_histories,
@@ -47,7 +50,17 @@ from planner.reading.lines import Part
 from planner.reading.messages import Message, message_digest, to_json, with_places
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
 
-__all__ = ["Match", "Restored", "SearchResult", "Store", "StoreSize", "StoredHistory", "event_place"]
+__all__ = [
+    "Match",
+    "Origin",
+    "Restored",
+    "SearchResult",
+    "Store",
+    "StoreSize",
+    "StoredFact",
+    "StoredHistory",
+    "event_place",
+]
 
 _PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")
 """Id of a plan: ``p`` and at least 32 hex digits; not the key of a history."""
@@ -68,6 +81,21 @@ class StoreSize:
     """Size of its files on disk, including free pages."""
 
 
+class StoredFact(NamedTuple):
+    """Fact with the key of its history."""
+
+    history_key: str
+    fact: ExtractedFact
+
+
+class Origin(NamedTuple):
+    """Folder that a conversation worked in, and the time it was saved in seconds since the epoch; empty and 0 if
+    unknown."""
+
+    folder: str
+    time: float
+
+
 EVENT_NAMES = ("session", "session_id", "history", "plan")
 """Fields of an event that name sessions, histories and plans; their values are never redacted."""
 
@@ -82,7 +110,8 @@ class Store:
     def __init__(
         self, backend: Backend, *, redact_originals: bool = False, clock: Callable[[], float] = time.time
     ) -> None:
-        """Use `backend` until `close`; with `redact_originals` no secret is stored. `clock` returns the time."""
+        """Use `backend` until `close`; with `redact_originals` no secret is stored. `clock` returns the time in seconds
+        since the epoch."""
         self.backend, self.clock = backend, clock
         self._redacts = redact_originals
         self._open = True
@@ -97,8 +126,10 @@ class Store:
         return self.save_longer(history, SavedChain()).key
 
     def save_longer(self, history: History, known: SavedChain) -> SavedChain:
-        """Store `history` as `save_history` does; if it begins with the saved history `known`, without reading that
-        part again."""
+        """Store `history` as `save_history` does, and return it as a saved chain, for the next call.
+
+        If `history` begins with the saved history `known`, that part is not read again.
+        """
         start, before = (len(known.messages), known.last) if known.begins(history) else (0, records.NOTHING)
         new = enumerate(history.messages[start:], start)
         contents = [self.stored_form(message, f"messages[{index}]") for index, message in new]
@@ -120,7 +151,7 @@ class Store:
                     used, turns = self.clock(), last.turn
                     stored = StoredHistory("", "", last.prefix, tip, [*groups], last.position, turns, used, size)
                     saved = records.keep_history(self.backend, stored)
-            if saved is None or is_forgotten:
+            if saved is None or is_forgotten:  # `known` is no longer stored: store that part again, too
                 return self.save_longer(history, SavedChain())
         return SavedChain(saved.key, history.messages, last, tuple(groups), size)
 
@@ -137,7 +168,7 @@ class Store:
                 records.keep_history(self.backend, replace(history, used=self.clock()))
 
     def stored_form(self, value: object, place: str) -> bytes:
-        """Return `value` in this store's form: JSON, without secrets if the store redacts them."""
+        """Return `value` as JSON, without secrets if the store redacts them; `place` names it in errors."""
         exact = encode(value, place)
         return encode(redact(json.loads(exact)), place) if self._redacts else exact
 
@@ -153,8 +184,10 @@ class Store:
         return read_history(messages)
 
     def load_turn(self, reference: str, within: Sequence[str] | None = None) -> tuple[str, list[Message]]:
-        """Return the full reference and the exact messages of the turn ``h1a2b3c4d:t12``, or ``t12`` in a store with
-        one conversation; `within` as in `restore`.
+        """Return the full reference and the exact messages of a turn.
+
+        `reference` is ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation. `within` are the keys of the
+        histories that the reader may see, as in `restore`.
 
         Raises:
             ReferenceNotFound: there is no such history or turn; the text lists existing ones.
@@ -204,18 +237,17 @@ class Store:
         """Return the ids of the plans for a history or for a prefix of it, oldest first."""
         with self.backend.transaction():
             _, prefixes = self._with_prefixes(history_key)
-            plans = [records.fields(key, 3) for key in self.backend.keys("plan/")]
-        ordered = sorted((order, digest) for digest, prefix, order in plans if prefix in prefixes)
-        return tuple(_plan_id(digest) for _, digest in ordered)
+            plans = plan_keys(self.backend)
+        return tuple(_plan_id(plan.digest) for plan in plans if plan.prefix in prefixes)
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
-        """Store `facts` of a saved history, each once, without likely secrets and the history's known `secrets`."""
+        """Store `facts` of a saved history, each once. Likely secrets, and the known `secrets`, are removed first."""
         plain = redact([fact.model_dump(mode="json") for fact in facts], secrets)
         contents = [encode(fact, "fact") for fact in plain]
         with self.backend.transaction(write=True):
             history = find_history(self.backend, history_key)
             place = f"fact/{history.groups[-1]}/{history.prefix}/"
-            new = records.add_in_order(self.backend, ((place, content) for content in contents))
+            new = records.add_in_order(self.backend, (NewRecord(place, content) for content in contents))
             self.backend.add(notes_of_facts(new))
             is_due = index_is_due(self.backend)
         if is_due:
@@ -227,21 +259,22 @@ class Store:
         with self.backend.transaction():
             history, prefixes = self._with_prefixes(history_key)
             keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
-            contents = read(
-                self.backend, sorted((key for key in keys if records.fields(key, 3)[1] in prefixes), key=order_of)
-            )
+            contents = read(self.backend, sorted((key for key in keys if prefix_of(key) in prefixes), key=order_of))
         return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents.values()))
 
     def find_facts(
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
-    ) -> Iterator[tuple[str, ExtractedFact]]:
-        """Yield pairs of a history's key and a fact of this `kind`, time and `histories`. With `words`, only facts that
-        contain one of them are yielded, best match first; without, all, the newest first."""
+    ) -> Iterator[StoredFact]:
+        """Yield the facts of this `kind` that were extracted at the time `since` or later, the newest first.
+
+        `histories` are the keys of the histories to search; None means all. With `words`, only facts that contain one
+        of them are yielded, the best match first.
+        """
         for record_keys in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
                 contents = read(self.backend, record_keys)
             for key, content in contents.items():
-                yield history_key(fact_place(key)), ExtractedFact.model_validate_json(content)
+                yield StoredFact(history_key(prefix_of(key)), ExtractedFact.model_validate_json(content))
 
     @lazy_property
     def _fact_index(self) -> FactIndex:
@@ -276,8 +309,10 @@ class Store:
         self.change_state(name, lambda _: value)
 
     def change_state(self, name: str, change: Callable[[Any], Any]) -> Any:
-        """Replace the state `name` by the result of `change`, called with the present state or None; return the result.
-        Other writers wait."""
+        """Replace the state `name` by the result of `change`, and return it. Other writers wait.
+
+        `change` gets the present state, or None if there is none; if it returns None, the state is removed.
+        """
         key = f"state/{to_json(name)}"
         with self.backend.transaction(write=True):
             value = change(next(map(json.loads, read(self.backend, [key]).values()), None))
@@ -305,14 +340,15 @@ class Store:
         return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
 
     def note_origin(self, history_key: str, folder: str, time: float) -> None:
-        """Record the `folder` of a conversation (empty: as before) and the `time` it was saved, since the epoch."""
-        known = folder or self.origin(history_key)[0]
+        """Record the `folder` of a conversation and the `time` it was saved, in seconds since the epoch. An empty
+        `folder` keeps the recorded one."""
+        known = folder or self.origin(history_key).folder
         self.set_state(f"origin:{history_key}", {"history": history_key, "folder": known, "time": time})
 
-    def origin(self, history_key: str) -> tuple[str, float]:
-        """Return the folder that a conversation worked in, and the time it was saved; empty and 0 if unknown."""
+    def origin(self, history_key: str) -> Origin:
+        """Return the folder and the time that `note_origin` recorded for a conversation."""
         noted = self.get_state(f"origin:{history_key}") or {}
-        return str(noted.get("folder", "")), float(noted.get("time", 0.0))
+        return Origin(str(noted.get("folder", "")), float(noted.get("time", 0.0)))
 
     def folders(self, history_keys: Collection[str]) -> dict[str, str]:
         """Return the folder of each of these conversations; empty if unknown."""
@@ -353,11 +389,11 @@ class Store:
     ) -> Restored:
         """Return the content of `reference`: ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation.
 
-        `lines`: only these, first and last included. `search`: only matching lines (of these), matched as in
-        `Store.search`: by words only if the text occurs in no turn of the history. `max_characters`: the largest
-        length, cut after a line; `Restored.next_line` is the line to continue with. `within`: keys of the histories
-        that the reader may see, with those they extend. Other histories do not exist for the reader, and a bare ``t12``
-        means the first of `within` that is stored.
+        `lines` are the first and the last line to return. With `search`, only matching ones of them are returned,
+        matched as in `Store.search`, but by words only if the text occurs in no turn of the history. `max_characters`
+        is the largest length of the text, which is cut after a line; `Restored.next_line` is the line to continue with.
+        `within` are the keys of the histories that the reader may see, with those they extend. Other histories do not
+        exist for the reader, and a bare ``t12`` is a turn of the first of `within` that is stored.
 
         Raises:
             ReferenceNotFound: there is no such history, turn or lines, or nothing in them matches; the text lists
@@ -393,8 +429,8 @@ class Store:
         end; matches by words are ordered by BM25 of the whole turn, in every store. A phrase in quotes is one word. If
         the text occurs in the history, but not in the wanted `part` or `tool`, words are not tried.
 
-        `part`: only words of the ``user`` or ``assistant``, only a ``call`` or a ``result``. `tool`: only calls of this
-        tool and their results. `limit`: the most turns.
+        `part` limits the search to words of the ``user`` or the ``assistant``, to calls (``call``) or to results
+        (``result``). `tool` limits it to calls of this tool and their results. `limit` is the most turns to return.
         """
         return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
 
