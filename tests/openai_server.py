@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
-from applier.testing import Answer, Failure, MessagesServer, PromptUsage, Refusal, Request
+from applier.testing import MessagesServer, PromptUsage, Refusal, Request
 from applier.testing.api_forms import Block
-from applier.testing.messages_server import event_line
+from applier.testing.messages_server import Response, event_line
 from applier.testing.prompt_cache import text_tokens
 
 __all__ = ["OpenAIServer", "items_of", "judge_items"]
@@ -46,18 +46,18 @@ class OpenAIServer(MessagesServer):
         super().__init__(*script, **options)
         self._items = ItemCache()
 
-    def endpoint(self, path: str) -> Callable[[Request], tuple[Block, Answer | Failure]] | None:
+    def endpoint(self, path: str) -> Callable[[Request], Response] | None:
         """Return the endpoint at `path`."""
         if path.endswith("/responses"):
             return self.respond
         return self.complete if path.endswith("/chat/completions") else super().endpoint(path)
 
-    def respond(self, request: Request) -> tuple[Block, Answer | Failure]:
+    def respond(self, request: Request) -> Response:
         """Answer by the rules of that API, with the cost of the uncached part."""
         violations = judge_items(request, self.window_tokens)
         return self.answered(request, violations, response, lambda output: self._items.charge(request, output))
 
-    def complete(self, request: Request) -> tuple[Block, Answer | Failure]:
+    def complete(self, request: Request) -> Response:
         """Answer a request for a chat completion, billed without a cache; refuse calls without answers."""
         problem = unanswered_calls(request.body["messages"])
         violations = (Refusal(1, problem),) if problem else ()

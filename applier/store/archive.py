@@ -310,6 +310,7 @@ class _Import:
             event = self.whole_names.event(event)
             content = records.encode(event, "event")
         return NewRecord(event_place(event), content)
+
     def _state(self, key: str, content: bytes) -> None:
         """Store a state; from a conversation's file only one of the `CARRIED` kinds that mentions no `others`."""
         name, value = state_name(key), json.loads(content)

@@ -1,6 +1,6 @@
-"""Parts of a turn: all of it, a range of its lines, or the lines that match a search, with their surroundings.
+"""Parts of a turn: all of it, a range of its lines, or the lines that match a search, with the lines around them.
 
-Knows no store: sessions use it on histories that are not stored yet.
+Needs no store: sessions use it on histories that are not stored yet.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from planner.reading.messages import Block, Message
 __all__ = ["Match", "Restored", "SearchResult", "find_matches", "restored_part", "with_other_turns"]
 
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
-"""Number of lines shown around each match in one turn; and if there are more than `FEW_LINES` matches."""
-FEW_LINES, BEST_LINES = 3, 8
-"""Number of matches that count as few, and number of shown matches by words; the others are listed."""
+"""Number of lines shown before and after a match in one turn: the second if there are more than `FEW_LINES` matches."""
+FEW_LINES = 3
+"""Largest number of matches that count as few."""
+BEST_LINES = 8
+"""Largest number of matches by words that are shown; of the others the numbers are listed."""
 LOGIC_LINES = 6
 """Lines shown after a definition or a line inside a call, if there are few matches."""
 NEAR_LINES = 1
@@ -32,7 +34,7 @@ NEAR_LINES = 1
 NEAR_CHARACTERS = 100
 """Characters shown of a line next to a match."""
 SHOWN_LINES, EXCERPT_CHARACTERS = 3, 400
-"""Largest number of matching lines shown of one turn among other turns, and their largest length together."""
+"""Largest number of matching lines in the excerpt of one turn in a search of all turns, and its largest length."""
 RESULT_OF = "result of "
 """Beginning of a line that names the call of the result after it; lines of the result begin with their numbers."""
 MOST_NAMED = 5
@@ -90,8 +92,18 @@ class Searched(NamedTuple):
     """Turn to search."""
 
     lines: Sequence[Line]
+    """All its lines; a line's number is its index plus one."""
     calls: Mapping[int, int]
-    """Number of the block of the call, by the numbers of that block and of its result's block."""
+    """Index of the call's block, by the index of that block and by the index of its result's block."""
+
+
+class ShownLine(NamedTuple):
+    """Line of an excerpt."""
+
+    number: int
+    """Number of the turn's line that it shows or follows."""
+    text: str
+    """Line as it is shown: ``12: text``, ``11- text``, ``…``, or a link between a call and its result."""
 
 
 def restored_part(
@@ -103,7 +115,11 @@ def restored_part(
     max_characters: int | None = None,
     by_words: bool = True,
 ) -> Restored:
-    """Return the turn `messages`, or the part requested from `Store.restore`."""
+    """Return the turn that consists of `messages`, or a part of it; `reference` names it.
+
+    `lines`, `search` and `max_characters` are those of `Store.restore`. Without `by_words`, a search matches only
+    literally or as a pattern.
+    """
     history = read_history(messages)
     turn = Turn("t1", 0, len(messages), "other", "", False)
     every = turn_lines(history, turn)
@@ -113,17 +129,16 @@ def restored_part(
         there = f"1 to {len(every)}" if every else "none"
         raise ReferenceNotFound(f"{reference}: no lines {first} to {last}; its lines: {there}")
     if search is not None:
-        matches, _ = matching_turns({"": part}, search, by_words=by_words)
-        if not matches:
+        hits = matching_turns({"": part}, search, by_words=by_words).hits.get("")
+        if hits is None:
             raise ReferenceNotFound(f"{reference}: no line matches {search!r}")
-        hits = matches[""]
-        numbered = _matching_lines(Searched(every, _calls(history, turn)), part, hits)
-        count = _fitting([text for _, text in numbered], max_characters)
-        text = "\n".join(text for _, text in numbered[:count])
-        rest = hits.lines if count < len(numbered) else ()
-        following = next((number for number in rest if number > numbered[count - 1][0]), None)
-        shown: Block = {"type": "text", "text": text}
-        return Restored(reference, tuple(messages), text, (shown,), _span(part), len(every), following, hits.lines)
+        shown = _matching_lines(Searched(every, _calls(history, turn)), part, hits)
+        count = _fitting([line.text for line in shown], max_characters)
+        text = "\n".join(line.text for line in shown[:count])
+        rest = hits.lines if count < len(shown) else ()
+        following = next((number for number in rest if number > shown[count - 1].number), None)
+        block: Block = {"type": "text", "text": text}
+        return Restored(reference, tuple(messages), text, (block,), _span(part), len(every), following, hits.lines)
     page = part[: _fitting([line.text for line in part], max_characters)]
     following = page[-1].number + 1 if len(page) < len(part) else None
     content = tuple(_content(history, turn, every, page))
@@ -143,8 +158,10 @@ def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
 
 
 def _content(history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
-    """Yield the lines of `page` as text blocks, and each image and document after the text before it. `page` is a part
-    of `every`, all lines of the turn; indexes of `every` are line numbers less one."""
+    """Yield the lines of `page` as text blocks, with the turn's images and documents between them at their places.
+
+    `every` are all lines of the turn, and `page` is a run of them; a line's index in `every` is its number less one.
+    """
     owners = [line.block for line in every]
     first, last = _span(page)
     shown = first - 1
@@ -164,7 +181,7 @@ def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
 
 
 def _media(block: Block) -> Iterator[Block]:
-    """Yield the media in `block`, which have no text form, without cache marks."""
+    """Yield the images and documents in `block` that are not text, without cache marks."""
     source = block.get("source")
     if block["type"] in ("image", "document") and isinstance(source, dict) and source.get("type") != "text":
         yield {key: value for key, value in block.items() if key != "cache_control"}
@@ -175,8 +192,8 @@ def _media(block: Block) -> Iterator[Block]:
             yield from _media(item)
 
 
-def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tuple[int, str]]:
-    """Return numbers and texts of matching lines in `part` and of their neighbours; by words, only of the best."""
+def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[ShownLine]:
+    """Return the matching lines in `part` with their neighbours; for matches by words, only the `BEST_LINES`."""
     wanted = hits.best[:BEST_LINES] if hits.by_words else hits.lines
     few = len(wanted) <= FEW_LINES
     near = _near(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
@@ -185,8 +202,8 @@ def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[tu
 
 
 def _near(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[int]:
-    """Return the numbers of the lines `hits` and of `around` neighbours on either side; after a definition or a line in
-    a call, `logic` lines. With parallel calls, neighbours are in the same block."""
+    """Return the numbers of the lines `hits` and of their neighbours: `around` lines on either side, but at least
+    `logic` lines after a definition or a line inside a call. With parallel calls, neighbours are in the same block."""
     parallel = _parallel(turn)
     near: set[int] = set()
     for number in hits:
@@ -202,54 +219,59 @@ def _parallel(turn: Searched) -> bool:
     return len(set(turn.calls.values())) > 1
 
 
-def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[tuple[int, str]]]:
-    """Return the lines `near`, with their numbers, as runs without gaps and without empty ends: matches as
-    ``12: text``, neighbours as ``11- text`` cut to `most` characters.
+def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[ShownLine]]:
+    """Return the lines with the numbers `near` as runs without gaps, and without blank lines at their ends.
 
-    With parallel calls each run also has a line for the call of its result, or for the lines of its call's result.
+    Lines with the numbers `hits` are shown as ``12: text``, others as ``11- text`` cut to `most` characters. With
+    parallel calls, a run also has a line for the call of each result, and one for the result of each call.
     """
     wanted = set(hits)
-    runs: list[list[tuple[int, str]]] = []
+    runs: list[list[ShownLine]] = []
     for first, last in ranges_of(near):
         numbers = range(first, last + 1)
         shown = [n for n in numbers if n in wanted or without_numbers(turn.lines[n - 1].text).strip()]
-        run: list[tuple[int, str]] = []
+        run: list[ShownLine] = []
         for block, lines in groupby(turn.lines[shown[0] - 1 : shown[-1]], key=lambda line: line.block):
-            texts = [(line.number, _shown(line, line.number in wanted, most)) for line in lines]
-            run += _linked(turn, block, texts, wanted) if _parallel(turn) else texts
+            of_block = [_shown(line, line.number in wanted, most) for line in lines]
+            run += _linked(turn, block, of_block, wanted) if _parallel(turn) else of_block
         runs.append(run)
     return runs
 
 
-def _joined(runs: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
-    """Return all lines of `runs` with ``…`` between them; the line for a result's call is not repeated run by run."""
-    shown: list[tuple[int, str]] = []
+def _joined(runs: Sequence[list[ShownLine]]) -> list[ShownLine]:
+    """Return all lines of `runs` with ``…`` between them. If a run begins with the call that the run before named last,
+    its first line is left out."""
+    shown: list[ShownLine] = []
     last_call = ""
     for run in runs:
-        shown += [(shown[-1][0], "…")] if shown else []
-        shown += run[1:] if run[0][1] == last_call else run
-        last_call = next((text for _, text in reversed(run) if text.startswith(RESULT_OF)), "")
+        if shown:
+            shown.append(ShownLine(shown[-1].number, "…"))
+        shown += run[1:] if run[0].text == last_call else run
+        last_call = next((line.text for line in reversed(run) if line.text.startswith(RESULT_OF)), "")
     return shown
 
 
-def _shown(line: Line, hit: bool, most: int | None) -> str:
-    """Return ``12: text`` for a `hit`; else the first `most` characters as ``11- text``."""
+def _shown(line: Line, is_hit: bool, most: int | None) -> ShownLine:
+    """Return a line as ``12: text`` if it is a hit; else its first `most` characters as ``11- text``."""
     text = without_numbers(line.text)
-    return f"{line.number}: {text}" if hit else f"{line.number}- {_clipped(text, most)}"
+    return ShownLine(line.number, f"{line.number}: {text}" if is_hit else f"{line.number}- {_clipped(text, most)}")
 
 
-def _linked(turn: Searched, block: int, texts: list[tuple[int, str]], hits: set[int]) -> list[tuple[int, str]]:
-    """Return the lines `texts` of a block with its counterpart among parallel calls: above a result its call
-    (``result of 3: Read path=a.py``), below a call the lines of its result (``result: 20-31``)."""
+def _linked(turn: Searched, block: int, shown: list[ShownLine], hits: set[int]) -> list[ShownLine]:
+    """Return the lines `shown` of the block with the index `block`, with a link to its call or its result.
+
+    Above a result it is the call (``result of 3: Read path=a.py``), below a call the lines of its result (``result:
+    20-31``). The text of a call that is among the `hits` is not repeated.
+    """
     call = turn.calls.get(block)
     if call is None:
-        return texts
+        return shown
     if call != block:
         first = next(line for line in turn.lines if line.block == call)
         name = "" if first.number in hits else f": {_clipped(first.text, NEAR_CHARACTERS)}"
-        return [(texts[0][0], f"{RESULT_OF}{first.number}{name}"), *texts]
+        return [ShownLine(shown[0].number, f"{RESULT_OF}{first.number}{name}"), *shown]
     results = [line.number for line in turn.lines if line.block != call and turn.calls.get(line.block) == call]
-    return [*texts, (texts[-1][0], f"result: {_ranges(results)}")] if results else texts
+    return [*shown, ShownLine(shown[-1].number, f"result: {_ranges(results)}")] if results else shown
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -260,10 +282,10 @@ def _ranges(numbers: Sequence[int]) -> str:
     return f"{listed} and {others} more" if others else listed
 
 
-def _others(hits: Hits, shown: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return a line, in a list, with the numbers of the matches that are not `shown`; an empty list without any."""
-    others = sorted(set(hits.lines) - {number for number, _ in shown})
-    return [(shown[-1][0], f"… also {_ranges(others)}")] if others else []
+def _others(hits: Hits, shown: Sequence[ShownLine]) -> list[ShownLine]:
+    """Return a list of one line, with the numbers of the matches that are not `shown`; an empty list without any."""
+    others = sorted(set(hits.lines) - {line.number for line in shown})
+    return [ShownLine(shown[-1].number, f"… also {_ranges(others)}")] if others else []
 
 
 def _clipped(text: str, most: int | None) -> str:
@@ -272,7 +294,7 @@ def _clipped(text: str, most: int | None) -> str:
 
 
 def with_other_turns(error: ReferenceNotFound, key: str, elsewhere: SearchResult) -> ReferenceNotFound:
-    """Return `error` with the turns of the history `key` that do match."""
+    """Return `error` with the turns of the history `key` that do match, which `elsewhere` lists."""
     names = [f"{key}:{match.turn_id}" for match in elsewhere.matches]
     more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
     verb = "matches" if elsewhere.turns == 1 else "match"
@@ -288,20 +310,21 @@ def find_matches(
     tool: str | None = None,
     limit: int | None = None,
 ) -> SearchResult:
-    """Return the matching turns of `history`; see `Store.search`."""
+    """Return the turns of `history` that match `search`, with the same arguments and order as `Store.search`."""
     turns = {turn.id: Searched(turn_lines(history, turn), _calls(history, turn)) for turn in history.turns}
     wanted = {turn.id: _filtered(history, turn, turns[turn.id], part, tool) for turn in history.turns}
     elsewhere = [turn.lines for turn in turns.values()] if part or tool else []
-    hits, count = matching_turns(wanted, search, limit, elsewhere=elsewhere)
-    by_words = any(some.by_words for some in hits.values())
-    return SearchResult(tuple(_match(turn_id, turns[turn_id], some) for turn_id, some in hits.items()), count, by_words)
+    matching = matching_turns(wanted, search, limit, elsewhere=elsewhere)
+    by_words = any(hits.by_words for hits in matching.hits.values())
+    matches = tuple(_match(turn_id, turns[turn_id], hits) for turn_id, hits in matching.hits.items())
+    return SearchResult(matches, matching.total, by_words)
 
 
 def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
     """Return the match of a turn, with as many of its best lines as fit in an excerpt, at least one."""
     excerpts = (_excerpt(turn, hits, count) for count in range(SHOWN_LINES, 1, -1))
     fitting = next((text for text in excerpts if len(text) <= EXCERPT_CHARACTERS), None)
-    best = _shown(turn.lines[hits.best[0] - 1], True, None)
+    best = _shown(turn.lines[hits.best[0] - 1], True, None).text
     return Match(turn_id, hits.lines, fitting or _excerpt(turn, hits, 1), best)
 
 
@@ -310,13 +333,13 @@ def _excerpt(turn: Searched, hits: Hits, count: int) -> str:
     best = hits.best[:count]
     runs = _runs(turn, best, _near(turn, best, NEAR_LINES, 2 * NEAR_LINES), NEAR_CHARACTERS)
     rank = {number: at for at, number in enumerate(best)}
-    runs.sort(key=lambda run: min(rank.get(number, len(rank)) for number, _ in run))
+    runs.sort(key=lambda run: min(rank.get(line.number, len(rank)) for line in run))
     shown = _joined(runs)
-    return "\n".join(text for _, text in (*shown, *_others(hits, shown)))
+    return "\n".join(line.text for line in (*shown, *_others(hits, shown)))
 
 
 def _filtered(history: History, turn: Turn, searched: Searched, part: Part | None, tool: str | None) -> Sequence[Line]:
-    """Return the lines of a turn that are of this `part` and belong to calls of this `tool`; None: of any."""
+    """Return the lines of a turn that are of this `part` and belong to calls of this `tool`; None means any."""
     if part is None and tool is None:
         return searched.lines
     blocks = [block for _, block in history.blocks_of(turn)]

@@ -50,7 +50,6 @@ def forget_index(backend: Backend) -> None:
     backend.remove([*backend.keys(INDEXED), *backend.keys(RECENT)])
 
 
-
 class FactIndex:
     """This process's table of the facts in one store; each use of it first adds new facts."""
 

@@ -131,7 +131,7 @@ def facts_about(
     some = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
     if not words.strip():
         return some
-    return [some[at] for at, _ in ranked([f"{one.fact.content}\n{one.fact.quote}" for one in some], words)]
+    return [some[rank.at] for rank in ranked([f"{one.fact.content}\n{one.fact.quote}" for one in some], words)]
 
 
 def is_within(folder: str, project: str) -> bool:

@@ -26,6 +26,7 @@ SCHEMA = "compactor"
 _WRITER_LOCK = 0x636F6D70
 """Name of the lock of the only writer, so that saving and forgetting never overlap."""
 _POLL_SECONDS = 0.02
+"""Pause between two attempts to reserve a name."""
 _NOTICES_LOSS = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
 """Settings with which the server releases, after 25 seconds, the locks of a process that lost its network."""
 _REST_SECONDS = 3.0
@@ -33,7 +34,7 @@ _REST_SECONDS = 3.0
 
 
 class PostgresBackend(SqlBackend):
-    """PostgreSQL as the store uses it."""
+    """PostgreSQL database with one schema for the store; one writer at a time."""
 
     placeholder = "%s"
     begin_read = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -53,7 +54,7 @@ class PostgresBackend(SqlBackend):
         self._rests_until = 0.0
 
     def connect(self) -> psycopg.Connection[Any]:
-        """Connect; see `SqlBackend.connect`."""
+        """Return a new connection. A server that just failed to answer is not asked; that is an error at once."""
         if time.monotonic() < self._rests_until:
             raise psycopg.OperationalError("the server did not answer a moment ago")
         try:
@@ -67,7 +68,10 @@ class PostgresBackend(SqlBackend):
 
     @contextmanager
     def hold(self, name: str, seconds: float) -> Iterator[bool]:
-        """Reserve a name by an advisory lock of the connection, which ends with it; see `Backend.hold`."""
+        """Reserve `name` by an advisory lock, which the server releases when the connection ends.
+
+        Yield False if another holder keeps the name for longer than `seconds`.
+        """
         number = int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)
         until = time.monotonic() + seconds
         while not (is_held := self._answer("pg_try_advisory_lock", number)) and time.monotonic() < until:
@@ -80,11 +84,13 @@ class PostgresBackend(SqlBackend):
                     self._answer("pg_advisory_unlock", number)
 
     def _answer(self, function: str, number: int) -> bool:
+        """Return the answer of a lock `function` of the server about the lock `number`."""
         with self._connected():
             return bool(self.first(f"SELECT {function}(?)", (number,))[0][0])
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
+        """Run the block with a connection, which breaks off after `patience_seconds`."""
         with super()._connected():
             if self.patience_seconds is None:
                 yield
@@ -98,12 +104,13 @@ class PostgresBackend(SqlBackend):
                 watch.cancel()
 
     def _break_off(self, connection: psycopg.Connection[Any]) -> None:
+        """Shut the connection's socket, so that the statement that waits for the server fails at once."""
         self._rests_until = time.monotonic() + _REST_SECONDS
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as wire:
             wire.shutdown(socket.SHUT_RDWR)
 
     def explain(self, error: Exception) -> StoreError:
-        """Explain an error; see `SqlBackend.explain`."""
+        """Return a `StoreError` with the server's text; a `StoreDamaged` if the server reports damaged data."""
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return StoreError(f"{self.place}: another process is writing to it and did not finish in time; try again")
         kind = StoreDamaged if isinstance(error, psycopg.errors.DataCorrupted) else StoreError

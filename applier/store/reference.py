@@ -45,7 +45,7 @@ def parse_key(key: str) -> str:
 
 
 def parse_reference(reference: str) -> tuple[str, int]:
-    """Return the hex digits and the turn number of ``h1a2b3c4d:t12``; an empty text and the number for ``t12``."""
+    """Return the hex digits of the key and the number of the turn in ``h1a2b3c4d:t12``; ``t12`` has no digits."""
     match = _REFERENCE.fullmatch(reference.strip())
     if match is None:
         raise ReferenceNotFound(f"{reference[:80]!r} is no reference; expected t12, or a history key and :t12")
@@ -53,7 +53,7 @@ def parse_reference(reference: str) -> tuple[str, int]:
 
 
 def find_history(backend: Backend, key: str) -> StoredHistory:
-    """Return the history with this key; raise `ReferenceNotFound` if the key is too short or not unique."""
+    """Return the history with this `key`; raise `ReferenceNotFound` if none has it, or if it is short or ambiguous."""
     digits = parse_key(key)
     histories = read_histories(backend, digits)
     if len(digits) < KEY_DIGITS:
@@ -67,23 +67,24 @@ def find_history(backend: Backend, key: str) -> StoredHistory:
 
 
 def unambiguous(digests: Sequence[str], digits: str) -> None:
-    """Raise an error if there are several `digests`, those that begin with `digits`."""
+    """Raise `ReferenceNotFound` if there are several `digests`, all of which begin with `digits`."""
     if len(digests) > 1:
         longer = ", ".join(list(shortest_names(digests).values())[:_SUGGESTED])
         raise ReferenceNotFound(f"h{digits} means more than one history; use more characters: {longer}")
 
 
 def shortest_names(digests: Sequence[str]) -> dict[str, str]:
-    """Return a short name for each digest, ``h1a2b3c4d``; all have the least length at which they differ."""
+    """Return a short name for each digest, ``h1a2b3c4d``: all of one length, the least at which they differ."""
     different = set(digests)
     enough = next(count for count in range(_SHORTEST, 65) if len({one[:count] for one in different}) == len(different))
     return {digest: f"h{digest[:enough]}" for digest in digests}
 
 
 def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[str] | None) -> StoredHistory:
-    """Return the history of the reference ``hDIGITS:tTURN``, or ``tTURN`` without digits.
+    """Return the history of the reference ``hDIGITS:tTURN``, or of ``tTURN`` if `digits` is empty.
 
-    The reader may see the histories with the keys `within` and, by their digits, those that they extend; None: all.
+    `within` are the keys of the histories that the reader may see, with those that these extend; None means all. A
+    reference without digits means the first of `within` that is stored.
     """
     if within is None:
         return find_history(backend, f"h{digits}") if digits else _only_conversation(backend, turn)

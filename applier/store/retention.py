@@ -30,10 +30,10 @@ _MENTION = re.compile(rb"[h:]([0-9a-f]{8,64})")
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Removed content, or content to remove."""
+    """Content that was removed, or in a dry run would be."""
 
     histories: tuple[StoredHistory, ...]
-    """Oldest first."""
+    """Removed histories, oldest first."""
     kept: int
     """Number of remaining histories."""
     events: int
@@ -43,7 +43,7 @@ class Garbage:
     bytes_after: int
     """Size after; approximate in a dry run."""
     left: tuple[Finding, ...] = ()
-    """Findings about files that may still contain removed content, see `Store.flush`."""
+    """Findings about files that may still contain removed content."""
 
 
 @dataclass
@@ -71,12 +71,13 @@ def collect_garbage(
     larger_than_bytes: float | None = None,
     dry_run: bool = False,
 ) -> Garbage:
-    """Remove conversations unused for this time, then the longest unused while the files are larger than the limit.
+    """Remove conversations that were not used for `older_than_seconds`; then, while the files are larger than
+    `larger_than_bytes`, the longest unused ones.
 
-    Never removes content that a live one refers to; with `dry_run` removes nothing. Plans, facts, states and events are
-    removed with their conversation, as by `Store.forget`; so are old events without a conversation. A history of
-    unknown use does not count as old. Reads the whole store; others can use it except while it removes and rewrites
-    files.
+    Content that a live conversation refers to stays. Plans, facts, states and events are removed with their
+    conversation, as by `Store.forget`; so are old events without a conversation. A history of unknown use does not
+    count as old. With `dry_run` nothing is removed. Reads the whole store; others can use it except while content is
+    removed and files are rewritten.
 
     Raises:
         SettingsError: a limit is no positive number.
@@ -85,12 +86,7 @@ def collect_garbage(
     for limit in (older_than_seconds, larger_than_bytes):
         if limit is not None and not limit > 0:
             raise SettingsError(f"a limit of what is kept has to be more than nothing, found {limit}")
-    backend, messages = store.backend, _Messages()
-    with backend.transaction():
-        digests = [key.partition("/")[2] for key in backend.keys("message/")]
-    for some in parts(digests):  # a transaction each, for others wait for its end
-        with backend.transaction():
-            messages.read(backend, some)
+    backend, messages = store.backend, _all_messages(store.backend)
     now = store.clock()
     oldest = now - max(older_than_seconds, LIVE_SECONDS) if older_than_seconds else float("-inf")
     with backend.transaction(write=not dry_run):
@@ -99,21 +95,35 @@ def collect_garbage(
         kept = _kept(kin, messages, now, oldest, larger_than_bytes)
         removed = [one for one in kin.histories.values() if one.name not in kept.histories]
         events = list(_old_events(kin, kept, oldest))
-        after = before * _cost(kin, messages, kept) // max(_cost(kin, messages, kin.family(kin.histories)), 1)
-        if removed and not dry_run:
-            remove_histories(kin, removed)
         if not dry_run:
+            if removed:
+                remove_histories(kin, removed)
             backend.remove(events)
-    left: list[Finding] = []
-    if (removed or events) and not dry_run:
-        left = store.flush()
-        after = store.size().file_bytes
+    if dry_run or not (removed or events):
+        left = list[Finding]()
+        after = before * _cost(kin, messages, kept) // max(_cost(kin, messages, kin.family(kin.histories)), 1)
+    else:
+        left, after = store.flush(), store.size().file_bytes
     return Garbage(tuple(removed), len(kept.histories), len(events), before, after, tuple(left))
 
 
+def _all_messages(backend: Backend) -> _Messages:
+    """Read all messages, in many short transactions, as others wait for the end of each."""
+    messages = _Messages()
+    with backend.transaction():
+        digests = [key.partition("/")[2] for key in backend.keys("message/")]
+    for some in parts(digests):
+        with backend.transaction():
+            messages.read(backend, some)
+    return messages
+
+
 def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: float | None) -> HistoryFamily:
-    """Return the histories to keep, with all that belong to them (see `Kin.family`): those used since `oldest`; or, if
-    the files are larger than `most_bytes`, those used in the last day, then the latest used that fit into this size."""
+    """Return the histories to keep, with all that they need: those used since the time `oldest`.
+
+    If the files are larger than `most_bytes`, they are those used in the last day, then the latest used ones as long as
+    all fit into this size.
+    """
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
         messages.read(kin.backend, (node.message for node in nodes))
@@ -127,7 +137,7 @@ def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: 
     if most_bytes is None or not is_too_large:
         return kept
     paid: set[str] = set()  # digests of messages that are counted already
-    # in bytes of records, which are fewer than the bytes of the files by the same ratio for all
+    # in bytes of records: the same share of all records as `most_bytes` is of the files
     room = most_bytes * _cost(kin, messages, kin.family(kin.histories)) // size - _cost(kin, messages, kept, paid)
     for one in sorted(young, key=lambda one: (one.used, one.order), reverse=True):
         added = kin.family([one.name], mentions, kept)
@@ -139,7 +149,8 @@ def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: 
 
 
 def _cost(kin: Kin, messages: _Messages, family: HistoryFamily, paid: set[str] | None = None) -> int:
-    """Return the bytes of the nodes and messages of `family`, without those `paid`, to which the others are added."""
+    """Return the bytes of the nodes and messages of `family`. Messages in `paid` are not counted; others are added to
+    it."""
     unpaid = {kin.nodes[digest].message for digest in family.nodes} - (paid or set())
     if paid is not None:
         paid |= unpaid

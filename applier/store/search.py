@@ -1,9 +1,8 @@
 """Searches turns and their lines: literally, as a pattern, or else by words.
 
-Words are ranked by BM25 as in SQLite's FTS5 (k1 1.2, b 0.75, Porter's stems), in a table in memory for one search:
-every store ranks alike, and there is no index on disk from which words would have to be forgotten. It takes 0.1 s a
-megabyte, 2.5 s for 100,000 turns of a chat. For facts, which may be a million, `FactIndex` keeps the table until a fact
-is forgotten.
+Words are ranked by BM25 as in SQLite's FTS5 (k1 1.2, b 0.75, Porter's stems), in a table in memory for one search. So
+every store ranks alike, and no index on disk has words to be forgotten. A search takes 0.1 s a megabyte, 2.5 s for
+100,000 turns of a chat. For facts, which may be a million, `FactIndex` keeps its table.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from planner.errors import StoreError
 from planner.programming.coding_tools import defines
 from planner.reading.lines import Line, Part, join_lines
 
-__all__ = ["Hits", "asked_terms", "matching_turns", "ranked", "spaced", "word_table"]
+__all__ = ["Hits", "MatchingTurns", "Rank", "asked_terms", "matching_turns", "ranked", "spaced", "word_table"]
 
 SEARCH_SECONDS = 1.0
 """Longest time for one pattern: some patterns would never end."""
@@ -48,10 +47,29 @@ class Hits(NamedTuple):
     """The lines of one turn that match."""
 
     lines: tuple[int, ...]
-    """Numbers of the lines, ascending; for matches by words only of lines worth showing."""
+    """Numbers of the lines, ascending. Of matches by words, only lines with over half of the best rank are listed."""
     best: tuple[int, ...]
-    """Same lines without repeated texts, best first."""
+    """Numbers of the same lines, best first; of lines with the same text only the first."""
     by_words: bool
+    """True if the lines match by words, False if literally or as a pattern."""
+
+
+class MatchingTurns(NamedTuple):
+    """Turns that match a search."""
+
+    hits: dict[str, Hits]
+    """Matching lines by the turn's id, best turn first; at most as many turns as the search may return."""
+    total: int
+    """Number of all matching turns."""
+
+
+class Rank(NamedTuple):
+    """Text that matches a search by words, with its rank."""
+
+    at: int
+    """Index of the text among those searched."""
+    score: float
+    """Rank, higher for a better match."""
 
 
 def matching_turns(
@@ -61,12 +79,12 @@ def matching_turns(
     *,
     by_words: bool = True,
     elsewhere: Iterable[Sequence[Line]] = (),
-) -> tuple[dict[str, Hits], int]:
-    """Return the matching turns, best first and at most `limit`, and the number of all.
+) -> MatchingTurns:
+    """Return at most `limit` of the `turns` that match `search`, best first.
 
-    Literal and pattern matches are ordered with matches in words or calls first, then by time, the newest first;
-    matches by words are ordered by BM25. `turns` are lines by the turn's id, oldest first. Words are not tried without
-    `by_words`, or if the text matches in the lines `elsewhere`.
+    `turns` are lines by the turn's id, oldest first. Turns that match literally or as a pattern are ordered by time,
+    the newest first, but those that match only in results come last. If there are none, turns that match by words are
+    ordered by BM25. Words are not tried without `by_words`, or if the text matches in the lines `elsewhere`.
 
     Raises:
         StoreError: `search` is too long, or takes too long as a pattern.
@@ -74,40 +92,40 @@ def matching_turns(
     if len(search) > MAX_SEARCH_CHARACTERS:
         raise StoreError(f"search: at most {MAX_SEARCH_CHARACTERS:,} characters, found {len(search):,}")
     if not search.strip():
-        return {}, 0
+        return MatchingTurns({}, 0)
     deadline = time.monotonic() + SEARCH_SECONDS
     for pattern in (regex.escape(search), search):
         match = _compiled(pattern)
         if match and (hits := _by_pattern(turns, match, deadline)):
-            return dict(list(hits.items())[:limit]), len(hits)
-        by_words = by_words and not (match and any(_reached(lines, match, deadline) for lines in elsewhere))
-    return _by_words(turns, search, limit) if by_words else ({}, 0)
+            return MatchingTurns(dict(list(hits.items())[:limit]), len(hits))
+        by_words = by_words and not (match and any(_matched_lines(lines, match, deadline) for lines in elsewhere))
+    return _by_words(turns, search, limit) if by_words else MatchingTurns({}, 0)
 
 
 def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], deadline: float) -> dict[str, Hits]:
-    """Return the turns with a match, those with a match in words or calls first, the newest first."""
-    matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _reached(lines, match, deadline))}
+    """Return the turns with a match, the newest first, but those that match only in results last."""
+    matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _matched_lines(lines, match, deadline))}
     only_results = {turn_id for turn_id, lines in matching.items() if all(line.part not in _PROSE for line in lines)}
     newest = list(reversed(matching))
     newest.sort(key=only_results.__contains__)
 
-    def order(line: Line) -> tuple[bool, bool, int]:  # words and calls before what tools printed, there definitions
+    def order(line: Line) -> tuple[bool, bool, int]:  # words and calls before results, among equals definitions first
         return line.part not in _PROSE, not defines(line.text), line.number
 
     return {turn_id: _hits(sorted(matching[turn_id], key=order), by_words=False) for turn_id in newest}
 
 
 def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
-    """Return the lines `best`, best first, as hits; of lines with the same text only the first is among `Hits.best`."""
+    """Return the hits of a turn that has the matching lines `best`, best first."""
     first: dict[str, int] = {}
     for line in best:
         first.setdefault(line.text.strip(), line.number)
     return Hits(tuple(sorted(line.number for line in best)), tuple(first.values()), by_words)
 
 
-def _reached(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
+def _matched_lines(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
     """Return the lines that a match covers, also partly; a match may span lines."""
-    starts: list[int] = []  # offset of each line in the joined text
+    starts: list[int] = []  # offset of each line in the joined text, where a line that `continues` begins no new one
     end = 0
     for line in lines:
         starts.append(end + bool(starts and not line.continues))
@@ -136,43 +154,44 @@ def _compiled(pattern: str) -> regex.Pattern[str] | None:
         return None
 
 
-def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> tuple[dict[str, Hits], int]:
-    """Return at most `limit` turns by BM25, each with the lines that share most words, and the number of all."""
+def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> MatchingTurns:
+    """Return at most `limit` turns by BM25, each with the lines that share most words with `search`."""
     ids = list(turns)
     ranks = ranked([join_lines(lines) for lines in turns.values()], search)
     if not ranks:
-        return {}, 0
-    shown = [ids[at] for at, _ in ranks[:limit]]
-    lines = [(turn_id, line) for turn_id in shown for line in turns[turn_id]]
-    scores: dict[str, list[tuple[float, Line]]] = {turn_id: [] for turn_id in shown}
-    for at, score in _together([line.text for _, line in lines], search):
-        turn_id, line = lines[at]
-        scores[turn_id].append((score, line))
-    hits = {}
-    for turn_id, ranked_lines in scores.items():
-        worth = [line for score, line in ranked_lines if score > WORTH_SHOWING * ranked_lines[0][0]]
-        hits[turn_id] = _hits(worth or turns[turn_id][:1], by_words=True)
-    return hits, len(ranks)
+        return MatchingTurns({}, 0)
+    shown = [ids[rank.at] for rank in ranks[:limit]]
+    owners = [turn_id for turn_id in shown for _ in turns[turn_id]]
+    lines = [line for turn_id in shown for line in turns[turn_id]]
+    least: dict[str, float] = {}
+    best: dict[str, list[Line]] = {turn_id: [] for turn_id in shown}
+    for rank in _ranked_by_shared_words([line.text for line in lines], search):
+        turn_id = owners[rank.at]
+        if rank.score > least.setdefault(turn_id, WORTH_SHOWING * rank.score):
+            best[turn_id].append(lines[rank.at])
+    hits = {turn_id: _hits(some or turns[turn_id][:1], by_words=True) for turn_id, some in best.items()}
+    return MatchingTurns(hits, len(ranks))
 
 
-def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
-    """Return the index and BM25 of each text with a word of `search`, best first; of equal ones the last."""
+def ranked(texts: Iterable[str], search: str) -> list[Rank]:
+    """Return the rank by BM25 of each text with a word of `search`, best first; among equals the last text is first."""
     terms = asked_terms(search)
     if not terms:
         return []
     with closing(_index(texts)) as index:
-        return index.execute(_RANKED, (terms,)).fetchall()
+        return [Rank(*row) for row in index.execute(_RANKED, (terms,))]
 
 
-def _together(texts: Sequence[str], search: str) -> list[tuple[int, float]]:
-    """Return the same as `ranked`, but ordered first by number and rarity (as in Lucene) of the shared words."""
+def _ranked_by_shared_words(texts: Sequence[str], search: str) -> list[Rank]:
+    """Return the same texts as `ranked`, ordered by the number and rarity (as in Lucene) of the shared words, and among
+    equals by BM25."""
     with closing(_index(texts)) as index:
         scores = {at: 0.0 for at, _ in index.execute(_RANKED, (asked_terms(search),))}
         for term in dict.fromkeys(_terms(search)):
             matches = [at for (at,) in index.execute("SELECT rowid FROM texts WHERE texts MATCH ?", (term,))]
             for at in matches:
                 scores[at] += log(1 + (len(texts) - len(matches) + 0.5) / (len(matches) + 0.5))
-    return sorted(scores.items(), key=lambda score: -score[1])
+    return sorted((Rank(at, score) for at, score in scores.items()), key=lambda rank: -rank.score)
 
 
 def _index(texts: Iterable[str]) -> sqlite3.Connection:
@@ -222,5 +241,5 @@ def _terms(search: str) -> Iterator[str]:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of `text`; of a run of words without spaces its pairs of characters."""
+    """Return the words of `text`. A run of words without spaces is returned as its pairs of characters."""
     return [word for run in _WORD.findall(text) for word in (_pairs(run) if _UNSPACED.match(run) else ()) or (run,)]

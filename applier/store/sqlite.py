@@ -22,6 +22,7 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 """Modes of new folders and files: for their owner alone."""
 
 _BUSY = "SQLITE_BUSY", "SQLITE_LOCKED"
+"""Names of the errors that another process causes."""
 _CURES = {
     **dict.fromkeys(_BUSY, "another process is writing to it and did not finish in time; try again"),
     "SQLITE_FULL": "the disk is full; free some space",
@@ -31,8 +32,10 @@ _CURES = {
     "SQLITE_NOTADB": "not a store of this program; give another file",
     "SQLITE_IOERR": "the disk failed or is full",
 }
+"""Problem and cure by the name of SQLite's error."""
 _NO_MEMORY = "it asks for more memory than there is; if that stays, it is damaged: restore it from a backup"
 _NO_ROOM = "SQLITE_FULL", "SQLITE_IOERR"
+"""Names of the errors of a full disk."""
 _RETRY_SECONDS = 0.01
 _BESIDE = "-wal", "-shm", "-journal"
 """Suffixes of the files that SQLite creates next to a database and writes without checks."""
@@ -60,7 +63,8 @@ class SqliteBackend(SqlBackend):
         super().__init__(str(self._path))
 
     def connect(self) -> sqlite3.Connection:
-        """Connect. On a full disk one connection alone can still read, for one transaction."""
+        """Return a new connection. On a full disk, return one that excludes all others, as only such a one can read; it
+        is closed after one transaction."""
         self._is_alone = False
         try:
             return self._opened()
@@ -77,7 +81,7 @@ class SqliteBackend(SqlBackend):
             if self._is_alone:
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             tables = {name for (name,) in connection.execute(self.tables_sql)}
-            if not tables or VERSION_TABLE in tables:  # else foreign: refused by `open_store`, and not touched
+            if not tables or VERSION_TABLE in tables:  # `open_store` refuses another program's file, still unchanged
                 self._configure(connection)
         except BaseException:
             connection.close()
@@ -104,7 +108,7 @@ class SqliteBackend(SqlBackend):
             raise StoreReplaced(f"{self.place}: the file was replaced while in use; open the store again")
 
     def create(self) -> None:
-        """Make the table; see `SqlBackend.create`."""
+        """Create the table of the records, sorted by key."""
         self.rows("CREATE TABLE records (key TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID")
 
     def _configure(self, connection: sqlite3.Connection) -> None:
@@ -122,7 +126,7 @@ class SqliteBackend(SqlBackend):
             connection.execute(f"PRAGMA {pragma}")
 
     def explain(self, error: Exception) -> StoreError:
-        """Explain an error; see `SqlBackend.explain`."""
+        """Return a `StoreDamaged` for an `error` that a damaged file causes, and a `StoreError` for another one."""
         name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
         if name == "SQLITE_CORRUPT" or isinstance(error, UnicodeDecodeError) or _UNREADABLE in str(error):
             return StoreDamaged(f"{self.place}: the file is damaged ({error}); restore it from a backup")
@@ -179,7 +183,7 @@ def _make_private_file(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
     except FileExistsError:
-        path.stat()  # a link that leads nowhere ends here: what is written there is for another to read
+        path.stat()  # raises an error for a link to no file: another user could own the place that it leads to
 
 
 def _cause_of(error: Exception) -> str:

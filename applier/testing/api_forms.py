@@ -1,5 +1,4 @@
-"""Requests as the test server reads them, with the demands of their models; and its answers by a script, as blocks, as
-an error in the API's words, or as the events of a stream.
+"""Requests as the test server reads them, and its answers: as blocks, as an error, or as the events of a stream.
 
 Written from the API's documentation alone: it shares nothing with the code under test.
 """
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import imagesize  # type: ignore[import-untyped]
 
@@ -28,6 +27,9 @@ __all__ = [
     "Answer",
     "Block",
     "Failure",
+    "MergedMessage",
+    "PlacedBlock",
+    "PromptPart",
     "Refusal",
     "Reply",
     "Request",
@@ -47,13 +49,17 @@ __all__ = [
 
 Block = dict[str, Any]
 THINKING_TYPES = ("thinking", "redacted_thinking")
-ADAPTIVE_THINKING, NO_SAMPLING, SYSTEM_MESSAGES, BOUND_THINKING = (4, 6), (4, 7), (4, 8), (5, 1)
-LATE_SYSTEM_MESSAGES = (5, 5)
-"""First Claude versions with each demand: ``adaptive`` thinking and no prefill; no ``temperature`` and no forced tools;
-``system`` messages inside the list (two entries); thinking bound to its conversation."""
+ADAPTIVE_THINKING = (4, 6)
+"""First version of Claude with ``adaptive`` thinking and without prefill."""
+NO_SAMPLING = (4, 7)
+"""First version that refuses ``temperature`` and forced tools."""
+SYSTEM_MESSAGES, LATE_SYSTEM_MESSAGES = (4, 8), (5, 5)
+"""First versions that take ``system`` messages inside the list: of most models; of Sonnet and Haiku."""
+BOUND_THINKING = (5, 1)
+"""First version whose thinking is bound to its conversation."""
 
 _VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
-"""``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not ``claude-3-5-haiku-20241022``; see `_LEADING_VERSION`."""
+"""``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not ``claude-3-5-haiku-20241022``."""
 _LEADING_VERSION = re.compile(r"^claude-(\d)(?:-(\d))?-")
 """``claude-3-5-haiku-20241022``."""
 _MARK = "cache_control"
@@ -75,13 +81,42 @@ class Refusal:
         return f"rule {self.rule}: {self.message}"
 
 
+class PlacedBlock(NamedTuple):
+    """Block of a message."""
+
+    message: int
+    """Index of the message in the list."""
+    position: int
+    """Index of the block in the message."""
+    block: Block
+
+
+class MergedMessage(NamedTuple):
+    """Run of messages of one role, which the API reads as one message."""
+
+    message: int
+    """Index of the first of them in the list."""
+    role: str
+    blocks: list[Block]
+
+
+class PromptPart(NamedTuple):
+    """Part of a prompt: a tool, or a block of the system prompt or of a message."""
+
+    owner: str
+    """``tools``, ``system prompt``, or the role of the message."""
+    block: Block
+
+
 @dataclass(frozen=True)
 class Request:
     """Body of one request, with the settings in its headers."""
 
     body: Mapping[str, Any]
     headers: Mapping[str, str]
+    """Headers by name in lower case."""
     raw: bytes = b""
+    """Bytes of the body as they came; empty for a request that did not come over the network."""
 
     @property
     def model(self) -> str:
@@ -102,7 +137,7 @@ class Request:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Messages of the body, valid once `is_well_formed` passes."""
+        """Messages of the body, valid if `shape_problem` returns none."""
         messages: list[dict[str, Any]] = self.body["messages"]
         return messages
 
@@ -138,28 +173,28 @@ class Request:
         """Tool definitions."""
         return list(self.body.get("tools") or [])
 
-    def blocks(self, *roles: str) -> Iterator[tuple[int, int, Block]]:
-        """Yield message index, block index and block of messages with one of `roles` (default: all)."""
+    def blocks(self, *roles: str) -> Iterator[PlacedBlock]:
+        """Yield the blocks of all messages, or of those with one of `roles`."""
         for at, message in enumerate(self.messages):
             if not roles or message["role"] in roles:
                 for index, block in enumerate(blocks_of(message["content"])):
-                    yield at, index, block
+                    yield PlacedBlock(at, index, block)
 
-    def merged(self) -> list[tuple[int, str, list[Block]]]:
-        """Messages as the API joins them, with neighbours of one role as one: first index, role and blocks."""
-        merged: list[tuple[int, str, list[Block]]] = []
+    def merged(self) -> list[MergedMessage]:
+        """Return the messages as the API joins them: neighbours of one role become one message."""
+        merged: list[MergedMessage] = []
         for at, message in enumerate(self.messages):
-            if merged and merged[-1][1] == message["role"]:
-                merged[-1][2].extend(blocks_of(message["content"]))
+            if merged and merged[-1].role == message["role"]:
+                merged[-1].blocks.extend(blocks_of(message["content"]))
             else:
-                merged.append((at, message["role"], list(blocks_of(message["content"]))))
+                merged.append(MergedMessage(at, message["role"], list(blocks_of(message["content"]))))
         return merged
 
-    def parts(self) -> Iterator[tuple[str, Block]]:
-        """Yield tools (not deferred ones), system and messages in the API's order; each block with its owner."""
-        yield from (("tools", tool) for tool in self.tools if not tool.get("defer_loading"))
-        yield from (("system prompt", block) for block in self.system)
-        yield from ((self.messages[at]["role"], block) for at, _, block in self.blocks())
+    def parts(self) -> Iterator[PromptPart]:
+        """Yield the parts of the prompt in the API's order: tools (not deferred ones), system prompt and messages."""
+        yield from (PromptPart("tools", tool) for tool in self.tools if not tool.get("defer_loading"))
+        yield from (PromptPart("system prompt", block) for block in self.system)
+        yield from (PromptPart(self.messages[at]["role"], block) for at, _, block in self.blocks())
 
     @cached_property
     def digests(self) -> list[str]:
@@ -170,10 +205,11 @@ class Request:
     def bindings(self) -> dict[tuple[int, int], str]:
         """Digests of everything before each block, by message and block index."""
         places = [(at, index) for at, index, _ in self.blocks()]
+        # one digest more than places: the last one also includes the last block
         return dict(zip(places, self.digests[-len(places) - 1 :], strict=False))
 
-    def is_well_formed(self) -> str:
-        """Return the problem of the shape of messages, system or tools; empty if all are right."""
+    def shape_problem(self) -> str:
+        """Return the problem of the shape of messages, system, tools or settings; empty if all are right."""
         messages = self.body.get("messages")
         if not isinstance(messages, list):
             return "messages: Field required" if messages is None else "messages: Input should be a valid list"
@@ -193,6 +229,7 @@ class Request:
 
 
 def _content_problem(content: object, *, typed: bool = True) -> str:
+    """Return the place and problem of a wrong block in `content`, or an empty text; `typed`: blocks need a type."""
     if isinstance(content, str):
         return ""
     if not isinstance(content, list):
@@ -217,10 +254,9 @@ def blocks_of(content: Any) -> list[Block]:
     return list(content)
 
 
-def chained(digest: str, part: tuple[str, Block]) -> str:
-    """Return the digest of a prompt with this `digest`, continued by `part`."""
-    role, block = part
-    return hashlib.sha256(f"{digest}{role}{canonical(block)}".encode()).hexdigest()
+def chained(digest: str, part: PromptPart) -> str:
+    """Return the digest of a prompt that begins with the prompt of this `digest` and ends with `part`."""
+    return hashlib.sha256(f"{digest}{part.owner}{canonical(part.block)}".encode()).hexdigest()
 
 
 def canonical(block: Block) -> str:
@@ -244,7 +280,7 @@ def image_pixels(block: Block) -> tuple[int, int] | None:
 
 
 def pdf_pages(block: Block) -> int:
-    """Return the pages of a ``document`` block with uncompressed page objects."""
+    """Return the number of pages of a ``document`` block; pages in compressed objects are not counted."""
     return len(_PDF_PAGE.findall(_data(block)))
 
 
@@ -271,11 +307,11 @@ class Answer:
     stop_reason: str = ""
     """Reason to stop; empty means ``tool_use`` if it calls a client tool, else ``end_turn``."""
     fault: Fault = ""
-    """Fault of the connection: closed early or half way, an event cut short, garbage, or no answer."""
+    """Fault of the connection: it is closed at once or half way, an event is cut short, garbage is sent, or nothing."""
     hold: Callable[[], object] | None = None
     """Function called once in the middle of a stream; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``usage`` to send with ``output_tokens`` instead of the counted ones."""
+    """Fields of ``usage`` to send instead of the counted ones; of these ``output_tokens`` stays unless it is here."""
     headers: tuple[tuple[str, str], ...] = ()
 
 
@@ -297,7 +333,8 @@ class Failure:
 
 Reply = Answer | Failure | str | Sequence[Block]
 Script = Callable[[Request], Reply] | Sequence[Reply | Callable[[Request], Reply]] | Answer | Failure | str
-"""Script: a function of the request, or replies and such functions in order, the last one repeated, or one for all."""
+"""One reply to all requests, a function that returns the reply to a request, or a list of both in order. The last entry
+of a list answers all further requests."""
 
 
 def say(text: str) -> Block:

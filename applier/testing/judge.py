@@ -1,7 +1,7 @@
 """Judge of a request by all rules; this file defines those on thinking, 10 to 14, and on an edit of an earlier request.
 
-Thinking must return unchanged at its place: a signature seals a block's text and the conversation before it, so that
-any server can check it without memory.
+Thinking must return unchanged at its place. So the server signs each thinking block: the signature consists of the
+digest of its text and of the digest of the conversation before it. Any server can check it without memory.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from applier.testing.api_forms import (
     BOUND_THINKING,
     THINKING_TYPES,
     Block,
+    PromptPart,
     Refusal,
     Request,
     blocks_of,
@@ -29,14 +30,17 @@ __all__ = ["judge", "judge_edit", "sealed", "thinking_and_rest", "without_unboun
 
 MAX_BODY_BYTES = 32 * 2**20
 _DIGEST = 64
-"""Hex digits of each half of a seal: of the text, of the conversation."""
+"""Number of hex digits in each half of a signature."""
 
 
 def judge(
     request: Request, window_tokens: int | None = None, issued: Mapping[str, list[list[str]]] | None = None
 ) -> tuple[Refusal, ...]:
-    """Return the reasons for the API to answer 400, in order. `issued`: the thinking of the server's own answers."""
-    if problem := request.is_well_formed():
+    """Return the reasons for the API to refuse `request`, in order; with `window_tokens` also that it is too long.
+
+    `issued` is the thinking of the server's own answers, block by block, by the rest of the answer.
+    """
+    if problem := request.shape_problem():
         return (Refusal(0, problem),)
     if len(request.raw) > MAX_BODY_BYTES:
         return (Refusal(20, "Request exceeds the maximum size", 413),)
@@ -50,9 +54,9 @@ def judge(
 
 
 def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
-    """Return the blocks of `after` that the API refuses because they came with `before` and something changed.
+    """Return the refusals of blocks in `after` that were in `before`, if they or what they are bound to changed.
 
-    New blocks are not judged; rules 10, 11, 14 and 23. The judge does not know how the second list was made.
+    Blocks that were not in `before` are not judged. The rules are 10, 11, 14 and 23.
     """
     thinking, rest = thinking_and_rest(_last_answer(before)[1])
     latest = _latest_thinking_is_whole(after, {rest: [thinking]})
@@ -83,15 +87,17 @@ def _seal(block: Block) -> str:
 
 
 def sealed(request: Request, content: list[Block]) -> list[Block]:
-    """Return `content`, an answer to `request`, with its thinking signed (redacted data: sealed)."""
+    """Return `content`, an answer to `request`, with its thinking signed."""
     before, issued = request.digests[-1], []
     for block in content:
         issued.append(_sealed(block, before))
-        before = chained(before, ("assistant", issued[-1]))
+        before = chained(before, PromptPart("assistant", issued[-1]))
     return issued
 
 
 def _sealed(block: Block, binding: str) -> Block:
+    """Return a thinking block with its signature, in redacted thinking at the end of its data; `binding` is the digest
+    of the conversation before it. Return any other block as it is."""
     if block["type"] == "thinking":
         seal = _digest(block["thinking"]) + binding
         return {"type": "thinking", "thinking": block["thinking"], "signature": seal}
@@ -106,7 +112,7 @@ def _digest(text: str) -> str:
 
 
 def _seal_of(block: Block) -> tuple[str, str]:
-    """Return the sealed text of a thinking block, and its seal."""
+    """Return the signed text of a thinking block, and its signature."""
     if block["type"] == "thinking":
         return str(block.get("thinking", "")), str(block.get("signature", ""))
     payload, _, seal = str(block.get("data", "")).partition(".")
@@ -120,7 +126,7 @@ def thinking_and_rest(content: Sequence[Block]) -> tuple[list[str], str]:
 
 
 def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[str]]]) -> Iterator[str]:
-    """Check that the latest answer has all its thinking or none. `issued`: thinking by the rest of each answer."""
+    """Check that the latest answer has all the thinking that was `issued` with it, or none."""
     last, content = _last_answer(request)
     thinking, rest = thinking_and_rest(content)
     if thinking and thinking not in issued.get(rest, [thinking]):
@@ -200,7 +206,7 @@ def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
 
 
 def without_unbound_thinking(request: Request) -> Request:
-    """Return `request` as the model sees it: without thinking of another conversation, if the request asks for that."""
+    """Return `request` as the model sees it: if it asks for that, without thinking bound to another conversation."""
     gone = sorted(_unbound(request), reverse=True) if request.drops_unbound_thinking else ()
     if not gone:
         return request
@@ -212,7 +218,7 @@ def without_unbound_thinking(request: Request) -> Request:
 
 
 def _unbound(request: Request) -> Iterator[tuple[int, int]]:
-    """Yield the places of thinking blocks that were issued after another conversation, if the model binds them."""
+    """Yield message and block index of each thinking block bound to another conversation, if the model binds them."""
     for at, index, block in request.blocks("assistant") if request.version >= BOUND_THINKING else ():
         if block["type"] in THINKING_TYPES and _seal_of(block)[1][_DIGEST:] != request.bindings[at, index]:
             yield at, index
@@ -243,4 +249,4 @@ _RULES = (
     (13, no_thinking_while_it_is_off),
     (14, thinking_is_bound_to_its_conversation),
 )
-"""Rules by number."""
+"""All rules that need the request alone, each with its number."""

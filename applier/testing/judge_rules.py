@@ -1,4 +1,4 @@
-"""All rules but those on thinking: the form of a body, its calls and results (1 to 9), its shape (15 to 24).
+"""All rules but those on thinking: on calls and results (1 to 9), and on the rest of a body (0 and 15 to 25).
 
 Each yields its refusals in the API's words.
 """
@@ -23,10 +23,14 @@ from applier.testing.api_forms import (
 
 __all__ = ["RULES"]
 
-_MAX_MARKS, _MAX_MEDIA, _MANY_IMAGES, _MANY_IMAGES_PIXELS, _MAX_MESSAGES = 4, 100, 20, 2000, 100_000
+_MAX_MARKS, _MAX_MEDIA, _MAX_MESSAGES = 4, 100, 100_000
+"""Most cache marks, images and document pages together, and messages of a request."""
+_MANY_IMAGES, _MANY_IMAGES_PIXELS = 20, 2000
+"""Number of images above which each has a largest width and height, and these in pixels."""
 _MARK = "cache_control"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair, as ``json`` reads ``"\\ud83d"``; a whole pair is one character by then."""
+"""Lone half of a surrogate pair, as ``json`` reads ``"\\ud83d"``; not a whole pair, which ``json`` reads as one
+character."""
 _REQUIRED = {
     "text": ("text",),
     "tool_use": ("id", "name", "input"),
@@ -48,8 +52,8 @@ _SYSTEM_FIELDS = {
     "output_config": {"mid-conversation-output-config-2026-07-01", "per-turn-control-2026-07-01"},
     "clear_at": {"mid-conversation-system-clear-at-2026-08-21"},
 }
-"""Fields of a system message inside the list, each with its betas, one of which is required (``BetaSystemMessageParam``
-in the SDK; Claude Code 2.1.330 sends its own name for the first)."""
+"""Fields of a system message inside the list. Each needs one of its betas (``BetaSystemMessageParam`` in the SDK; the
+second beta of the first field is the name that Claude Code 2.1.330 sends)."""
 _TOOL_CHANGES, _TOOL_BETA = ("tool_addition", "tool_removal"), "mid-conversation-tool-changes-2026-07-01"
 _INLINE_TOOLS = "inline-tools-2026-09-15"
 _STRICT_API = "2026-10-21"
@@ -105,7 +109,8 @@ def settings_suit_the_model(request: Request) -> Iterator[str]:
 
 
 def the_newest_version_is_stricter(request: Request) -> Iterator[str]:
-    """Check that API version 2026-10-21 gets no sampling, no assistant's document, no citations on a user's text."""
+    """Check that, from API version 2026-10-21 on, no sampling is set, no document is the assistant's, and no text of
+    the user has citations."""
     if request.headers.get("anthropic-version", "") < _STRICT_API:
         return
     for name in ("temperature", "top_p", "top_k"):
@@ -130,7 +135,8 @@ def _own_texts(block: Block) -> Iterator[Block]:
 
 
 def no_prefill(request: Request) -> Iterator[str]:
-    """Check that no assistant message is continued on Claude 4.6 and later, except a turn that paused for its tools."""
+    """Check that, on Claude 4.6 and later, the list does not end with an assistant message, except with one that paused
+    for its server tools."""
     content = _prefill(request)
     if content is not None and request.version >= ADAPTIVE_THINKING and not _is_paused(content):
         yield "This model does not support assistant message prefill. The conversation must end with a user message."
@@ -177,7 +183,7 @@ def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
 
 
 def system_messages_are_allowed(request: Request) -> Iterator[str]:
-    """Check that ``system`` messages are only for models that accept them, between the user's and the assistant's."""
+    """Check that ``system`` messages go only to models that take them, after the user's and before the assistant's."""
     before: Block = {"role": "", "content": ""}
     for at, message in enumerate(request.messages):
         role = message["role"]
@@ -253,7 +259,8 @@ def list_begins_with_the_user(request: Request) -> Iterator[str]:
 
 
 def _all_blocks(request: Request) -> Iterator[tuple[str, Block]]:
-    """Yield place and block of everything that may carry a mark, in the API's order."""
+    """Yield place and block of everything that may carry a cache mark, in the API's order. Content of a result comes
+    before the result."""
     yield from ((f"tools.{at}", tool) for at, tool in enumerate(request.tools))
     yield from ((f"system.{at}", block) for at, block in enumerate(request.system))
     for at, index, block in request.blocks():
@@ -340,6 +347,7 @@ def call_ids_are_unique(request: Request) -> Iterator[str]:
 
 
 def _repeated(request: Request, kind: str) -> Iterator[tuple[str, str]]:
+    """Yield place and id of each block of this `kind` that repeats the id of an earlier one."""
     known: set[str] = set()
     for at, index, block in request.blocks():
         for call in _ids([block], kind):
@@ -409,4 +417,4 @@ RULES = (
     (8, inputs_are_objects),
     (9, server_results_follow_their_calls),
 )
-"""Rules by number; rule 4 describes what the API repairs itself."""
+"""Rules with their numbers, in the order of the refusals. The API repairs itself what would break rule 4."""

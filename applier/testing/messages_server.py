@@ -11,15 +11,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from applier.testing.api_forms import Answer, Block, Failure, Refusal, Reply, Request, Script, blocks_of, events, say
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
 from applier.testing.prompt_cache import PromptCache, PromptUsage, request_tokens, text_tokens
 
-__all__ = ["Exchange", "MessagesServer", "event_line"]
+__all__ = ["Exchange", "MessagesServer", "Response", "event_line"]
 
 _THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
+_COUNT_PATH = "/v1/messages/count_tokens"
+
+
+class Response(NamedTuple):
+    """Response to a request."""
+
+    body: Block
+    """Message in the API's form, or error as JSON."""
+    reply: Answer | Failure
+    """Reply of the script that it was made from; it decides status, headers and faults."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,7 @@ class Exchange:
     usage: PromptUsage
     status: int
     content: tuple[Block, ...] = ()
-    """Content of the answer."""
+    """Blocks of the answer; empty for a refusal."""
 
 
 class MessagesServer:
@@ -44,10 +54,11 @@ class MessagesServer:
             ...
         assert server.violations == []
 
-    The script is a text, an `Answer` or a `Failure` for every request, a function from the `Request` to a reply, or
-    replies and such functions in order (the last one for ever). A reply is one of these or blocks (see `say` and
-    `use`): ``[[say("I look."), use("bash", command="ls")], "Done."]``. Requests that break a rule are answered 400 and
-    do not use up the script. If a request switches thinking on, answers begin with thinking.
+    A reply is a text, an `Answer`, a `Failure`, or a list of blocks as `say` and `use` make them. The script is one
+    reply to all requests, a function that returns the reply to a `Request`, or a list of both in order:
+    ``[[say("I look."), use("bash", command="ls")], "Done."]``. The last entry of a list answers all further requests.
+    Requests that break a rule are answered 400 and do not use up the script. If a request switches thinking on,
+    answers begin with thinking.
     """
 
     def __init__(
@@ -57,14 +68,14 @@ class MessagesServer:
         window_tokens: int = 200_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare the server, which opens nothing until it is entered; `clock` decides when cached content expires."""
+        """Prepare the server, which opens its port when it is entered. `clock` decides when cached content expires."""
         self.window_tokens = window_tokens
         self.exchanges: list[Exchange] = []
         """Requests for an answer, in order of arrival."""
         self.paths: list[tuple[str, str]] = []
         """Method and path of everything that arrived."""
         self.closing = threading.Event()
-        """Event, set when the server stops, that ends answers which hang on purpose."""
+        """Event that is set when the server stops, and ends answers that hang on purpose."""
         self._script = [script] if callable(script) or isinstance(script, Answer | Failure | str) else list(script)
         self._clock, self._replies = clock, 0
         self._cache = PromptCache()
@@ -106,8 +117,8 @@ class MessagesServer:
         """Cost of all requests together; refused ones cost nothing."""
         return sum((exchange.usage for exchange in self.exchanges), PromptUsage())
 
-    def endpoint(self, path: str) -> Callable[[Request], tuple[Block, Answer | Failure]] | None:
-        """Return the function that answers at `path`, perhaps as a stream; None if there is none."""
+    def endpoint(self, path: str) -> Callable[[Request], Response] | None:
+        """Return the function that answers requests for a message at `path`; None for any other path."""
         return self.reply if path == "/v1/messages" else None
 
     def streamed(self, answer: Block) -> list[str]:
@@ -115,15 +126,15 @@ class MessagesServer:
         return list(map(event_line, events(answer)))
 
     def count(self, request: Request) -> tuple[int, Block]:
-        """Return status and body for a ``count_tokens`` request."""
+        """Return the HTTP status and the body of the answer to a ``count_tokens`` request."""
         request = Request({"max_tokens": 1, **request.body}, request.headers, request.raw)
         violations = judge(request, None, self._issued)
         if violations:
             return violations[0].status, _refusal(violations[0]).as_json()
         return 200, {"input_tokens": request_tokens(request)}
 
-    def reply(self, request: Request) -> tuple[Block, Answer | Failure]:
-        """Return the message (or the error, as JSON) that answers `request`, and the script's reply behind it."""
+    def reply(self, request: Request) -> Response:
+        """Return the response to `request`, and record both."""
         with self._lock:
             violations = judge(request, self.window_tokens, self._issued)
             reply = self._next(request, violations)
@@ -140,7 +151,7 @@ class MessagesServer:
             if thinking:
                 self._issued.setdefault(rest, []).append(thinking)
             self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
-            return self._message(request, content, stop_reason, usage, reply), reply
+            return Response(self._message(request, content, stop_reason, usage, reply), reply)
 
     def answered(
         self,
@@ -148,8 +159,12 @@ class MessagesServer:
         violations: tuple[Refusal, ...],
         form: Callable[[Block, Request], Block],
         charge: Callable[[int], PromptUsage],
-    ) -> tuple[Block, Answer | Failure]:
-        """Answer in the `form` of another API unless there are `violations`; `charge` returns the cost."""
+    ) -> Response:
+        """Return the response to a request of another API, and record both.
+
+        `violations` are the rules of that API that the request breaks. `form` turns a message into that API's form.
+        `charge` returns the usage to bill for a number of output tokens.
+        """
         with self._lock:
             reply = self._next(request, violations)
             if isinstance(reply, Failure):
@@ -157,16 +172,15 @@ class MessagesServer:
             content = self._with_ids(reply.content)
             usage = charge(text_tokens(json.dumps(content)))
             self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
-            return form(self._message(request, content, "", usage, reply), request), reply
+            return Response(form(self._message(request, content, "", usage, reply), request), reply)
 
-    def _fail(
-        self, request: Request, failure: Failure, violations: tuple[Refusal, ...]
-    ) -> tuple[Block, Answer | Failure]:
+    def _fail(self, request: Request, failure: Failure, violations: tuple[Refusal, ...]) -> Response:
         self.exchanges.append(Exchange(request, violations, PromptUsage(), failure.status))
-        return failure.as_json(), failure
+        return Response(failure.as_json(), failure)
 
     def _next(self, request: Request, violations: Sequence[Refusal]) -> Answer | Failure:
-        """Return the script's next reply, or the first violation; a script's error becomes a 500 without retry."""
+        """Return the script's next reply; instead a 400 for the first of `violations`, or a 500, which is not to be
+        retried, if the script raises an error."""
         if violations:
             return _refusal(violations[0])
         entry = self._script[min(self._replies, len(self._script) - 1)]
@@ -201,7 +215,8 @@ class MessagesServer:
     def _message(
         self, request: Request, content: list[Block], stop_reason: str, usage: PromptUsage, answer: Answer
     ) -> Block:
-        """Return the message of an answer in the API's form; the script's ``usage`` replaces the counted input."""
+        """Return the message of an answer in the API's form. If the script's `answer` has a ``usage``, it replaces the
+        counted input of `usage`."""
         billed = replace(PromptUsage(), output_tokens=usage.output_tokens) if answer.usage else usage
         return {
             "id": f"msg_{len(self.exchanges):06}",
@@ -217,7 +232,8 @@ class MessagesServer:
 
 
 def _is_time_to_think(request: Request) -> bool:
-    """Return True if the answer begins with thinking; manual thinking only at the start of a turn."""
+    """Return True if the answer begins with thinking. Manual thinking is only at the start of a turn, unless it is
+    interleaved."""
     if request.thinking != "manual" or "interleaved-thinking-2025-05-14" in request.betas:
         return request.thinking != "off"
     return all(block["type"] != "tool_result" for block in blocks_of(request.messages[-1]["content"]))
@@ -254,20 +270,31 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - the name is http.server's
 
     def do_POST(self) -> None:
+        """Answer a request for a message or a count; refuse an unknown path, a missing key and invalid JSON."""
         self.server.api.paths.append(("POST", self.path))
+        # read before any answer, as the next request follows on the same connection
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         path, api = self.path.split("?")[0], self.server.api
-        endpoint = api.endpoint(path)
-        body = _read(path, endpoint is not None, headers, raw)
+        reply_to = api.endpoint(path)
+        if reply_to is None and path != _COUNT_PATH:
+            self._refuse(Failure(404, "not_found_error", f"{path}: not found"))
+            return
+        body = _body(headers, raw)
         if isinstance(body, Failure):
-            self._send(body.status, body.as_json())
-        elif endpoint is None:
-            self._send(*api.count(Request(body, headers, raw)))
+            self._refuse(body)
+        elif reply_to is None:
+            status, count = api.count(Request(body, headers, raw))
+            self._send(status, count)
         else:
-            self._answer(*endpoint(Request(body, headers, raw)), streamed=bool(body.get("stream")))
+            self._answer(reply_to(Request(body, headers, raw)), streamed=bool(body.get("stream")))
 
-    def _answer(self, message: Block, reply: Answer | Failure, *, streamed: bool) -> None:
+    def _refuse(self, failure: Failure) -> None:
+        self._send(failure.status, failure.as_json())
+
+    def _answer(self, response: Response, *, streamed: bool) -> None:
+        """Send a response, whole or as a stream, with the fault that the script wants."""
+        message, reply = response
         if isinstance(reply, Failure):
             self._send(reply.status, message, reply.headers)
         elif reply.fault in ("stalls", "hangs_up_at_once"):
@@ -281,6 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, message, reply.headers, 0.5 if reply.fault else 1)
 
     def _stream(self, lines: list[str], answer: Answer) -> None:
+        """Send the events `lines`; half way call `Answer.hold`, then continue with the fault that the script wants."""
         self._head(200, "text/event-stream; charset=utf-8", (("connection", "close"), *answer.headers))
         self.close_connection = True
         middle = len(lines) // 2
@@ -311,10 +339,8 @@ def event_line(event: Block) -> str:
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
 
 
-def _read(path: str, is_known: bool, headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
-    """Return the body of a request, or the failure for a wrong path, a missing key or invalid JSON."""
-    if not is_known and path != "/v1/messages/count_tokens":
-        return Failure(404, "not_found_error", f"{path}: not found")
+def _body(headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
+    """Return the body of a request, or the failure for a missing key or invalid JSON."""
     if not (headers.get("x-api-key") or headers.get("authorization")):
         return Failure(401, "authentication_error", "x-api-key header is required")
     try:

@@ -1,6 +1,7 @@
 """Provider's prompt cache and its bill: the tokens that were read, written and paid in full.
 
-A prefix is cached up to each mark; a later request reads the longest one that ends at a mark or up to 20 blocks before.
+The prompt is cached up to each of its cache marks. A later request reads the longest cached part of its own prompt that
+ends at one of its marks or at most 20 blocks before one.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ from itertools import accumulate
 from operator import add
 from typing import Any
 
-from applier.testing.api_forms import Block, Request, blocks_of, canonical, image_pixels
+from applier.testing.api_forms import Block, PromptPart, Request, blocks_of, canonical, image_pixels
 
 __all__ = ["CACHE_READ_PRICES", "PromptCache", "PromptUsage", "request_tokens", "text_tokens"]
 
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Prices of a cached token, in uncached ones: most models, Opus 5.5, Fable 5.1."""
+"""Prices of a token read from the cache, in uncached input tokens: of most models, Opus 5.5, Fable 5.1."""
 _WRITE_PRICES = {"5m": 1.25, "1h": 2.0}
+"""Prices of a token written to the cache, in uncached input tokens, by lifetime."""
 _SECONDS = {"5m": 300.0, "1h": 3600.0}
 _LOOK_BACK_BLOCKS = 20
 _BYTES_PER_TOKEN = 2.6
-"""Bytes of UTF-8 text a token: current Claude models take 1.7 to 3 characters, code and logs the fewest."""
+"""Bytes of UTF-8 text in a token: for current Claude models 1.7 (code and logs) to 3."""
 _BLOCK_TOKENS = 4
 _PIXELS_PER_TOKEN, _MAX_IMAGE_TOKENS = 750, 1600
 _SETTINGS = ("thinking", "tool_choice", "output_config")
 """Settings whose change invalidates cached messages, but not cached tools and system."""
 _Key = tuple[str, str, str]
+"""Model, settings and digest of a cached part of a prompt."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,14 @@ class PromptUsage:
 
 
 class PromptCache:
-    """Prompt cache; the caller passes the time."""
+    """Cached parts of prompts, each with the time when it expires."""
 
     def __init__(self) -> None:
         """Begin empty."""
         self._until: dict[_Key, float] = {}
 
     def charge(self, request: Request, now: float) -> PromptUsage:
-        """Return the cost of the input of `request`, and cache its marked prefixes."""
+        """Return the billed input tokens of `request` at the time `now`, and cache its prompt up to each mark."""
         keys, tokens, marks = list(_keys(request)), list(accumulate(map(_tokens, request.parts()))), _marks(request)
         near = {at for mark in marks for at in range(max(0, mark - _LOOK_BACK_BLOCKS + 1), mark + 1)}
         read_at = max((at for at in near if self._until.get(keys[at], -math.inf) >= now), default=None)
@@ -100,7 +103,7 @@ def request_tokens(request: Request) -> int:
 
 
 def _cacheable_tokens(request: Request) -> int:
-    """Return the shortest cached prefix (Anthropic, prompt caching: 512 to 4,096, two steps here)."""
+    """Return the length of the shortest prompt that is cached: of the API's steps from 512 to 4,096, two are used."""
     return 4096 if "haiku" in request.model or (4, 5) <= request.version < (4, 8) else 1024
 
 
@@ -112,7 +115,8 @@ def _keys(request: Request) -> Iterator[_Key]:
 
 
 def _marks(request: Request) -> dict[int, str]:
-    """Return the lifetime of the mark on each marked part, by index: ``5m`` or ``1h``."""
+    """Return the lifetimes of the marks (``5m`` or ``1h``) by the index of the part. A mark of the whole request is on
+    the last part."""
     marks = [_mark(block) for _, block in request.parts()]
     marks[-1:] = [mark or request.body.get("cache_control") for mark in marks[-1:]]
     return {at: "1h" if mark.get("ttl") == "1h" else "5m" for at, mark in enumerate(marks) if mark}
@@ -125,8 +129,8 @@ def _mark(block: Block) -> Mapping[str, Any] | None:
     return next((one["cache_control"] for one in marked if one.get("cache_control")), None)
 
 
-def _tokens(part: tuple[str, Block]) -> int:
-    return _BLOCK_TOKENS + _content_tokens(part[1])
+def _tokens(part: PromptPart) -> int:
+    return _BLOCK_TOKENS + _content_tokens(part.block)
 
 
 def _content_tokens(block: Block) -> int:
