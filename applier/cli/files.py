@@ -23,7 +23,8 @@ PRIVATE_FILE = 0o600
 
 
 def read_file(path: Path, part: int | None = None) -> Transcript:
-    """Return the transcript in the file `path`; print a line on standard error for each warning."""
+    """Return the transcript in the file `path`, or only the conversation with the number `part`; print its warnings on
+    standard error."""
     try:
         read = read_transcript(path, part=part)
     except TranscriptError:
@@ -97,7 +98,8 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    """Replace the file `path` in one step; `click.open_file(atomic=True)` also replaces it after a failed write."""
+    """Replace the file `path` in one step, after a complete write. `click.open_file(atomic=True)` is not used, because
+    it replaces the file also after a failed write."""
     handle, part = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
     try:
         with open(handle, "wb") as file:

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, their types, and the store or extra they open.
+"""Arguments and options that several commands share, and functions that check their values or open what they name.
 
 A command that only reads makes no new store.
 """
@@ -88,7 +88,7 @@ change_options: Decorator = together(
 
 
 def agreed(*, yes: bool, as_json: bool) -> bool:
-    """Return True if the user agreed to the change, now or by `yes`."""
+    """Return True if the user agrees to the change: by `yes`, or asked now, on standard error if `as_json`."""
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is no terminal: use --yes to make this change.")
     return yes or click.confirm("Make this change?", abort=True, err=as_json)
@@ -99,21 +99,22 @@ MOST_FAILURES = 3
 
 
 def check_cap(what: str, model: str, estimated_cost: float, cap: float) -> None:
-    """Refuse work that could cost more than `cap` dollars."""
+    """Raise a `SettingsError` if the work `what`, done by `model`, may cost more than `cap` dollars."""
     if estimated_cost > cap:
         price = f"{money(estimated_cost)} with {model}, more than --cap {cap:g}"
         raise SettingsError(f"{what} may cost {price}: raise --cap, or use --planner rules")
 
 
 def check_output(output: Path | None, **inputs: Path | None) -> None:
-    """Refuse an `output` that is one of the `inputs`."""
+    """Raise a usage error if the file `output` is one of the `inputs`, which are files by their names in the error."""
     for name, path in inputs.items():
         if output and path and output.exists() and output.samefile(path):
             raise click.UsageError(f"-o {output}: is the {name} itself and would be lost: name another file.")
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:
-    """Return the turns in text such as ``t12-t14,t20`` as first and last numbers; empty if it is no list of turns."""
+    """Return the first and last number of each range in a list of turns such as ``t12-t14,t20``. Another text has
+    none."""
     matches = [_TURNS.fullmatch(item.strip()) for item in text.split(",")]
     ranges = [(int(match[1]), int(match[2] or match[1])) for match in matches if match]
     for first, last in ranges:
@@ -144,7 +145,7 @@ def size(text: str) -> float:
 
 
 def _measure(text: str, example: str, units: Mapping[str, float]) -> float:
-    """Return a number with a unit, in the first of `units`."""
+    """Return the number in `text` times the value of its unit, one of `units`; `example` is for the error."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([A-Za-z]{1,2})", text.strip())
     unit = units.get(match[2].lower()) if match else None
     if match is None or unit is None or not float(match[1]):
@@ -172,7 +173,7 @@ def output_option(text: str | None = None, *, required: bool = False, allow_dash
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import our own `module`, which needs the packages of `extra`."""
+    """Return our own `module`; if a package of `extra` is missing, raise an error that shows how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -181,7 +182,7 @@ def import_extra(module: str, extra: str) -> Any:
 
 
 def existing_store(name: str | None) -> Store:
-    """Return the store `name` (None: the default)."""
+    """Open the store `name`, or the default one for None; raise a `StoreError` if its file does not exist."""
     file = store_file(name)
     if file is not None and not file.is_file():
         missing = "no store there yet: `compactor apply` makes it; --store names another"
@@ -207,6 +208,7 @@ def store_anywhere(name: str) -> str:
 
 
 def naming_store() -> str:
-    """Return the shell command that uses this process's store, if that is a file: an address may have a password."""
+    """Return ``compactor`` as a shell command that uses the same store as this process. A store on a server is not
+    named, because its address may contain a password."""
     file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
     return f"{STORE_VARIABLE}={shlex.quote(str(file))} compactor" if file else "compactor"

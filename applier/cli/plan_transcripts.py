@@ -1,6 +1,7 @@
-"""Plans transcripts by options: one transcript with its view and originals, or many, with one row each.
+"""Plans transcripts by the options of a command: one, whose view it also writes, or many, each with a row.
 
-A run over many files can be continued: rows are complete, and finished rows are not planned again.
+A row is a line of JSON with the sizes of one file's plan, or with the reason why there is none. A run over many files
+can be continued: files with a row about their present content are not planned again.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ planning_options = together(
         help="Your own folder of prompts.",
     ),
 )
-"""Options that define how to plan; `planned` takes them by name."""
+"""Options about the planning; `planned` takes their values by name."""
 
 
 def plan_options(*, planner: Any = None, target_model: str | None = None, **more: Any) -> PlanOptions:
-    """Return the options with settings for those that are missing."""
+    """Return the values of `planning_options`; the settings decide those that the user left out."""
     if more.get("target_tokens") and more.get("target_ratio"):
         raise click.UsageError("--target-tokens and --target-ratio exclude each other: use one.")
     own = load_settings()
@@ -81,7 +82,8 @@ def plan_options(*, planner: Any = None, target_model: str | None = None, **more
 
 
 def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
-    """Return the plan of `read`, a file called `name`; print why the rules planned instead of a model."""
+    """Return the plan of the transcript `read` from the file `name`; `how` are the values of `planning_options`. If
+    rules plan instead of a model, the reason is printed."""
     options = plan_options(**how)
     if read.messages and not options.task_of(read):
         raise click.UsageError(f"{name} has no task: name it with --task.")
@@ -92,7 +94,8 @@ def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
 
 
 def write_view(review: PlanReview, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
-    """Store originals, plan and facts, then write the view in the format of `read`, a log with a new `session_id`."""
+    """Store originals, plan and facts, then write the view to `output`, in the format of the transcript `read`. If
+    `read` is a session's log, the view is one with the id `session_id`, or else with a new id."""
     view = read.messages
     session_id = session_id or (str(uuid4()) if read.client else "")
     if review.changes:
@@ -121,9 +124,11 @@ def _recorded(review: PlanReview, read: Transcript, store: Store, output: str, s
 
 
 TOKENS_A_BYTE = 0.3
+"""Tokens in a byte of a transcript, for the cost before counting."""
 SHOWN_REASONS = 10
-SUMS = ("messages", "tokens_before", "tokens_after", "keep", "summarize", "reference", "drop", "failures")
-"""Fields of rows that the table at the end of a run sums."""
+"""Largest number of reasons for missing plans that are printed."""
+SUMMED_FIELDS = ("messages", "tokens_before", "tokens_after", "keep", "summarize", "reference", "drop", "failures")
+"""Fields of rows that are added up in the table printed at the end of a run."""
 _ROW = b'{"path": '
 """Beginning of each row in a file."""
 _PLACE = re.compile(r"line \d+(?:, column \d+)?: ")
@@ -137,10 +142,12 @@ class _Report:
     rows: dict[str, Row]
     """Earlier and new rows by path."""
     output: Path | None = None
+    """File of the rows; None means standard output."""
     file: int = -1
+    """Descriptor of the open file."""
 
     def add(self, row: Row) -> None:
-        """Write `row` at the end of the file, whole or not at all, or print it; remember it without its plan."""
+        """Write `row` at the end of the file, whole or not at all, or print it. Add it to `rows` without its plan."""
         line = json.dumps(row).encode() + b"\n"
         if self.output is None:
             print_data(line.decode())
@@ -161,8 +168,9 @@ class _Report:
 def plan_files(
     places: Sequence[Path], output: Path | None, plans: Path | None, options: PlanOptions, *, workers: int, cap: float
 ) -> None:
-    """Plan the transcript files in `places` that `output` has no present row for. Each gets a row in `output` (None: on
-    standard output) and, if there is a folder `plans`, a plan in it. The model's cost is limited to `cap` dollars."""
+    """Plan the transcript files in `places` that have no current row in `output`, in a number of processes (`workers`).
+    Each gets a row in `output`, or on standard output without one. Its plan is written into the folder `plans`, if that
+    is not None. The run stops when a model has cost `cap` dollars."""
     options = _resolved(replace(options, with_plan=plans is not None))
     excluded = [os.path.realpath(place) for place in (output, plans) if place]
     all_paths = transcript_files(places)
@@ -175,7 +183,7 @@ def plan_files(
         raise TranscriptError(f"{places[0]}: contains no transcripts (.json, .jsonl)")
     finished, size = _finished_rows(output, options.digest) if output and output.is_file() else ({}, 0)
     due = [path for path in paths if not _is_current(finished.get(path), path)]
-    _reckon(due, options, cap)
+    _check_cost(due, options, cap)
     for path in due:
         finished.pop(path, None)
     with _report(output, finished, size) as report:
@@ -189,7 +197,8 @@ def plan_files(
 
 
 def _resolved(options: PlanOptions) -> PlanOptions:
-    """Fix planner and prompts, so that the rules never replace the model in only some of the rows."""
+    """Return `options` with a fixed planner, so that rules never replace the model in only some rows; with a model also
+    the digest of its prompts."""
     if not asks_model(options.planner, options.model):
         return replace(options, planner="rules", model=None)
     from planner.model.prompts import load_prompts
@@ -216,7 +225,7 @@ def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
 
 
 def _is_current(row: Row | None, path: str) -> bool:
-    """Return True if `row` is a row without an error about the present content of the file `path`."""
+    """Return True if `row` is about the present content of the file `path`, and has no error."""
     try:
         return row is not None and not row["error"] and row["digest"] == content_digest(file_content(Path(path)))
     except TranscriptError:
@@ -225,7 +234,8 @@ def _is_current(row: Row | None, path: str) -> bool:
 
 @contextmanager
 def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_Report]:
-    """Yield a report that appends to `output`, locked, which then has only these `rows`; `size`: bytes when read."""
+    """Yield a report that appends rows to the file `output`, which is locked and first reduced to these `rows`. `size`
+    is the file's length in bytes when the rows were read. Without a file, the report prints rows."""
     if output is None:
         yield _Report({})
         return
@@ -242,7 +252,11 @@ def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_R
 
 
 def _locked(output: Path, size: int) -> int:
-    """Open `output`, locked (not on Windows), and return the descriptor; refuse if another run writes to it."""
+    """Open and lock the file `output` (Windows: without a lock), and return its descriptor.
+
+    Raises:
+        SettingsError: another run has locked it, or its length is not `size` any more.
+    """
     file = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         if sys.platform != "win32":
@@ -257,8 +271,8 @@ def _locked(output: Path, size: int) -> int:
     return file
 
 
-def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
-    """Print the highest possible cost of planning the files in `due` with a model; raise an error over `cap`."""
+def _check_cost(due: Sequence[str], options: PlanOptions, cap: float) -> None:
+    """Print what a model may cost at most for the files in `due`; raise an error if that is more than `cap` dollars."""
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
@@ -268,7 +282,7 @@ def _reckon(due: Sequence[str], options: PlanOptions, cap: float) -> None:
 
 
 def _usage_at_most(path: str, options: PlanOptions) -> Usage:
-    """Return the highest usage of one question about a file, with the longest answers."""
+    """Return the usage of planning the file `path` if each question is asked once and has the longest answer."""
     settings = options.settings
     tokens = TOKENS_A_BYTE * os.path.getsize(path) if os.path.isfile(path) else 0
     read = settings.first_input_tokens(tokens)
@@ -279,7 +293,8 @@ def _usage_at_most(path: str, options: PlanOptions) -> Usage:
 def _plan_due(
     due: Sequence[str], options: PlanOptions, report: _Report, plans: Path | None, *, workers: int, cap: float
 ) -> None:
-    """Plan the files in `due`; write each plan to `plans`, then its row. Stop over the cap, or if the model is away."""
+    """Plan the files in `due`; write each plan into the folder `plans`, then its row. Stop with an error over `cap`
+    dollars, or if the model fails for `MOST_FAILURES` files in a row."""
     spent, failures = 0.0, 0
     work = partial(plan_row, options=options)
     with progress("planning", len(due)) as step, closing(in_processes(work, due, workers)) as done:
@@ -301,15 +316,15 @@ def _plan_due(
 
 
 def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None:
-    """Print on standard error, since rows may go to standard output, the sums of `rows` by format, the commonest errors
-    with a number and an example, and how many files were planned before or are `left`."""
+    """Print the sums of `rows` by format, the commonest errors, and how many files were planned before or are `left`.
+    All go to standard error, since rows may go to standard output. An error has its number of files and an example."""
     planned = [row for row in rows if not row["error"]]
     formats = sorted({row["format"] for row in planned})
     groups = {name: [row for row in planned if row["format"] == name] for name in formats}
-    groups |= {"all": planned} if len(formats) > 1 else {}
-    cells = ((name, len(some), *(sum(row[field] for row in some) for field in SUMS)) for name, some in groups.items())
-    titles = ("format", "files", *(field.replace("_", " ") for field in SUMS))
-    table = ([str(name), *(f"{number:,}" for number in numbers)] for name, *numbers in cells)
+    if len(formats) > 1:
+        groups["all"] = planned
+    titles = ("format", "files", *(field.replace("_", " ") for field in SUMMED_FIELDS))
+    table = ([name, *(f"{number:,}" for number in _sums(some))] for name, some in groups.items())
     print_table(titles, table, right=titles[1:], empty="no file planned", err=True)
     reasons: dict[str, list[Row]] = {}
     for row in rows:
@@ -321,3 +336,8 @@ def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None
         echo(f"{planned_before} were planned before", err=True)
     if left:
         echo(f"{left} left: run the command again to continue", err=True)
+
+
+def _sums(rows: Sequence[Row]) -> list[int]:
+    """Return the number of `rows`, and the sum of each of the `SUMMED_FIELDS`."""
+    return [len(rows), *(sum(row[field] for row in rows) for field in SUMMED_FIELDS)]

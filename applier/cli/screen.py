@@ -77,13 +77,14 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def working(what: str) -> Status:
-    """Show on a terminal's standard error that work is under way."""
+    """Return a context that shows the text `what` on a terminal's standard error as long as it is open."""
     return screen(stderr=True).status(what)
 
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on a terminal's standard error; yields a function to call after each step."""
+    """Show a bar of `total` steps, called `what`, on a terminal's standard error; yield a function to call after each
+    step."""
     from rich.progress import Progress  # most commands show none
 
     console = screen(stderr=True)
@@ -101,7 +102,8 @@ def print_table(
     empty: str = "",
     err: bool = False,
 ) -> None:
-    """Print a table, or the text `empty` without rows; columns in `right` are numbers, those in `whole` never wrap."""
+    """Print a table, on standard error if `err`; without rows, print the text `empty`. Columns with a title in `right`
+    are aligned to the right, as numbers. Those with a title in `whole` are never wrapped."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left", no_wrap=title in whole)
@@ -111,7 +113,8 @@ def print_table(
 
 
 def print_sections(console: Console, sections: Iterable[Section], *, whole: bool) -> None:
-    """Print the sections of a review; lines that are no prose are cut to the width unless `whole`."""
+    """Print the sections of a review. Prose is wrapped; other lines are cut to the width of the `console`, unless
+    `whole`."""
     for number, section in enumerate(sections):
         if number:
             console.print("")

@@ -170,12 +170,10 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
 
 
 def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = False) -> list[str]:
-    """Import `archive` into `store`, all of it or nothing; return the keys of its histories, oldest first.
-
-    Records that `store` already has stay. If `archive` is a conversation's file, only the states that a conversation
-    needs are imported. With `is_own_backup` everything is imported, also approvals. A store that redacts originals
-    stores the records without secrets.
-    """
+    """Import `archive` into `store`, all of it or nothing; return the keys of its histories, oldest first. Records that
+    `store` already has stay. If `archive` is a conversation's file, only the states that a conversation needs are
+    imported. With `is_own_backup` everything is imported, also approvals. A store that redacts originals stores the
+    records without secrets."""
     place = archive.place
     if place == store.backend.place:  # it would wait for itself
         raise StoreError(f"{place}: is the store that is to take it in; give another file, or by --store another store")
@@ -312,7 +310,8 @@ class _Import:
         return NewRecord(event_place(event), content)
 
     def _state(self, key: str, content: bytes) -> None:
-        """Store a state; from a conversation's file only one of the `CARRIED` kinds that mentions no `others`."""
+        """Store a state. One from a conversation's file has to be of the `CARRIED` kinds and to mention none of the
+        histories `others`; another one is skipped."""
         name, value = state_name(key), json.loads(content)
         if self.whole_names is not None:
             whole = self.whole_names.state(name, value)
@@ -320,7 +319,7 @@ class _Import:
                 return
             name, value = whole
             content = records.encode(value, key)
-        if name.startswith("origin:"):  # a bad one would spoil every list of conversations
+        if name.startswith("origin:"):  # a wrong one would make every list of conversations fail
             event_place(value)  # raises an error if its time is not valid
             if (value["history"], type(value["folder"])) != (name.removeprefix("origin:"), str):
                 raise ValueError(key)

@@ -98,12 +98,10 @@ FORK_SECONDS = 2.0
 
 
 class SqlBackend(Backend):
-    """SQL database, over one connection that all threads share. A place has one transaction at a time in a process.
-
-    The connection is closed while the process forks, as connections of SQLite and PostgreSQL do not survive that ("How
-    To Corrupt An SQLite Database File", 2.6). A transaction that takes longer than `FORK_SECONDS` continues in the
-    parent; the child gets its own connection.
-    """
+    """SQL database, over one connection that all threads share. A place has one transaction at a time in a process. The
+    connection is closed while the process forks, as connections of SQLite and PostgreSQL do not survive that ("How To
+    Corrupt An SQLite Database File", 2.6). A transaction that takes longer than `FORK_SECONDS` continues in the parent;
+    the child gets its own connection."""
 
     placeholder: ClassVar[str]
     begin_read: ClassVar[str]
@@ -211,7 +209,7 @@ class SqlBackend(Backend):
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Close the connection, between two transactions."""
+        """Close the connection; call this only between two transactions."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None

@@ -115,11 +115,9 @@ def restored_part(
     max_characters: int | None = None,
     by_words: bool = True,
 ) -> Restored:
-    """Return the turn that consists of `messages`, or a part of it; `reference` names it.
-
-    `lines`, `search` and `max_characters` are those of `Store.restore`. Without `by_words`, a search matches only
-    literally or as a pattern.
-    """
+    """Return the turn that consists of `messages`, or a part of it; `reference` names it. `lines`, `search` and
+    `max_characters` are those of `Store.restore`. Without `by_words`, a search matches only literally or as a
+    pattern."""
     history = read_history(messages)
     turn = Turn("t1", 0, len(messages), "other", "", False)
     every = turn_lines(history, turn)
@@ -159,9 +157,7 @@ def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
 
 def _content(history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
     """Yield the lines of `page` as text blocks, with the turn's images and documents between them at their places.
-
-    `every` are all lines of the turn, and `page` is a run of them; a line's index in `every` is its number less one.
-    """
+    `every` are all lines of the turn, and `page` is a run of them; a line's index in `every` is its number less one."""
     owners = [line.block for line in every]
     first, last = _span(page)
     shown = first - 1
@@ -220,11 +216,9 @@ def _parallel(turn: Searched) -> bool:
 
 
 def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[ShownLine]]:
-    """Return the lines with the numbers `near` as runs without gaps, and without blank lines at their ends.
-
-    Lines with the numbers `hits` are shown as ``12: text``, others as ``11- text`` cut to `most` characters. With
-    parallel calls, a run also has a line for the call of each result, and one for the result of each call.
-    """
+    """Return the lines with the numbers `near` as runs without gaps, and without blank lines at their ends. Lines with
+    the numbers `hits` are shown as ``12: text``, others as ``11- text`` cut to `most` characters. With parallel calls,
+    a run also has a line for the call of each result, and one for the result of each call."""
     wanted = set(hits)
     runs: list[list[ShownLine]] = []
     for first, last in ranges_of(near):
@@ -258,11 +252,9 @@ def _shown(line: Line, is_hit: bool, most: int | None) -> ShownLine:
 
 
 def _linked(turn: Searched, block: int, shown: list[ShownLine], hits: set[int]) -> list[ShownLine]:
-    """Return the lines `shown` of the block with the index `block`, with a link to its call or its result.
-
-    Above a result it is the call (``result of 3: Read path=a.py``), below a call the lines of its result (``result:
-    20-31``). The text of a call that is among the `hits` is not repeated.
-    """
+    """Return the lines `shown` of the block with the index `block`, with a link to its call or its result. Above a
+    result it is the call (``result of 3: Read path=a.py``), below a call the lines of its result (``result: 20-31``).
+    The text of a call that is among the `hits` is not repeated."""
     call = turn.calls.get(block)
     if call is None:
         return shown

@@ -65,11 +65,9 @@ class FactIndex:
     def keys(
         self, words: str, *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[list[str]]:
-        """Yield lists of at most `AT_ONCE` keys of facts, the newest first.
-
-        The facts are of this `kind`, were extracted at the time `since` or later, and belong to these `histories`. With
-        `words`, only facts with one of them are yielded, the best first and the newest first among equals.
-        """
+        """Yield lists of at most `AT_ONCE` keys of facts, the newest first. The facts are of this `kind`, were
+        extracted at the time `since` or later, and belong to these `histories`. With `words`, only facts with one of
+        them are yielded, the best first and the newest first among equals."""
         with self._lock:
             self._refresh()
         yielded = set[int]()
@@ -83,7 +81,7 @@ class FactIndex:
                 return
 
     def store(self) -> None:
-        """Add the new facts, and store the table if they are many, so that no search waits for it."""
+        """Add the new facts to the table, and store it if they are many. Then no later search has to wait for that."""
         with self._lock:
             self._refresh()
 

@@ -96,11 +96,9 @@ class Kin:
     def family(
         self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
     ) -> HistoryFamily:
-        """Return the histories `names` and all that they need: those they extend, mention or share a state with, and
-        in turn those that these need.
-
-        `mentions` reads messages; without it they are not searched. Members of the family `known` are left out.
-        """
+        """Return the histories `names` and all that they need: those they extend, mention or share a state with, and in
+        turn those that these need. `mentions` reads messages; without it they are not searched. Members of the family
+        `known` are left out."""
         family, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:

@@ -99,11 +99,9 @@ def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
 def known_facts(
     store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return the facts of this `kind`, extracted at the time `since` or later, the oldest first.
-
-    They come from all conversations, or from those in the folder `project`; a folder has each fact once. With `words`,
-    the `MOST_FACTS` that match best are returned, the best first.
-    """
+    """Return the facts of this `kind`, extracted at the time `since` or later, the oldest first. They come from all
+    conversations, or from those in the folder `project`; a folder has each fact once. With `words`, the `MOST_FACTS`
+    that match best are returned, the best first."""
     folders: dict[str, str] = {}
     if project:
         noted = {str(one["history"]): str(one["folder"]) for one in store.states("origin:").values()}
@@ -125,9 +123,7 @@ def facts_about(
     facts: Iterable[KnownFact], *, kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
     """Return those of `facts` that are of this `kind` and were extracted at the time `since` or later, in their order.
-
-    With `words`, only facts with one of them are returned, the best match first.
-    """
+    With `words`, only facts with one of them are returned, the best match first."""
     some = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
     if not words.strip():
         return some

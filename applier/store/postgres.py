@@ -68,10 +68,8 @@ class PostgresBackend(SqlBackend):
 
     @contextmanager
     def hold(self, name: str, seconds: float) -> Iterator[bool]:
-        """Reserve `name` by an advisory lock, which the server releases when the connection ends.
-
-        Yield False if another holder keeps the name for longer than `seconds`.
-        """
+        """Reserve `name` by an advisory lock, which the server releases when the connection ends. Yield False if
+        another holder keeps the name for longer than `seconds`."""
         number = int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)
         until = time.monotonic() + seconds
         while not (is_held := self._answer("pg_try_advisory_lock", number)) and time.monotonic() < until:

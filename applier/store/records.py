@@ -108,10 +108,8 @@ def encode(value: object, place: str) -> bytes:
 
 
 def count_values(raw: bytes, most: int) -> int:
-    """Estimate the number of values in the JSON text `raw` without parsing it.
-
-    The estimate also counts commas and brackets within strings, unless there are more than `most` in all.
-    """
+    """Estimate the number of values in the JSON text `raw` without parsing it. The estimate also counts commas and
+    brackets within strings, unless there are more than `most` in all."""
     rough = sum(map(raw.count, (b",", b"[", b"{")))
     if rough <= most:
         return rough
@@ -340,10 +338,8 @@ class StoredHistory:
 
 @dataclass(frozen=True, slots=True)
 class SavedChain:
-    """Saved history with its last node. With it, saving a longer history reads and writes only the new messages.
-
-    Its messages must never be edited: a longer history is recognized by the same message objects.
-    """
+    """Saved history with its last node. With it, saving a longer history reads and writes only the new messages. Its
+    messages must never be edited: a longer history is recognized by the same message objects."""
 
     key: str = ""
     messages: tuple[Message, ...] = ()

@@ -119,11 +119,9 @@ def _all_messages(backend: Backend) -> _Messages:
 
 
 def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: float | None) -> HistoryFamily:
-    """Return the histories to keep, with all that they need: those used since the time `oldest`.
-
-    If the files are larger than `most_bytes`, they are those used in the last day, then the latest used ones as long as
-    all fit into this size.
-    """
+    """Return the histories to keep, with all that they need: those used since the time `oldest`. If the files are
+    larger than `most_bytes`, they are those used in the last day, then the latest used ones as long as all fit into
+    this size."""
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
         messages.read(kin.backend, (node.message for node in nodes))

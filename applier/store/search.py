@@ -125,10 +125,11 @@ def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
 
 def _matched_lines(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
     """Return the lines that a match covers, also partly; a match may span lines."""
-    starts: list[int] = []  # offset of each line in the joined text, where a line that `continues` begins no new one
+    starts: list[int] = []  # offset of each line in the joined text
     end = 0
     for line in lines:
-        starts.append(end + bool(starts and not line.continues))
+        line_feeds = 1 if starts and not line.continues else 0
+        starts.append(end + line_feeds)
         end = starts[-1] + len(line.text)
     reached: set[int] = set()
     for first, last in _spans(join_lines(lines), match, deadline):
@@ -242,4 +243,8 @@ def _terms(search: str) -> Iterator[str]:
 
 def _words(text: str) -> list[str]:
     """Return the words of `text`. A run of words without spaces is returned as its pairs of characters."""
-    return [word for run in _WORD.findall(text) for word in (_pairs(run) if _UNSPACED.match(run) else ()) or (run,)]
+    words: list[str] = []
+    for run in _WORD.findall(text):
+        pairs = _pairs(run) if _UNSPACED.match(run) else []
+        words += pairs or [run]  # a single character has no pair
+    return words

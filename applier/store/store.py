@@ -126,10 +126,8 @@ class Store:
         return self.save_longer(history, SavedChain()).key
 
     def save_longer(self, history: History, known: SavedChain) -> SavedChain:
-        """Store `history` as `save_history` does, and return it as a saved chain, for the next call.
-
-        If `history` begins with the saved history `known`, that part is not read again.
-        """
+        """Store `history` as `save_history` does, and return it as a saved chain, for the next call. If `history`
+        begins with the saved history `known`, that part is not read again."""
         start, before = (len(known.messages), known.last) if known.begins(history) else (0, records.NOTHING)
         new = enumerate(history.messages[start:], start)
         contents = [self.stored_form(message, f"messages[{index}]") for index, message in new]
@@ -266,10 +264,8 @@ class Store:
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[StoredFact]:
         """Yield the facts of this `kind` that were extracted at the time `since` or later, the newest first.
-
         `histories` are the keys of the histories to search; None means all. With `words`, only facts that contain one
-        of them are yielded, the best match first.
-        """
+        of them are yielded, the best match first."""
         for record_keys in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
                 contents = read(self.backend, record_keys)
@@ -309,10 +305,8 @@ class Store:
         self.change_state(name, lambda _: value)
 
     def change_state(self, name: str, change: Callable[[Any], Any]) -> Any:
-        """Replace the state `name` by the result of `change`, and return it. Other writers wait.
-
-        `change` gets the present state, or None if there is none; if it returns None, the state is removed.
-        """
+        """Replace the state `name` by the result of `change`, and return it. Other writers wait. `change` gets the
+        present state, or None if there is none; if it returns None, the state is removed."""
         key = f"state/{to_json(name)}"
         with self.backend.transaction(write=True):
             value = change(next(map(json.loads, read(self.backend, [key]).values()), None))

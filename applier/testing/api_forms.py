@@ -311,7 +311,7 @@ class Answer:
     hold: Callable[[], object] | None = None
     """Function called once in the middle of a stream; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``usage`` to send instead of the counted ones; of these ``output_tokens`` stays unless it is here."""
+    """Fields of ``usage`` to send instead of the counted input; ``output_tokens`` is as counted, unless it is here."""
     headers: tuple[tuple[str, str], ...] = ()
 
 

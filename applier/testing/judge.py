@@ -37,9 +37,7 @@ def judge(
     request: Request, window_tokens: int | None = None, issued: Mapping[str, list[list[str]]] | None = None
 ) -> tuple[Refusal, ...]:
     """Return the reasons for the API to refuse `request`, in order; with `window_tokens` also that it is too long.
-
-    `issued` is the thinking of the server's own answers, block by block, by the rest of the answer.
-    """
+    `issued` is the thinking of the server's own answers, block by block, by the rest of the answer."""
     if problem := request.shape_problem():
         return (Refusal(0, problem),)
     if len(request.raw) > MAX_BODY_BYTES:
@@ -54,10 +52,8 @@ def judge(
 
 
 def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
-    """Return the refusals of blocks in `after` that were in `before`, if they or what they are bound to changed.
-
-    Blocks that were not in `before` are not judged. The rules are 10, 11, 14 and 23.
-    """
+    """Return the refusals of blocks in `after` that were in `before`, if they or what they are bound to changed. Blocks
+    that were not in `before` are not judged. The rules are 10, 11, 14 and 23."""
     thinking, rest = thinking_and_rest(_last_answer(before)[1])
     latest = _latest_thinking_is_whole(after, {rest: [thinking]})
     return (*(Refusal(10, message) for message in latest), *_sealed_blocks_are_unmodified(before, after))

@@ -160,11 +160,9 @@ class MessagesServer:
         form: Callable[[Block, Request], Block],
         charge: Callable[[int], PromptUsage],
     ) -> Response:
-        """Return the response to a request of another API, and record both.
-
-        `violations` are the rules of that API that the request breaks. `form` turns a message into that API's form.
-        `charge` returns the usage to bill for a number of output tokens.
-        """
+        """Return the response to a request of another API, and record both. `violations` are the rules of that API that
+        the request breaks. `form` turns a message into that API's form. `charge` returns the usage to bill for a number
+        of output tokens."""
         with self._lock:
             reply = self._next(request, violations)
             if isinstance(reply, Failure):

@@ -1,6 +1,6 @@
-"""`compactor wrap` and `resume`: run a client behind the proxy; compact a client's session into one that it resumes.
+"""`compactor wrap` and `resume`: run a client through the proxy; compact a client's session into one that it resumes.
 
-`wrap` reports at the end what the proxy saved, what planning cost, and what was removed from the agent's sight.
+`wrap` reports at the end how many tokens the proxy saved, the cost of planning, and the parts removed from the prompts.
 `resume` never overwrites a session.
 """
 
@@ -53,8 +53,9 @@ __all__ = ["resume_command", "wrap_command"]
 MOST_RECEIPTS = 3
 """Conversations whose receipts are shown, the last ones used: each takes a second for 100,000 tokens."""
 UNTOUCHED_SECONDS = 60
-"""Age at its last change up to which a session that we wrote was not resumed: its file is written with the event."""
+"""Longest time between our event and the last change of the session's file for a session that was not resumed yet."""
 _LOOK_SECONDS = 0.05
+"""Pause between two looks whether the client has ended."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -99,7 +100,8 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
 
 
 def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the client, which alone gets Ctrl-C, to its end; return its exit code, or 128 plus its signal."""
+    """Run the client to its end; return its exit code, or 128 plus the signal that ended it. Ctrl-C reaches the client
+    alone. Other signals to this process are sent on to the client."""
     command, pending, running = [_program_of(client[0]), *client[1:]], list[int](), list[subprocess.Popen[bytes]]()
 
     def send_on(number: int, _frame: object) -> None:
@@ -152,21 +154,21 @@ def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
         "removed_reasoning": int(metrics.value("removed_reasoning")),
         "planned": list(_planned(proxy.gateway.planned())),
         "rules_for_want_of_upstream": proxy.rules_for_want_of_upstream,
-        "compacted": [_compacted(session, of_last=session in compacted[-MOST_RECEIPTS:]) for session in compacted],
+        "compacted": [_compacted(session, with_receipt=session in compacted[-MOST_RECEIPTS:]) for session in compacted],
     }
 
 
-def _compacted(session: Session, *, of_last: bool) -> dict[str, Any]:
-    """Return the sizes of a conversation and, if it is one of the last, what its last compaction kept and removed."""
+def _compacted(session: Session, *, with_receipt: bool) -> dict[str, Any]:
+    """Return id, key and sizes of a conversation; `with_receipt` also what its last compaction kept and removed."""
     state, receipt = session.state, ""
     with suppress(CompactorError):  # a plan of an earlier run has no messages
-        receipt = in_sight(session.plan) if of_last and session.plan else ""
+        receipt = in_sight(session.plan) if with_receipt and session.plan else ""
     sizes = {"session": state.session_id, "messages": state.history_messages, "tokens": state.tokens}
     return {**sizes, "history": state.history_key, "receipt": receipt}
 
 
 def _planned(calls: Sequence[Planned]) -> Iterator[dict[str, Any]]:
-    """Yield for each planner the number of its plans and failures, its tokens and dollars."""
+    """Yield for each planner the number of its plans and failures, its tokens and its dollars."""
     for name in dict.fromkeys(one.planner for one in calls if one.planner != "none"):
         calls_of_it = [one for one in calls if one.planner == name]
         failures = [one.failure for one in calls_of_it if one.failure]
@@ -183,7 +185,7 @@ def _planned(calls: Sequence[Planned]) -> Iterator[dict[str, Any]]:
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a `report` for people."""
+    """Yield the lines that show a `report` to people."""
     sent, saved = report["prompt_tokens"], report["saved_tokens"]
     if report["bypassed"]:
         yield (
@@ -256,7 +258,7 @@ def resume_command(
             raise SettingsError(f"{place}: exists, and a session is never overwritten: name a new file")
         make_folder(place.parent)
         write_view(sheet, read, place, store, session_id)
-    typed = _typed(client, read.working_folder, session_id, place, in_place)
+    typed = _resume_command(client, read.working_folder, session_id, place, in_place)
     if as_json:
         new = {"session": str(log), "written": written, "session_id": session_id, "file": str(place), "resume": typed}
         print_json({**sheet.to_json(), **new})
@@ -274,7 +276,8 @@ def resume_command(
 
 
 def _log_of(session: str, store: str | None) -> Path:
-    """Return the log with this path or id; for ``last`` the newest of this folder that this command did not write."""
+    """Return the log that `session` means: a path, an id, or ``last`` for the newest log of this folder. For ``last``,
+    logs that this command wrote and nobody resumed are left out; the store lists them."""
     if Path(session).is_file():
         return Path(session)
     folder = os.getcwd() if session == "last" else ""
@@ -303,8 +306,11 @@ def _written(store: str | None) -> dict[str, float]:
     return {str(event["session"]): event["time"] for event in events if event["kind"] == "apply" and "session" in event}
 
 
-def _typed(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
-    """Return the shell command that continues a session; it copies the file to `in_place` if the client needs that."""
+def _resume_command(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
+    """Return the shell command that continues a session in its `folder`.
+
+    If the client does not look for sessions at `place`, the command first copies the session's file to `in_place`.
+    """
     steps = [client.resume_command(session_id)]
     if folder:
         steps.insert(0, f"cd {shlex.quote(folder)}")

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -61,11 +61,30 @@ QUIET = dict.fromkeys(
     ),
     "1",
 )
-"""Variables with which a client answers a question and does nothing else."""
+"""Environment variables with which a client answers a question and does nothing else."""
 ANSWER_SECONDS = 60
+"""Longest time for a client's own command."""
 TRUST = "Codex asks before it runs a new hook: type /hooks in Codex once, and trust the one of compactor."
 
 _client = click.argument("client", type=click.Choice([*CLIENTS]))
+
+
+class ClientProgram(NamedTuple):
+    """Installed program of a client."""
+
+    path: str
+    """Path of the program; empty if it is not installed."""
+    version: str
+    """Version that the program prints."""
+
+
+class SettingsFile(NamedTuple):
+    """Settings file of Claude Code."""
+
+    path: str
+    content: dict[str, Any]
+    is_managed: bool
+    """True if a company or the provider writes the file, so that a person cannot change it."""
 
 
 @click.command
@@ -83,8 +102,9 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
     """
     folder = CLIENTS[client].folder(os.environ)
     present = _present(client, folder)
-    # an update keeps the store of the last install
-    environment = {STORE_VARIABLE: store_anywhere(store)} if store else program_of(present)[1]
+    _, environment = program_of(present)  # an update keeps the store of the last install
+    if store:
+        environment = {STORE_VARIABLE: store_anywhere(store)}
     wanted = plugin_files(program("mod"), environment, client)
     changes = [*_changes(present, wanted)]
     shown = "\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])])
@@ -92,15 +112,15 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
         make_folder(folder.parent)
         _clear_parts(folder)
         if present:
-            _tell_client(client, folder, CLIENTS[client].forgets)
+            _run_client(client, folder, CLIENTS[client].forgets)
         put_plugin(wanted, folder)
-        _tell_client(client, folder, CLIENTS[client].registers)
+        _run_client(client, folder, CLIENTS[client].registers)
         if not as_json:
             echo(f"Installed: {CLIENTS[client].title} loads it from its next session on.")
         if client == CODEX and not as_json:
             echo(TRUST)
     if changes and not dry_run and not as_json:
-        _print_problems([*_problems(client, folder, wanted, _client_version(client))])
+        _print_problems([*_problems(client, folder, wanted, _client_program(client))])
 
 
 @click.command
@@ -111,11 +131,14 @@ def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> N
     """Remove what `install` wrote; the store stays."""
     folder = CLIENTS[client].folder(os.environ)
     present = _present(client, folder)
-    store = store_place(program_of(present)[1].get(STORE_VARIABLE))
-    changes = [f"- {path}" for path in present] or [f"- {folder}"] * folder.is_dir()
+    _, environment = program_of(present)
+    store = store_place(environment.get(STORE_VARIABLE))
+    changes = [f"- {path}" for path in present]
+    if not changes and folder.is_dir():
+        changes = [f"- {folder}"]
     shown = f"{folder}: {'is removed' if changes else 'is not there: nothing to change'}"
     if _agreed(folder, changes, shown, dry_run=dry_run, yes=yes, as_json=as_json):
-        _tell_client(client, folder, CLIENTS[client].forgets)
+        _run_client(client, folder, CLIENTS[client].forgets)
         _remove(folder, has_entry=ENTRY in present)
         if not as_json:
             echo("Uninstalled: running sessions keep it until they end.")
@@ -134,31 +157,32 @@ def status_command(client: str, as_json: bool) -> int:
     folder = CLIENTS[client].folder(os.environ)
     present = _present(client, folder)
     argv, environment = program_of(present)
-    place, printed = version = _client_version(client)
-    problems = [*_problems(client, folder, plugin_files(argv, environment, client), version)]
-    last = _last(CLIENTS[client].title, environment.get(STORE_VARIABLE)) if present else ""
+    own = _client_program(client)
+    problems = [*_problems(client, folder, plugin_files(argv, environment, client), own)]
+    last = _last_event(CLIENTS[client].title, environment.get(STORE_VARIABLE)) if present else ""
     store = store_place(environment.get(STORE_VARIABLE))
     if as_json:
-        status = {"client": place, "version": printed, "folder": str(folder), "installed": bool(present)}
+        status = {"client": own.path, "version": own.version, "folder": str(folder), "installed": bool(present)}
         status |= {"program": argv, "store": store, "last": last}
         print_json({**status, "problems": [asdict(one) for one in problems]})
     else:
-        rows = {"client": f"{printed} ({place})" if place else "", "plugin": str(folder) if present else ""}
+        rows = {"client": f"{own.version} ({own.path})" if own.path else "", "plugin": str(folder) if present else ""}
         rows |= {"program": shlex.join(argv), "store": store if present else "", "last": last}
         echo(_shown("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value)), nl=False)
         _print_problems(problems)
     return 1 if problems else 0
 
 
-def _tell_client(client: str, folder: Path, commands: Sequence[str]) -> None:
-    """Run the client's own commands about the plugin; `status` reports what they did not do."""
+def _run_client(client: str, folder: Path, commands: Sequence[str]) -> None:
+    """Run `commands` of the client itself, about the plugin in `folder`. Their failure is no error here: `status`
+    reports it."""
     place = program_file(CLIENTS[client].command)
     for command in commands if place else ():
         _ran([place, *(word.format(folder=folder) for word in command.split())])
 
 
-def _last(client: str, name: str | None) -> str:
-    """Return the plugin's last event in the store `name`, with its time; empty if there is none."""
+def _last_event(client: str, name: str | None) -> str:
+    """Return time and message of the last event of the client's plugin in the store `name`; empty without one."""
     with suppress(CompactorError), existing_store(name) as store:
         for event in reversed(store.events()):
             if event["kind"] == "mod" and event.get("client") == client:
@@ -187,7 +211,11 @@ def _agreed(folder: Path, changes: list[str], shown: str, *, dry_run: bool, yes:
 
 
 def _present(client: str, folder: Path) -> dict[str, bytes]:
-    """Return the plugin's files by path, with the one beside `folder` that loads it; refuse those that are not ours."""
+    """Return the content of the plugin's files by path: those in `folder`, and the file beside it that loads it.
+
+    Raises:
+        SettingsError: something else than our plugin is there.
+    """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise SettingsError(f"{folder}: not a folder of ours: move it away")
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -204,17 +232,18 @@ def _present(client: str, folder: Path) -> dict[str, bytes]:
 
 
 def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[str]:
-    """Yield a line for each file that is added (+), changed (~) or removed (-)."""
+    """Yield a line for each file that is added (+), changed (~) or removed (-) to get from `present` to `wanted`."""
     for path in sorted({*present, *wanted}):
         if path not in wanted:
             yield f"- {path}"
         elif present.get(path) != wanted[path]:
-            runs = f": runs {shlex.join(program_of(wanted)[0])}" if path == "program.json" else ""
+            argv, _ = program_of(wanted)
+            runs = f": runs {shlex.join(argv)}" if path == "program.json" else ""
             yield f"{'~' if path in present else '+'} {path}{runs}"
 
 
 def _remove(folder: Path, *, has_entry: bool) -> None:
-    """Remove the file that loads `folder` (if `has_entry`), then `folder` in one step, then an empty parent."""
+    """Remove the file that loads `folder`, if `has_entry`; then `folder` in one step; then its parent, if empty."""
     _clear_parts(folder)
     if has_entry:
         (folder / ENTRY).unlink(missing_ok=True)
@@ -232,30 +261,31 @@ def _clear_parts(folder: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], version: tuple[str, str]) -> Iterator[Problem]:
-    """Yield every reason why the plugin in `folder` does not work. `wanted`: its files as this version writes them."""
+def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], own: ClientProgram) -> Iterator[Problem]:
+    """Yield every reason why the plugin in `folder` does not work. `wanted` are the plugin's files as this version
+    writes them. `own` is the client's program."""
     again = f"compactor install {client}"
     present, about = _present(client, folder), CLIENTS[client]
-    place, printed = version
-    if not place:
+    if not own.path:
         yield Problem(f"no `{about.command}` is on the PATH", f"install {about.title}, or add its folder to PATH")
-    elif problem := version_problem(about, printed):
+    elif problem := version_problem(about, own.version):
         yield problem
     if not present:
         yield Problem(f"the plugin is not installed: {folder} is empty", again)
         return
     if present != wanted:
         yield Problem("the plugin is of another version, or was changed or damaged", again)
-    yield from _program_problems(program_of(present)[0], again)
+    argv, _ = program_of(present)
+    yield from _program_problems(argv, again)
     if client == CODEX and find_spec("mcp") is None:
         yield Problem("the agent's tools need the extra mcp", "pip install 'relevance-compactor[mcp]'")
-    if client == CODEX and place:
-        listing = _answer([place, "plugin", "list", "--json"])
+    if client == CODEX and own.path:
+        listing = _printed_json([own.path, "plugin", "list", "--json"])
         yield from codex_problems(listing if isinstance(listing, dict) else {}, str(folder))
     if client == CLAUDE_CODE:
-        for where, settings, managed in _settings():
-            yield from settings_problems(where, settings, managed=managed)
-        yield from _listed(place, folder) if place else ()
+        for file in _settings_files():
+            yield from settings_problems(file.path, file.content, managed=file.is_managed)
+        yield from _claude_code_problems(own.path, folder) if own.path else ()
 
 
 def _program_problems(argv: list[str], again: str) -> Iterator[Problem]:
@@ -268,10 +298,10 @@ def _program_problems(argv: list[str], again: str) -> Iterator[Problem]:
         yield Problem(f"the plugin's program fails: {error}", again)
 
 
-def _listed(client: str, folder: Path) -> Iterator[Problem]:
-    """Yield the problems that Claude Code reports about our plugin: that it was not loaded, or is not valid."""
-    listing = _answer([client, "plugin", "list", "--json"])
-    checked = _answer([client, "plugin", "validate", str(folder), "--json"])
+def _claude_code_problems(path: str, folder: Path) -> Iterator[Problem]:
+    """Yield the problems that Claude Code, the program at `path`, reports about our plugin in `folder`."""
+    listing = _printed_json([path, "plugin", "list", "--json"])
+    checked = _printed_json([path, "plugin", "validate", str(folder), "--json"])
     if not isinstance(listing, list) or not isinstance(checked, dict):
         yield Problem("Claude Code does not list its plugins", "claude doctor")
         return
@@ -279,7 +309,7 @@ def _listed(client: str, folder: Path) -> Iterator[Problem]:
     yield from refusals(checked)
 
 
-def _answer(command: list[str]) -> object:
+def _printed_json(command: list[str]) -> object:
     """Return the JSON that a program prints; None if it prints none."""
     done = _ran(command)
     try:
@@ -288,8 +318,8 @@ def _answer(command: list[str]) -> object:
         return None
 
 
-def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Yield file and content of each of Claude Code's settings, and True if a person cannot change them."""
+def _settings_files() -> Iterator[SettingsFile]:
+    """Yield the settings files of Claude Code that exist: the person's, the working folder's, and the managed ones."""
     machine = {"darwin": "/Library/Application Support/ClaudeCode", "win32": "C:\\Program Files\\ClaudeCode"}
     managed = Path(machine.get(sys.platform, "/etc/claude-code"))
     persons, remote = (config_folder(os.environ) / name for name in ("settings.json", "remote-settings.json"))
@@ -299,14 +329,15 @@ def _settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
         with suppress(OSError, ValueError, RecursionError):  # Claude Code reports a file that it cannot read
             settings = json.loads(path.read_text("utf-8-sig"))
             if isinstance(settings, dict):
-                yield str(path), settings, path not in (persons, *project)
+                yield SettingsFile(str(path), settings, path not in (persons, *project))
 
 
-def _client_version(client: str) -> tuple[str, str]:
-    """Return the path of the client's program and the version that it prints; twice empty if it is not installed."""
-    place = program_file(CLIENTS[client].command)
-    done = _ran([place, "--version"]) if place else None
-    return place, one_line(done.stdout.strip() or done.stderr) if done else ""  # Pi 0.74 prints it on standard error
+def _client_program(client: str) -> ClientProgram:
+    """Return the client's program, and the version that it prints."""
+    path = program_file(CLIENTS[client].command)
+    done = _ran([path, "--version"]) if path else None
+    # Pi 0.74 prints it on standard error
+    return ClientProgram(path, one_line(done.stdout.strip() or done.stderr) if done else "")
 
 
 def _ran(command: list[str]) -> subprocess.CompletedProcess[str] | None:

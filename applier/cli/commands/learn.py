@@ -1,7 +1,7 @@
 """`compactor learn` and `commits`: lessons of a project's finished conversations, and the commits they made.
 
-Reads conversations of a store or of client logs that worked in the project's folders, are over, and are not continued
-by another. Without a known folder, the paths in the conversation decide. Unreadable ones become lines of the report.
+Reads those conversations of a store or of client logs that worked in the project's folders and are over. If the folder
+of a conversation is unknown, the paths in it decide. A conversation that is not read becomes a line of the report.
 Writes the project's files only after a yes, and asks a model only within the cap.
 """
 
@@ -61,7 +61,9 @@ class Unread:
 
 
 def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
-    """Return the conversations of `projects` in the files and folders `logs`, see `_finished`; others are `Unread`."""
+    """Return the conversations in the files and folders `logs`, without those that another one continues. One is
+    `Unread` if it worked in none of the folders `projects`, if its last words are less than an hour old at the time
+    `now`, or if it cannot be read."""
     paths, work = transcript_files(logs), partial(_logged, projects=projects)
     pairs = in_processes(work, paths, all_cores()) if len(paths) >= MANY else ((path, work(path)) for path in paths)
     found = {path: one or Unread(path.name, "the process that read it died", bad=True) for path, one in pairs}
@@ -69,16 +71,16 @@ def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) 
 
 
 def stored_conversations(store: Store, projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
-    """Return the conversations of `projects` in `store`, see `_finished`; others are `Unread`."""
+    """Return the conversations in `store`, chosen in the same way as by `conversations_in`."""
     return _finished([_stored(store, history.key, projects) for history in store.histories()], now)
 
 
 def _logged(path: Path, projects: Sequence[str]) -> FinishedConversation | Unread:
-    """Return the conversation in the log at `path`, if it worked in one of `projects`."""
+    """Return the conversation in the log at `path`; `Unread` if it worked in none of the folders `projects`."""
     try:
         read = read_transcript(path)
         history, end = read_history(read.messages), _end(read)
-        name = re.sub(r"[^\w.-]+", "-", path.stem)  # the name is part of the lines
+        name = re.sub(r"[^\w.-]+", "-", path.stem)  # the lines of the project's files contain the name
         here = _conversation(name, history, end, partial(_load, path))
         return _elsewhere(path.name, read.working_folder or _root(history), projects) or here
     except (CompactorError, OSError) as error:
@@ -90,7 +92,7 @@ def _load(path: Path) -> History:
 
 
 def _stored(store: Store, key: str, projects: Sequence[str]) -> FinishedConversation | Unread:
-    """Return the stored conversation `key`, if it worked in one of `projects`."""
+    """Return the stored conversation `key`; `Unread` if it worked in none of the folders `projects`."""
     folder, end = store.origin(key)
     if folder and (elsewhere := _elsewhere(key, folder, projects)):
         return elsewhere
@@ -114,14 +116,15 @@ def _root(history: History) -> str:
 
 
 def _elsewhere(name: str, place: str, projects: Sequence[str]) -> Unread | None:
-    """Return None if a conversation in the folder `place` belongs to one of `projects`; else why it is not read."""
+    """Return None if the folder `place` is in one of `projects`; else the conversation `name` as `Unread`."""
     if any(is_within(place, project) for project in projects):
         return None
     return Unread(name, f"worked in {place}" if place else "do not name a folder")
 
 
 def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> list[FinishedConversation | Unread]:
-    """Drop conversations that another one continues, give each a different name, and mark unfinished ones as unread."""
+    """Return `every` conversation, without those that another one continues, each with a name of its own. One whose
+    last words are less than `OPEN_SECONDS` old at the time `now` is returned as `Unread`."""
     in_order = sorted((one for one in every if isinstance(one, FinishedConversation)), key=lambda one: one.digests)
     # in this order, a continuation comes directly after the conversation that it continues
     continued = {id(one) for one, after in pairwise(in_order) if after.digests[: len(one.digests)] == one.digests}
@@ -149,6 +152,7 @@ def _end(read: Transcript) -> float:
 
 
 SHOWN_CHARACTERS = 160
+"""Longest reason for an unread conversation, in characters."""
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _PLACE = click.Path(exists=True, path_type=Path)
 
@@ -219,14 +223,14 @@ def learn_command(
 
 @dataclass(frozen=True)
 class _Learned:
-    """Lessons of a project and the files for them, as of `today`."""
+    """Lessons of a project, and the files for them."""
 
     memory: Memory
     files: LearnedFiles
     today: date
 
     def unwritten(self) -> list[ProposedLine]:
-        """Return the lines to propose, without those that the project's instructions contain literally."""
+        """Return the lines to propose, without those that the project's instructions contain word for word."""
         return self.files.unwritten(proposed_lines(self.memory.heard, self.today))
 
     def merged(self, texts: Mapping[str, str], lines: Sequence[ProposedLine]) -> dict[str, str]:
@@ -234,7 +238,8 @@ class _Learned:
         return self.files.merged(texts, lines, self.memory.approved, self.today)
 
     def write(self, texts: Mapping[str, str], changes: Mapping[str, str], approved: Mapping[str, str]) -> None:
-        """Write the `changes` of the files `texts`, and record the `approved` lines and those that are gone."""
+        """Write the files whose text in `changes` is not that in `texts`, and record approved and removed lines.
+        `approved` has the digest of each approved line by its key."""
         for name in (name for name in changes if changes[name] != texts[name]):
             make_folder((self.files.project / name).parent)
             write_unchanged(self.files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
@@ -255,7 +260,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield how many conversations were read, how many were left out and why, and a hint if there was none."""
     count = report["conversations"]
     read = f"read now: {report['read_now']}, by {report['reader']}"
-    yield f"{count} finished conversation{'s' * (count != 1)} of this project; {read}"
+    yield f"{count} finished {'conversation' if count == 1 else 'conversations'} of this project; {read}"
     others = Counter(one["why"] for one in report["unread"] if not one["bad"])
     yield from (f"left out: {number} that {why}" for why, number in others.most_common())
     if not count and any(why.startswith("worked in") for why in others):
@@ -274,7 +279,9 @@ def _store(name: str | None, *, dry_run: bool) -> AbstractContextManager[Store]:
 def _read_all(
     every: Sequence[FinishedConversation | Unread], learned: _Learned, reader: Reader, cap: float, *, apart: bool
 ) -> tuple[dict[str, Any], list[ProposedLine]]:
-    """Read new conversations, have a model review their lessons; return a report and the lines to propose."""
+    """Read new conversations, and have a model, if the reader has one, review their lessons. Return a report and the
+    lines to propose. Work that may cost more than `cap` dollars is an error before it begins. With `apart`, many
+    conversations are read in several processes."""
     memory, readable = learned.memory, [one for one in every if isinstance(one, FinishedConversation)]
     due = [one for one in readable if not memory.is_read(one, reader.name)]
     if reader.model is not None:
@@ -295,7 +302,8 @@ def _read_all(
 def _review_lines(
     lines: Sequence[ProposedLine], memory: Memory, reader: Reader, cap: float, report: dict[str, Any]
 ) -> None:
-    """Have the model review new `lines`, question by question, within `cap`; add costs and problems to `report`."""
+    """Have the model review new `lines`, question by question, for at most `cap` dollars; add costs and problems to
+    `report`."""
     while unseen := len(memory.review.unseen(lines)):
         estimated_cost = reader.estimated_review_cost(memory.review, min(unseen, MOST_CANDIDATES))
         why = f"that may cost {money(estimated_cost)} more: raise --cap"
@@ -320,7 +328,8 @@ def _read_due(
     cap: float,
     report: dict[str, Any],
 ) -> None:
-    """Store each of the `readings` at once, and update `report`; stop over the cap, or after several failures."""
+    """Store each of the `readings` of the conversations in `due`, and add it to `report`. Stop over `cap` dollars, or
+    after `MOST_FAILURES` failures in a row. A stop is a problem in the report."""
     usage, failures, problems = Usage(), 0, report["problems"]
     with progress("reading conversations", len(due)) as step, closing(readings):
         for one, reading in readings:
@@ -340,6 +349,7 @@ def _read_due(
 
 
 def _spent(error: PlannerUnavailable) -> Usage:
+    """Return the tokens that a failed question used."""
     return error.usage if isinstance(error.usage, Usage) else Usage()
 
 
@@ -347,7 +357,8 @@ Readings = Generator[tuple[FinishedConversation, Reading | PlannerUnavailable]]
 
 
 def _one_by_one(due: Sequence[FinishedConversation], reader: Reader, *, apart: bool) -> Readings:
-    """Yield each conversation in `due` with its reading, or the error; rules read many on all cores if `apart`."""
+    """Yield each conversation in `due` with its reading, or with the error. If `apart`, rules read many conversations
+    in several processes."""
     if apart and reader.model is None and len(due) >= MANY:
         with closing(in_processes(reader.read, due, all_cores())) as pairs:
             yield from ((one, read or PlannerUnavailable("the process that read it died")) for one, read in pairs)

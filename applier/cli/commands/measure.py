@@ -1,5 +1,7 @@
-"""`compactor watch`: replays a transcript through a session and shows each compaction; `eval`: measures what survives
-of the user's own transcripts, by method and size, or by exam."""
+"""`compactor watch` and `eval`: replay a transcript with compactions; measure how much of transcripts they keep.
+
+`watch` shows each compaction and its cost. `eval` compares methods and sizes, by recall or by exams.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise, starmap
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import click
 
@@ -40,9 +42,27 @@ from planner.settings import PlannerName
 __all__ = ["curve_lines", "eval_command", "watch_command"]
 
 HEIGHT = 8
-"""Lines of the curve."""
+"""Lines of the curve that shows the size of each prompt."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
 CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_tokens", "level")
+"""Fields of a replayed call that ``--json`` and the page show."""
+
+
+class Bill(NamedTuple):
+    """Dollars for the input of all calls of a replay; None if the model's prices are unknown."""
+
+    sent: float | None
+    """Dollars for the prompts as they were sent."""
+    without: float | None
+    """Dollars for the same prompts without compaction."""
+
+
+class Growth(NamedTuple):
+    """Tokens of a prompt without compaction."""
+
+    cached: int
+    """Tokens that the prompt before had, too."""
+    new: int
 
 
 @click.command
@@ -99,7 +119,7 @@ def watch_command(
             with temporary_store() as store:
                 runs.append(replay(read.messages, name, settings.window_tokens, store=store, **how))
             done()
-    data = [_data(run, model) for run in runs]
+    data = [_run_data(run, model) for run in runs]
     if web:
         show_page(options.import_extra("applier.web", "web").PageServer({"task": task, "runs": data}))
     elif as_json:
@@ -111,6 +131,7 @@ def watch_command(
 
 
 def _print_one(run: Replay, model: str) -> None:
+    """Print the curve of a replay, its compactions and its totals."""
     sent = [call.sent_tokens for call in run.calls]
     top = max([call.limit_tokens for call in run.calls[-1:]] + sent, default=1)
     for index, line in enumerate(curve_lines(sent, screen().width - 10, HEIGHT, top)):
@@ -125,7 +146,8 @@ def _print_one(run: Replay, model: str) -> None:
 
 
 def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> list[str]:
-    """Return `values` as `height` lines of block characters in at most `width` columns, `top` at the upper edge."""
+    """Return a curve of `values` as `height` lines of block characters, at most `width` columns wide. The value `top`
+    is at the upper edge. A column shows the largest of its values."""
     count = min(len(values), width)
     edges = [index * len(values) // count for index in range(count + 1)] if count else [0]
     columns = [max(values[first:last]) for first, last in pairwise(edges)]
@@ -137,6 +159,7 @@ def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> lis
 
 
 def _cells(number: int, event: Event) -> Sequence[str]:
+    """Return the cells of a compaction in the call with this `number`."""
     counts = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
     cells = ("" if n is None else f"{n:,}" for n in counts)
     return str(number), event.tier, event.trigger, *cells, switch_money(event.dollars)
@@ -150,15 +173,15 @@ def _compactions(run: Replay) -> Iterator[tuple[int, Event]]:
 
 def _totals(run: Replay, model: str) -> Iterator[str]:
     history = sum(call.history_tokens for call in run.calls)
-    bill, without = (money(amount) for amount in _dollars(run, model))
+    bill = _bill(run, model)
     yield (
         f"{run.preset}: {len(run.compactions)} compactions, {run.sent_tokens:,} tokens sent "
         f"({history:,} without), {run.invalidated_tokens:,} cached tokens invalidated, peak {run.peak_tokens:,}"
     )
     prices = ", ".join(f"{run.cost(price):,.0f} at {price:g}" for price in CACHE_READ_PRICES)
     yield f"input cost in uncached tokens, by the price of a cache read: {prices}"
-    if bill:
-        yield f"input with {model}: {bill}, {without} without compaction"
+    if bill.sent:
+        yield f"input with {model}: {money(bill.sent)}, {money(bill.without)} without compaction"
     yield f"{len(run.violations)} invalid lists, {run.exceeded} over the window, {len(run.unrestorable)} unrestorable"
     yield from run.violations
     yield from run.unrestorable
@@ -166,7 +189,7 @@ def _totals(run: Replay, model: str) -> Iterator[str]:
 
 def _print_comparison(runs: Sequence[Replay], model: str) -> None:
     costs = [f"at {price:g}" for price in CACHE_READ_PRICES]
-    bill = "input" if _dollars(runs[0], model)[0] else ""
+    bill = "input" if _bill(runs[0], model).sent else ""
     titles = ("times", "sent", "invalidated", "peak", *costs, "over", "invalid", "lost", bill)
     print_table(("preset", *titles), (_row(run, model) for run in runs), right=titles)
     echo("tokens and costs in thousands")
@@ -177,12 +200,12 @@ def _row(run: Replay, model: str) -> Iterator[str]:
     tokens = (run.sent_tokens, run.invalidated_tokens, run.peak_tokens, *map(run.cost, CACHE_READ_PRICES))
     yield from (f"{number / 1000:,.0f}" for number in tokens)
     yield from map(str, (run.exceeded, len(run.violations), len(run.unrestorable)))
-    yield money(_dollars(run, model)[0])
+    yield money(_bill(run, model).sent)
 
 
-def _data(run: Replay, model: str) -> dict[str, Any]:
-    """Return `run` as JSON data; costs are in uncached tokens, by the price of a cache read."""
-    bill, without = _dollars(run, model)
+def _run_data(run: Replay, model: str) -> dict[str, Any]:
+    """Return `run` as JSON data; its costs are in uncached tokens, by the price of a cache read."""
+    bill = _bill(run, model)
     return {
         "preset": run.preset,
         "window_tokens": run.window_tokens,
@@ -193,30 +216,29 @@ def _data(run: Replay, model: str) -> dict[str, Any]:
         ],
         "cost": {str(price): run.cost(price) for price in CACHE_READ_PRICES},
         "cost_without": {
-            str(price): sum(price * before + WRITE_5_MINUTES * new for before, new in _growth(run))
+            str(price): sum(price * prompt.cached + WRITE_5_MINUTES * prompt.new for prompt in _growth(run))
             for price in CACHE_READ_PRICES
         },
-        "dollars": bill,
-        "dollars_without": without,
-        "money": [money(bill), money(without)],
+        "dollars": bill.sent,
+        "dollars_without": bill.without,
+        "money": [money(bill.sent), money(bill.without)],
         "violations": run.violations,
         "exceeded": run.exceeded,
         "unrestorable": list(run.unrestorable),
     }
 
 
-def _growth(run: Replay) -> Iterator[tuple[int, int]]:
-    """Yield the cached and the new tokens of each prompt without compaction."""
-    return (
-        (before, max(0, now - before)) for before, now in pairwise([0, *(call.history_tokens for call in run.calls)])
-    )
+def _growth(run: Replay) -> Iterator[Growth]:
+    """Yield the tokens of each prompt without compaction."""
+    sizes = [0, *(call.history_tokens for call in run.calls)]
+    return (Growth(before, max(0, now - before)) for before, now in pairwise(sizes))
 
 
-def _dollars(run: Replay, model: str) -> tuple[float | None, float | None]:
-    """Return the dollars for the input of all calls with `model`, as sent and without compaction; None if unknown."""
+def _bill(run: Replay, model: str) -> Bill:
+    """Return the dollars for the input of all calls with `model`."""
     sent = (cached_prompt(call.cached_tokens, call.sent_tokens - call.cached_tokens) for call in run.calls)
-    without = (cached_prompt(*grown) for grown in _growth(run))
-    return dollars(model, *sent), dollars(model, *without)
+    without = (cached_prompt(prompt.cached, prompt.new) for prompt in _growth(run))
+    return Bill(dollars(model, *sent), dollars(model, *without))
 
 
 COLUMNS = {
@@ -315,6 +337,7 @@ def _cell(value: str | float | None) -> str:
 
 
 def _print_losses(row: EvaluationRow) -> None:
+    """Print the names, failures and demands that a cut lost, each with its kind."""
     losses = (row.recall.lost, row.recall.bare, row.survival.failures_lost, row.survival.demands_lost)
     titled = zip(("lost", "bare", "failed", "demands"), losses, strict=True)
     lines = (f"{title}: {what}" for title, lost in titled for what in lost)
@@ -330,7 +353,8 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
 def _exam_views(
     probes: Path, paths: Sequence[Path], methods: Sequence[str], ratios: Sequence[float], model: str | None
 ) -> list[ExamView]:
-    """Return the views of each method for the exams in `probes` on the transcripts of `paths`."""
+    """Return the views that the `methods` make at the sizes `ratios` for the exams in `probes`. An exam is about one of
+    the transcripts in `paths`. `model` is the planner model of methods that ask one."""
     exams = read_exams([probes])
     views: list[ExamView] = []
     with progress("holding exams", len(exams)) as done:

@@ -1,7 +1,6 @@
-"""`compactor plan`, `review`, `apply`, `demo`, `prompts`: make a plan, show it, change it by hand, apply it; copy the
-prompts that ask a model for one.
+"""`compactor plan`, `review`, `apply`, `demo`, `prompts`: make, show, change and apply a plan; copy the prompts for it.
 
-Writes only the files that the user named, and the originals to the store before a transcript without them.
+Writes only the files that the user named. Before it writes a transcript without originals, it stores them.
 """
 
 from __future__ import annotations
@@ -46,9 +45,11 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 DEMO_LINES = 3
 """Lines of each section that `demo` shows, so that all of it fits about two screens."""
 DEMO_BRIEF_LINES = 6
+"""Lines of the brief that `demo` shows."""
 
 
 def _edits_of(text: str) -> list[Edit]:
+    """Return the edits in ``t12=keep`` or ``t3,t20-t25=drop``."""
     turns, _, wanted = text.partition("=")
     ranges = options.turn_ranges(turns) if wanted in STRATEGIES else []
     if not ranges:
@@ -193,7 +194,7 @@ def review_command(
 
 @contextmanager
 def _naming(transcript: Path) -> Iterator[None]:
-    """Add the file's name to the error for a plan that was made for another transcript."""
+    """Run the block; name the file `transcript` in its error for a plan that was made for another transcript."""
     try:
         yield
     except StalePlan as error:
@@ -201,13 +202,14 @@ def _naming(transcript: Path) -> Iterator[None]:
 
 
 def print_review(console: Console, review: PlanReview, *, whole: bool = False, **limits: Any) -> None:
-    """Print `review`; with `whole` each turn, its replacement and all facts. `limits` as of `review_sections`."""
+    """Print `review`; with `whole` each turn, its replacement and all facts. `limits` go to `review_sections`."""
     cost = review.cost_text
     print_sections(console, review_sections(review.plan, review.notes, whole=whole, cost=cost, **limits), whole=whole)
 
 
 def _show(review: PlanReview, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
-    """Print the review, after writing its plan to `output`; refuse if that file has another digest than `seen`."""
+    """Print the review, after writing its plan to `output`, if there is one. Raise an error if the content of that file
+    no longer has the digest `seen`."""
     if output:
         write_unchanged(output, review.plan.to_json(), seen)
     if as_json:
@@ -228,7 +230,9 @@ def _review_in_browser(
     seen: str,
     store: str | None,
 ) -> None:
-    """Serve the review: saving writes `output`, applying a view beside the transcript. `how`: options to plan again."""
+    """Serve the review of `read`, the content of the file `transcript`, until the user has finished. Saving writes the
+    plan to `output`, unless its content no longer has the digest `seen`. Applying stores the originals and writes the
+    view beside the transcript. `how` are the options with which to plan again."""
     web = options.import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
@@ -242,9 +246,9 @@ def _review_in_browser(
         if not review.changes:
             return {"message": "Nothing changes: nothing was written", "detail": ""}
         write_view(review, read, view_file, store)
-        sizes, originals = _outcome(review).split(". ")
+        originals = _originals(review)
         echo(f"applied: {view_file}; {originals}", err=True)
-        return {"message": f"{sizes}. The view is in {view_file.name}", "detail": originals}
+        return {"message": f"{_sizes(review)}. The view is in {view_file.name}", "detail": originals}
 
     def replan(wanted: Any) -> CompactionPlan:
         return planned(read, transcript, **{**how, "target_ratio": None, **wanted.model_dump()})
@@ -299,16 +303,22 @@ def apply_command(
     echo(_outcome(review, dry_run=dry_run), err=to_stderr)
 
 
-def _outcome(review: PlanReview, *, dry_run: bool = False) -> str:
-    plan = review.plan
-    before, after = plan.history.tokens, plan.estimated_tokens
+def _outcome(review: PlanReview, *, dry_run: bool) -> str:
+    """Return the line that `apply` prints at its end."""
+    before, after = review.plan.history.tokens, review.plan.estimated_tokens
     if not review.changes:
         return f"Nothing changes: all {before:,} tokens stay."
-    if dry_run:
-        return f"{before:,} tokens would become {after:,}."
-    removed = next(own.turn_id for own in plan.turns if own.strategy != "keep")
-    originals = f"compactor restore {history_key(plan.history.digest)}:{removed}"
-    return f"{before:,} tokens became {after:,}. Originals: {originals}"
+    return f"{before:,} tokens would become {after:,}." if dry_run else f"{_sizes(review)}. {_originals(review)}"
+
+
+def _sizes(review: PlanReview) -> str:
+    return f"{review.plan.history.tokens:,} tokens became {review.plan.estimated_tokens:,}"
+
+
+def _originals(review: PlanReview) -> str:
+    """Return the command that restores the first removed turn, as an example for all."""
+    removed = next(own.turn_id for own in review.plan.turns if own.strategy != "keep")
+    return f"Originals: compactor restore {history_key(review.plan.history.digest)}:{removed}"
 
 
 @click.command
@@ -353,7 +363,7 @@ def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
 
 
 def _apply_and_restore(plan: CompactionPlan, messages: Sequence[Message]) -> tuple[list[Any], list[str]]:
-    """Return the view, and the references of all removed turns; restore each turn once as a check."""
+    """Return the view, and the references of all removed turns; raise an error if a turn is not restored exactly."""
     history = read_history(messages)
     removed = {f"{history_key(history.digest)}:{own.turn_id}": own for own in plan.turns if own.strategy != "keep"}
     with temporary_store() as store:

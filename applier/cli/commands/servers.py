@@ -1,5 +1,7 @@
-"""`compactor proxy` and `mcp`: the servers for clients, which run until they are stopped; `mod`: the program that our
-plugins inside clients run, with JSON in and JSON out."""
+"""`compactor proxy` and `mcp`: servers for clients, which run until they are stopped.
+
+`compactor mod` is the program that our plugins inside clients run. It reads JSON and writes JSON.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from functools import wraps
 from importlib.util import find_spec
@@ -53,12 +55,13 @@ SESSION_VARIABLE = "COMPACTOR_SESSION"
 """Variable with the name of the conversations wrapped in this folder, for `compactor mcp` inside the client."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
-"""Variable with the folder that these conversations work in."""
+"""Variable with the folder that the wrapped conversations work in."""
 
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
 
 
 def _upstream(name: str, url: str, api: str, more: str) -> options.Decorator:
+    """Return the option `name` for the address of a provider, which is `url` by default; `more` ends its help."""
     text = f"Where requests of {api} go ('': they are refused){more}."
     return click.option(name, metavar="URL", default=url, show_default=True, help=text)
 
@@ -96,10 +99,12 @@ def open_proxy(
     own: tuple[str, str] = ("", ""),
     **session: Any,
 ) -> ProxyServer:
-    """Return a listening proxy with these options; it answers once it is entered or run."""
+    """Return a listening proxy, which answers once it is entered or run. The three upstreams are the addresses of the
+    providers; an empty one refuses their requests. `own` are the token and the name of the client that runs alone
+    behind this proxy. `session` are the other values of `session_options`."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token = os.environ.get(TOKEN_VARIABLE, "")
-    # with or without the end of clients' base URLs
+    # clients append paths to these addresses that begin with /v1
     upstream, openai_upstream = (url.rstrip("/").removesuffix("/v1") for url in (upstream, openai_upstream))
     upstreams = proxy.Upstreams(upstream, openai_upstream, chatgpt_upstream)
     session = {name: value for name, value in session.items() if value is not None}
@@ -146,7 +151,7 @@ def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **h
 
 
 def _open_team(config: Path) -> ProxyServer:
-    """Return the proxy that `config` describes, listening; its log goes to standard error."""
+    """Return a listening proxy of a team, with the settings in the file `config`; its log goes to standard error."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     configuration = options.import_extra("applier.adapters.proxy.configuration", "proxy")
     team = configuration.read_team(config)
@@ -171,7 +176,7 @@ def token_command() -> None:
 
 
 def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `command` with the store of the team's proxy that `--config` describes."""
+    """Add the option ``--config`` to `command`, and pass it the open store of the team's proxy with these settings."""
 
     @click.option(
         "--config", metavar="FILE", type=options.EXISTING_FILE, help="The settings of the team's proxy, a TOML file."
@@ -276,7 +281,8 @@ _PAGE = "starlette"
 def mod_command(question: str) -> None:
     """Answer our plugins inside clients: JSON on standard input, JSON on standard output.
 
-    The client runs it in the project's folder, whose settings are a stranger's: it leaves that first.
+    The client runs this program in the project's folder. It leaves that folder before it answers, because a stranger
+    may have written the settings there.
     """
     try:
         project = os.getcwd()
@@ -286,28 +292,26 @@ def mod_command(question: str) -> None:
         os.chdir(Path.home())
     except (OSError, RuntimeError):  # some containers name a home that does not exist
         os.chdir(os.sep)
-    sys.stdout.write(json.dumps(mod.describe() if question == "describe" else _answer(question, _input(), project)))
+    answer = mod.describe() if question == "describe" else _ANSWERS[question](_input(), project)
+    sys.stdout.write(json.dumps(answer))
 
 
-def _answer(question: str, call: Any, project: str) -> object:
-    if question == "look-up":
-        return mod.look_up(call, lambda: options.existing_store(None), project, os.environ.get(SESSION_VARIABLE, ""))
-    if question == "preview":
-        return _previewed(call)
-    if question == "remember":
-        return _remembered(call)
-    with open_store() as store:
-        if question == "shorten":
-            return mod.shorten(call, store)
-        if question == "receipt":
-            return mod.receipt_of_own(call, store, time.time(), options.naming_store())
-        if question == "ahead":
-            return mod.ahead(call, store, project)
-        return mod.compact(call, store, time.time, options.naming_store(), project)
+def _looked_up(call: Any, project: str) -> object:
+    return mod.look_up(call, lambda: options.existing_store(None), project, os.environ.get(SESSION_VARIABLE, ""))
 
 
-def _remembered(call: Any) -> object:
-    """Answer Codex' hook, which never fails: Codex has compacted already, and continues with its own summary."""
+def _with_store(answer: Callable[[Any, Store, str], object]) -> Callable[[Any, str], object]:
+    """Return `answer` as a function that opens the store by itself, and makes it if there is none."""
+
+    def answer_with_store(call: Any, project: str) -> object:
+        with open_store() as store:
+            return answer(call, store, project)
+
+    return answer_with_store
+
+
+def _remembered(call: Any, _project: str) -> object:
+    """Answer Codex' hook. An error becomes a message to the user, as Codex has already made its own summary."""
     try:
         with open_store() as store:
             return mod.remember(call, lambda path: read_file(Path(path)).messages, store, time.time())
@@ -315,7 +319,7 @@ def _remembered(call: Any) -> object:
         return {"systemMessage": f"compactor: {one_line(str(error))}; Codex' own summary is all there is"}
 
 
-def _previewed(call: Any) -> object:
+def _previewed(call: Any, _project: str) -> object:
     with ExitStack() as opened:
         store = None
         with suppress(StoreError):  # nothing was compacted yet
@@ -324,10 +328,27 @@ def _previewed(call: Any) -> object:
 
 
 def _review(session: str) -> str:
-    """Return the command that reviews the session, in a browser if the extra is installed; empty without its log."""
+    """Return the shell command that reviews a plan of the session with this id; empty if the session has no log. It
+    opens a browser if the extra for that is installed."""
     log = next((log for log in CLAUDE_CODE.logs("", os.environ) if log.stem == session), None)
     page = " --web" if find_spec(_PAGE) else ""
     return f"compactor plan {shlex.quote(str(log))} --planner rules{page}" if log else ""
+
+
+_ANSWERS: Mapping[str, Callable[[Any, str], object]] = {
+    "ahead": _with_store(mod.ahead),
+    "compact": _with_store(
+        lambda call, store, project: mod.compact(call, store, time.time, options.naming_store(), project)
+    ),
+    "look-up": _looked_up,
+    "preview": _previewed,
+    "receipt": _with_store(
+        lambda call, store, _project: mod.receipt_of_own(call, store, time.time(), options.naming_store())
+    ),
+    "remember": _remembered,
+    "shorten": _with_store(lambda call, store, _project: mod.shorten(call, store)),
+}
+"""Functions that answer a question, from the plugin's JSON and the project's folder."""
 
 
 def _input() -> Any:

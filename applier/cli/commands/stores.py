@@ -29,7 +29,7 @@ from planner.prices import switch_money
 __all__ = ["facts_command", "log_command", "restore_command", "store_command", "undo_command"]
 
 _FEW = 4
-"""Number of conversations up to which they are listed instead of counted."""
+"""Number of imported conversations from which they are counted instead of listed."""
 _SHOWN_SECONDS = 0.1
 """Shortest wait of the agent that is shown."""
 _TASK_SHOWN = 60
@@ -91,6 +91,7 @@ def log_command(session: str | None, count: int, store: Store, as_json: bool) ->
 
 
 def _event_cells(event: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the cells of an event: time, session, kind, tokens before and after, and all else as one text."""
     yield datetime.fromtimestamp(event["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
     yield str(event.get("session", ""))
     yield str(event.get("kind", ""))
@@ -250,6 +251,7 @@ def flush(store: Store, as_json: bool) -> int:
 
 
 def _report_left(left: Sequence[Finding], *, as_json: bool) -> int:
+    """Print the places where deleted content is left; return the exit code, 1 if there are any."""
     if as_json:
         print_json({"left": _as_data(left)})
     for finding in () if as_json else left:
@@ -280,6 +282,7 @@ def verify(store: Store, as_json: bool) -> int:
 
 
 def _line_range(text: str) -> tuple[int, int]:
+    """Return the first and last line in ``3-9`` or ``3``."""
     first, _, last = text.partition("-")
     with suppress(ValueError):
         if 1 <= int(first) <= int(last or first):
@@ -288,7 +291,7 @@ def _line_range(text: str) -> tuple[int, int]:
 
 
 @click.command
-@click.argument("references", metavar="REF", callback=lambda *given: _references(given[-1]))
+@click.argument("references", metavar="REF", callback=lambda _context, _argument, text: _references(text))
 @click.option("--lines", type=_line_range, metavar="FIRST-LAST", help="Only these lines, first and last included.")
 @click.option(
     "--search", metavar="TEXT", help="Only lines that contain TEXT, match it as a pattern, or contain its words."
@@ -320,7 +323,7 @@ def restore_command(
 
 
 def _references(text: str) -> Iterator[str]:
-    """Yield each turn in the list `text`, with its history; `text` itself if it is no list of turns."""
+    """Yield a reference for each turn in ``KEY:t12-t14,t20``, or `text` itself if it is no list of turns."""
     history, colon, turns = text.rpartition(":")
     ranges = options.turn_ranges(turns)
     numbers = (number for first, last in ranges for number in range(first, last + 1))
