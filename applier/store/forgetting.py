@@ -77,6 +77,7 @@ class Kin:
         self.backend = backend
         self.nodes = nodes_of(backend.keys("node/"))
         self.histories = {one.name: one for one in read_histories(backend)}
+        # names of histories, and below keys of states, by the first digits of a digest that leads to them
         self._digests: dict[str, set[_Mention]] = defaultdict(set)
         for one in self.histories.values():
             self._digests[one.name[:_INDEXED]].add(_Mention(one.name, one.name))

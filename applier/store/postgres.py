@@ -62,8 +62,8 @@ class PostgresBackend(SqlBackend):
         except psycopg.errors.ConnectionTimeout:
             self._rests_until = time.monotonic() + _REST_SECONDS
             raise
-        wishes = {"lock_timeout": max(1, round(self._timeout * 1000)), "search_path": SCHEMA, **_NOTICES_LOSS}
-        connection.execute("; ".join(f"SET {name} = {value}" for name, value in wishes.items()))
+        settings = {"lock_timeout": max(1, round(self._timeout * 1000)), "search_path": SCHEMA, **_NOTICES_LOSS}
+        connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()))
         return connection
 
     @contextmanager

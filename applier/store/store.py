@@ -330,7 +330,7 @@ class Store:
     def states(self, prefix: str) -> dict[str, Any]:
         """Return all states with names that begin with `prefix`, by name."""
         with self.backend.transaction():
-            contents = read(self.backend, self.backend.keys(f"state/{to_json(prefix)[:-1]}"))
+            contents = read(self.backend, self.backend.keys(f"state/{to_json(prefix)[:-1]}"))  # without the last quote
         return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
 
     def note_origin(self, history_key: str, folder: str, time: float) -> None:

@@ -16,6 +16,7 @@ from applier.testing.api_forms import (
     BOUND_THINKING,
     THINKING_TYPES,
     Block,
+    PlacedBlock,
     PromptPart,
     Refusal,
     Request,
@@ -60,25 +61,28 @@ def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
 
 
 def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[Refusal]:
-    """Check rules 11 and 14 (a signature has its text and conversation) and 23 (a ``compaction`` is byte-exact)."""
-    known: dict[str, list[tuple[Block, str]]] = {}
-    for at, index, block in before.blocks():
-        known.setdefault(_seal(block), []).append((block, before.bindings[at, index]))
+    """Check that blocks with a seal that `before` has, too, have the same text (rule 11) after the same conversation
+    (rule 14); a ``compaction`` block has to be the same altogether (rule 23)."""
+    known: dict[str, list[PlacedBlock]] = {}
+    for placed in before.blocks():
+        known.setdefault(_seal(placed.block), []).append(placed)
     binds = after.version >= BOUND_THINKING and not after.drops_unbound_thinking
     for at, index, block in after.blocks():
         kind, place = block["type"], f"messages.{at}.content.{index}"
         same = known.get(_seal(block), ()) if _seal(block) else ()
         if not same:
             continue
-        if kind == "compaction" and all(block != other for other, _ in same):
+        if kind == "compaction" and all(block != one.block for one in same):
             yield Refusal(23, f"{place}: the `compaction` block was changed")
-        if kind == "thinking" and all(block["thinking"] != other.get("thinking") for other, _ in same):
+        if kind == "thinking" and all(block["thinking"] != one.block.get("thinking") for one in same):
             yield Refusal(11, f"{place}: Invalid `signature` in `thinking` block")
-        if binds and kind in THINKING_TYPES and all(after.bindings[at, index] != binding for _, binding in same):
+        bindings = [before.bindings[one.message, one.position] for one in same]
+        if binds and kind in THINKING_TYPES and after.bindings[at, index] not in bindings:
             yield Refusal(14, f"{place}: the block is bound to a different conversation")
 
 
 def _seal(block: Block) -> str:
+    """Return the part of a block that only the server can make: signature, redacted data or encrypted content."""
     return str(block.get("signature") or block.get("data") or block.get("encrypted_content") or "")
 
 

@@ -162,12 +162,13 @@ def texts_are_not_blank(request: Request) -> Iterator[str]:
 
 
 def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
-    """Check that there are at most four cache marks, none on thinking or empty text; one hour before five minutes."""
+    """Check that there are at most four cache marks, none of them on thinking or empty text, and that marks of one hour
+    come before those of five minutes."""
     for at, message in enumerate(request.messages):
         if _MARK in message:
             yield f"messages.{at}.{_MARK}: Extra inputs are not permitted"
     marked = [(place, block) for place, block in _all_blocks(request) if block.get(_MARK)]
-    count = len(marked) + bool(request.body.get(_MARK))
+    count = len(marked) + (1 if request.body.get(_MARK) else 0)
     if count > _MAX_MARKS:
         yield f"A maximum of {_MAX_MARKS} blocks with {_MARK} may be provided. Found {count}."
     short = False
@@ -225,18 +226,22 @@ def text_is_unicode(request: Request) -> Iterator[str]:
 
 
 def compaction_blocks_lead(request: Request) -> Iterator[str]:
-    """Check that a compaction block comes first, and that none is requested during a call or with a stop setting."""
+    """Check that a compaction block comes first and is not empty, and that only one is signed."""
     signed = 0
     for at, index, block in request.blocks():
         if block["type"] != "compaction":
             continue
-        signed += bool(block.get("signature"))
+        signed += 1 if block.get("signature") else 0
         if signed > 1:
             yield f"messages.{at}.content.{index}: `messages` holds more than one `compaction` block"
         if index or (at and block.get("signature")) or request.messages[at]["role"] == "system":
             yield f"messages.{at}.content.{index}: the `compaction` block is not the first block of the conversation"
         elif block.get("content") == "":
             yield f"messages.{at}.content.{index}.compaction.content: must not be empty"
+
+
+def compaction_is_possible(request: Request) -> Iterator[str]:
+    """Check that no compaction is requested after an unanswered call, or on demand together with other settings."""
     edits = (request.body.get("context_management") or {}).get("edits") or []
     calls = any(block["type"] == "tool_use" for block in _prefill(request) or ())
     on_demand = bool(request.body.get("compaction"))
@@ -408,6 +413,7 @@ RULES = (
     (18, marks_are_few_and_well_placed),
     (20, media_are_few_and_small),
     (23, compaction_blocks_lead),
+    (23, compaction_is_possible),
     (1, every_call_is_answered),
     (2, every_result_was_called),
     (3, results_lead_their_message),

@@ -303,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(self.server.api.streamed(message), reply)
         else:
             self.close_connection = bool(reply.fault)
-            self._send(200, message, reply.headers, 0.5 if reply.fault else 1)
+            self._send(200, message, reply.headers, 0.5 if reply.fault else 1)  # a fault cuts the message in half
 
     def _stream(self, lines: list[str], answer: Answer) -> None:
         """Send the events `lines`; half way call `Answer.hold`, then continue with the fault that the script wants."""
