@@ -28,11 +28,11 @@ __all__ = [
     "Block",
     "Failure",
     "MergedMessage",
-    "PlacedBlock",
     "PromptPart",
     "Refusal",
     "Reply",
     "Request",
+    "RequestBlock",
     "Script",
     "blocks_of",
     "canonical",
@@ -81,7 +81,7 @@ class Refusal:
         return f"rule {self.rule}: {self.message}"
 
 
-class PlacedBlock(NamedTuple):
+class RequestBlock(NamedTuple):
     """Block of a message."""
 
     message: int
@@ -173,12 +173,12 @@ class Request:
         """Tool definitions."""
         return list(self.body.get("tools") or [])
 
-    def blocks(self, *roles: str) -> Iterator[PlacedBlock]:
+    def blocks(self, *roles: str) -> Iterator[RequestBlock]:
         """Yield the blocks of all messages, or of those with one of `roles`."""
         for at, message in enumerate(self.messages):
             if not roles or message["role"] in roles:
                 for index, block in enumerate(blocks_of(message["content"])):
-                    yield PlacedBlock(at, index, block)
+                    yield RequestBlock(at, index, block)
 
     def merged(self) -> list[MergedMessage]:
         """Return the messages as the API joins them: neighbours of one role become one message."""

@@ -16,10 +16,10 @@ from applier.testing.api_forms import (
     BOUND_THINKING,
     THINKING_TYPES,
     Block,
-    PlacedBlock,
     PromptPart,
     Refusal,
     Request,
+    RequestBlock,
     blocks_of,
     canonical,
     chained,
@@ -63,7 +63,7 @@ def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
 def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[Refusal]:
     """Check that blocks with a seal that `before` has, too, have the same text (rule 11) after the same conversation
     (rule 14); a ``compaction`` block has to be the same altogether (rule 23)."""
-    known: dict[str, list[PlacedBlock]] = {}
+    known: dict[str, list[RequestBlock]] = {}
     for placed in before.blocks():
         known.setdefault(_seal(placed.block), []).append(placed)
     binds = after.version >= BOUND_THINKING and not after.drops_unbound_thinking
