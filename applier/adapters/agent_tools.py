@@ -1,7 +1,8 @@
 """Tools by which the model itself restores and searches turns, writes notes and asks for a compaction.
 
 They are plain definitions and a function that answers a call, for any client. The model reads the docstrings and
-descriptions of the inputs. Answers are short by default, so that a look-up costs less than it saves, and change no
+descriptions of the inputs (the classes after `_ToolInput`). A record is what a tool looks into: a session, or the
+visible part of a store. Answers are short by default, so that a look-up costs less than it saves. No tool changes the
 history.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -26,7 +27,7 @@ from planner.reading.messages import Block
 __all__ = [
     "AGENT_TOOLS",
     "AGENT_TOOL_NAMES",
-    "LOOK_UPS",
+    "LOOK_UP_TOOLS",
     "MCP_PREFIX",
     "PROJECT_TOOLS",
     "Answer",
@@ -38,24 +39,21 @@ __all__ = [
 MCP_PREFIX = "mcp__compactor__"
 """Prefix that clients give the tools of a server or plugin called ``compactor``."""
 Answer = str | list[Block]
-"""Content of a tool result: text, or blocks where images or documents belong to it."""
+"""Content of a tool result: text, or blocks if it contains images or documents."""
 SEARCH_TURNS, TURN_CHARACTERS = 3, 400
-"""Turns that a search shows unless the agent asks for another number, and characters of each on average."""
+"""Number of turns that a search shows unless the agent asks for another, and characters for each on average."""
 MATCHES_CHARACTERS = 3_000
-"""Characters of one turn's matching lines in one answer."""
+"""Most characters of a turn that a search within the turn returns."""
 ELSEWHERE_TURNS = 2
-"""Turns shown without the filters if nothing matches with them."""
+"""Number of turns that a search without its filters shows if nothing matches with them."""
 MOST_NAMED = 3
-"""Largest number of matching turns listed by id without their lines."""
+"""Largest number of matching turns that are listed by id only."""
 LAST_LINE = 10**9
 """Line number beyond the last line of any turn."""
 
 _HIT = re.compile(r"^\d+: \s*(.*)$", re.MULTILINE)
-"""A line that matches, without its number: ``12: return None``; not ``11- near``."""
-
-
+"""Line of an excerpt that matches: ``12: return None``; not ``11- near``. The group is the line without its number."""
 _Record = Session | Visible
-"""Record to search: an agent's session, or the visible part of a store."""
 
 
 class _ToolInput(BaseModel):
@@ -129,14 +127,14 @@ class WriteNote(_ToolInput):
 
 
 def _noted(_record: _Record, wanted: WriteNote) -> Answer:
-    """Confirm the note: the call itself, in the record, is the note."""
+    """Return a confirmation. The note itself is the call, which the conversation contains."""
     removed = f"Removed {wanted.remove}. " if wanted.remove else ""
     return f"{removed}Noted as {note_id(wanted.kind, wanted.text)}." if wanted.text.strip() else removed.strip()
 
 
 def _restored(record: _Record, wanted: RestoreContext) -> Answer:
-    """Return a line with the reference and the wanted lines of the turn, at most one page; if a search matches only in
-    other turns, return the error and these turns."""
+    """Return a line with the reference, then the wanted lines of the turn, at most one page. If a search matches only
+    in other turns, return the error and these turns."""
     lines = (wanted.first_line or 1, wanted.last_line or LAST_LINE) if wanted.first_line or wanted.last_line else None
     page = record.page_characters if wanted.search is None else min(record.page_characters, MATCHES_CHARACTERS)
     try:
@@ -146,19 +144,19 @@ def _restored(record: _Record, wanted: RestoreContext) -> Answer:
             raise
         return "\n".join((str(error), *error.elsewhere))
     (first, last), total = restored.lines, restored.total_lines
-    head = wanted.reference.strip() + (
-        f" lines {first} to {last} of {total}" if total and (first, last) != (1, total) else ""
-    )
+    is_whole = not total or (first, last) == (1, total)
+    heading = wanted.reference.strip() + ("" if is_whole else f" lines {first} to {last} of {total}")
     more = "" if restored.next_line is None else f"\n… goes on: ask again with first_line={restored.next_line}"
     if all(block["type"] == "text" for block in restored.blocks):
-        return f"{head}\n{restored.text}{more}"
-    text = [{"type": "text", "text": more.strip()}] if more else []
-    return [{"type": "text", "text": head}, *(block for block in restored.blocks if block.get("text") != ""), *text]
+        return f"{heading}\n{restored.text}{more}"
+    ending = [{"type": "text", "text": more.strip()}] if more else []
+    content = [block for block in restored.blocks if block.get("text") != ""]  # the API refuses an empty text
+    return [{"type": "text", "text": heading}, *content, *ending]
 
 
 def _matching(record: _Record, wanted: SearchContext) -> str:
-    """Return a few lines of the best matches, the ids of the others, and a hint to narrow the search. If nothing
-    matches with the filters, return matches without them."""
+    """Return lines of the best matches, the ids of the others, and a hint to narrow the search. If nothing matches with
+    the filters (`part` and `tool`), return matches without them. Raise ReferenceNotFound if there are none either."""
     limit = wanted.limit + MOST_NAMED
     result = record.search(wanted.text, part=wanted.part, tool=wanted.tool, limit=limit)
     if result.matches:
@@ -172,8 +170,9 @@ def _matching(record: _Record, wanted: SearchContext) -> str:
 
 
 def _shown(result: SearchResult, most: int, page: int) -> str:
-    """Return the first match and the next ones that fit into `page` characters, at most `most`; list the others by id.
-    A match that repeats earlier ones, such as a file that was read again, is only listed."""
+    """Return the lines of at most `most` matches, and list the others by id. The first match is always shown, the next
+    ones while they fit into `page` characters. A match whose lines were all shown, such as those of a file that was
+    read again, is only listed."""
     room = min(page, most * TURN_CHARACTERS)
     shown: list[str] = []
     listed_ids: list[str] = []
@@ -215,23 +214,32 @@ def _facts(record: Visible, wanted: Facts) -> Answer:
     return text or "No facts yet."
 
 
-LOOK_UPS: dict[str, tuple[type[BaseModel], Callable[[_Record, Any], Answer]]] = {
-    "restore_context": (RestoreContext, _restored),
-    "search_context": (SearchContext, _matching),
-}
-"""Tools that look into a record: the input and the function that answers, by name."""
-_Tools = Mapping[str, tuple[type[BaseModel], Callable[[Any, Any], Answer]]]
-PROJECT_TOOLS: _Tools = {**LOOK_UPS, "facts": (Facts, _facts), "note": (WriteNote, _noted)}
-"""Tools of a server or plugin, which may also show facts from other conversations of the project."""
-_TOOLS: _Tools = {**LOOK_UPS, "compact": (Compact, _compact), "note": (WriteNote, _noted)}
+class AgentTool(NamedTuple):
+    """A tool for the agent."""
 
+    input: type[BaseModel]
+    """Model of the arguments; its docstring describes the tool."""
+    answer: Callable[[Any, Any], Answer]
+    """Function that returns the answer, by the record and the arguments."""
+
+
+LOOK_UP_TOOLS: Mapping[str, AgentTool] = {
+    "restore_context": AgentTool(RestoreContext, _restored),
+    "search_context": AgentTool(SearchContext, _matching),
+}
+"""Tools that look into a record, by name."""
+_NOTE = AgentTool(WriteNote, _noted)
+PROJECT_TOOLS: Mapping[str, AgentTool] = {**LOOK_UP_TOOLS, "facts": AgentTool(Facts, _facts), "note": _NOTE}
+"""Tools of a server or plugin, which may also show facts from other conversations of the project."""
+_TOOLS: Mapping[str, AgentTool] = {**LOOK_UP_TOOLS, "compact": AgentTool(Compact, _compact), "note": _NOTE}
+"""Tools of an agent in a session."""
 AGENT_TOOL_NAMES = frozenset(_TOOLS)
 """Names of the tools that `handle_tool_use` answers."""
 
 
-def definitions(tools: _Tools) -> list[dict[str, Any]]:
+def definitions(tools: Mapping[str, AgentTool]) -> list[dict[str, Any]]:
     """Return the definitions of `tools` for the Messages API."""
-    schemas = {name: model.model_json_schema() for name, (model, _) in tools.items()}
+    schemas = {name: tool.input.model_json_schema() for name, tool in tools.items()}
     return [
         {"name": name, "description": schema.pop("description"), "input_schema": schema}
         for name, schema in schemas.items()
@@ -242,8 +250,11 @@ AGENT_TOOLS = definitions(_TOOLS)
 """Definitions for the ``tools`` of a request; keep them in the same place every time, for the cache."""
 
 
-def answer_call(record: _Record, name: str, arguments: Mapping[str, Any], tools: _Tools | None = None) -> Answer:
-    """Return the answer to a call of `name`, one of `tools` (default: an agent's), with `arguments`.
+def answer_call(
+    record: _Record, name: str, arguments: Mapping[str, Any], tools: Mapping[str, AgentTool] | None = None
+) -> Answer:
+    """Return the answer to a call of the tool `name` with `arguments`, from the session or store `record`. `tools`: the
+    tools that there are; None for those of an agent in a session.
 
     Raises:
         CompactorError: the call failed; the text explains what to do instead.
@@ -251,9 +262,9 @@ def answer_call(record: _Record, name: str, arguments: Mapping[str, Any], tools:
     known = tools or _TOOLS
     if name not in known:
         raise CompactorError(f"{name}: no such tool; there are {', '.join(known)}")
-    model, run = known[name]
+    tool = known[name]
     try:
-        return run(record, model.model_validate(arguments))
+        return tool.answer(record, tool.input.model_validate(arguments))
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, wrong["loc"])) or name

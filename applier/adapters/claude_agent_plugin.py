@@ -39,8 +39,8 @@ class _Plugin(TypedDict):
 def claude_agent_plugin(store: str | Path | None = None, folder: str | Path | None = None) -> _Plugin:
     """Return an entry for the ``plugins`` of `ClaudeAgentOptions`.
 
-    `store`: file or address of the originals; None: the store in the agent's environment. `folder`: the plugin's files
-    are written below it, once for each version and environment of this package; None: the user's state folder.
+    `store`: file or address of the store; None for the one that the agent's environment names. `folder`: the plugin's
+    files are written below it, once for each version and environment of this package; None for the user's state folder.
 
     Raises:
         SettingsError: an argument of the wrong type, or the folder cannot be written.

@@ -1,7 +1,7 @@
 """Plugins through which clients use this package: their files and folders, and the reasons why a client ignores them.
 
-A client loads our folder in every session and project: no setting is changed. Reads only files of the wheel, and writes
-only files of the plugin.
+A plugin is a folder that the client loads in every session and project; none of the client's settings is changed. A mod
+is the plugin of Claude Code. Reads only files of the wheel, and writes only files of the plugin.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 PLUGIN_NAME = "compactor"
 PART = f".{PLUGIN_NAME}-install-"
-"""Prefix of a folder during installation or removal; clients ignore hidden folders."""
+"""Beginning of the name of a folder during installation or removal. Clients ignore it, because it is hidden."""
 PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
 """Name of the plugin in Claude Code."""
 DISTRIBUTION = "relevance-compactor"
@@ -54,13 +54,14 @@ DISTRIBUTION = "relevance-compactor"
 CODEX_ID = f"{PLUGIN_NAME}@{DISTRIBUTION}"
 """Name of the plugin in Codex."""
 ENTRY = f"../{PLUGIN_NAME}.js"
-"""File next to the folder that loads it, for OpenCode, which loads files."""
+"""File next to the plugin's folder, which loads the plugin into OpenCode: that client loads files, not folders."""
 _ENTRY_TEXT = """\
 // OpenCode loads each file of its `plugins` folder; the plugin itself is in the folder beside this file.
 
 export { default } from './compactor/index.js'
 """
 MANIFEST, PROGRAM = ".claude-plugin/plugin.json", "program.json"
+"""Files of the plugin: its description for Claude Code, and the program that the plugin runs."""
 ADMINISTRATOR = "ask whoever manages this machine"
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
 """``2.1.330`` in ``2.1.330 (Claude Code)``."""
@@ -78,7 +79,7 @@ class PluginClient:
     sources: tuple[str, ...]
     """Folders below `applier/adapters/javascript` with files of the plugin."""
     home: Callable[[Mapping[str, str]], Path]
-    """Folder in which the client keeps its own files, by the environment."""
+    """Function that returns the folder of the client's own files, by the environment."""
     holder: str
     """Folder below `home` whose contents the client loads."""
     first_version: tuple[int, int, int]
@@ -86,9 +87,10 @@ class PluginClient:
     update: str
     """Command that updates the client."""
     documents: Callable[[Sequence[str], Mapping[str, str]], Mapping[str, object]] = lambda _argv, _environment: {}
-    """Function that returns further files of the plugin as JSON data, by the program and its environment."""
+    """Function that returns more files of the plugin, as JSON data by path. Its arguments are the program that the
+    plugin runs, and the variables that this adds to the environment."""
     registers: tuple[str, ...] = ()
-    """Commands of the client that load the plugin, if it does not find the folder itself."""
+    """Commands of the client that load the plugin, for a client that does not find the folder itself."""
     forgets: tuple[str, ...] = ()
     """Commands that undo `registers`."""
 
@@ -122,10 +124,13 @@ def _claude_code_documents(_argv: Sequence[str], _environment: Mapping[str, str]
 
 def _codex_documents(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, object]:
     """Return a marketplace of one plugin: our MCP server, and a hook that runs after each of Codex' compactions.
-    Codex copies a plugin again only if its version changes, so that depends on the program."""
+
+    The plugin's version contains a digest of the program, because Codex copies a plugin again only if its version
+    changed.
+    """
     variables = [f"{name}={value}" for name, value in environment.items()]
     digest = sha256(repr([*argv, *variables]).encode()).hexdigest()
-    # Codex starts servers without the person's variables, and hooks with them: both are to find one store
+    # Codex starts hooks with the person's variables but servers without: pass the store's, or they would use two stores
     passed: dict[str, object] = {"env": dict(environment)} if environment else {"env_vars": [STORE_VARIABLE]}
     server = {"command": "".join(argv[:1]), "args": [*argv[1:-1], "mcp", "--thread"], **passed}
     run = shlex.join([*(["env", *variables] if variables else []), *argv, "remember"])
@@ -152,44 +157,44 @@ def _codex_documents(argv: Sequence[str], environment: Mapping[str, str]) -> dic
 CLAUDE_CODE, CODEX, OPENCODE = "claude-code", "codex", "opencode"
 CLIENTS = {
     CLAUDE_CODE: PluginClient(
-        "Claude Code",
-        "claude",
-        ("claude_code",),
-        config_folder,
-        "skills",
-        (2, 1, 287),
-        "claude update",
-        _claude_code_documents,
+        title="Claude Code",
+        command="claude",
+        sources=("claude_code",),
+        home=config_folder,
+        holder="skills",
+        first_version=(2, 1, 287),
+        update="claude update",
+        documents=_claude_code_documents,
     ),
     CODEX: PluginClient(
-        "Codex",
-        "codex",
-        (),
-        home_folder,
-        "",
-        (0, 171, 0),
-        "codex update",
-        _codex_documents,
-        ("plugin marketplace add {folder}", f"plugin add {CODEX_ID}"),
-        (f"plugin remove {CODEX_ID}", f"plugin marketplace remove {DISTRIBUTION}"),
+        title="Codex",
+        command="codex",
+        sources=(),
+        home=home_folder,
+        holder="",
+        first_version=(0, 171, 0),
+        update="codex update",
+        documents=_codex_documents,
+        registers=("plugin marketplace add {folder}", f"plugin add {CODEX_ID}"),
+        forgets=(f"plugin remove {CODEX_ID}", f"plugin marketplace remove {DISTRIBUTION}"),
     ),
     OPENCODE: PluginClient(
-        "OpenCode",
-        "opencode",
-        ("opencode", "shared"),
-        _home_of_opencode,
-        "plugins",
-        (1, 18, 17),
-        "opencode upgrade",
+        title="OpenCode",
+        command="opencode",
+        sources=("opencode", "shared"),
+        home=_home_of_opencode,
+        holder="plugins",
+        first_version=(1, 18, 17),
+        update="opencode upgrade",
     ),
     "pi": PluginClient(
-        "Pi",
-        "pi",
-        ("pi", "shared"),
-        _home_of_pi,
-        "extensions",
-        (0, 87, 0),
-        "npm install -g @earendil-works/pi-coding-agent, with Node 22.19 or newer",
+        title="Pi",
+        command="pi",
+        sources=("pi", "shared"),
+        home=_home_of_pi,
+        holder="extensions",
+        first_version=(0, 87, 0),
+        update="npm install -g @earendil-works/pi-coding-agent, with Node 22.19 or newer",
     ),
 }
 """Clients with a plugin, by the name that a person types."""
@@ -201,10 +206,12 @@ class Problem:
 
     what: str
     cure: str
+    """Command to run, or advice."""
 
 
 def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: str = CLAUDE_CODE) -> dict[str, bytes]:
-    """Return every file of the plugin by its path in the folder; the plugin runs `argv` with `environment` added."""
+    """Return the files of the plugin of `client`, by their paths in its folder. The plugin runs the program `argv` with
+    the variables in `environment` added."""
     program = {"argv": list(argv), "environment": dict(environment)}
     documents = {PROGRAM: program, **CLIENTS[client].documents(argv, environment)}
     contents = {path: (json.dumps(document, indent=2) + "\n").encode() for path, document in documents.items()}
@@ -214,6 +221,7 @@ def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: st
 
 
 def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the content of each file below `folder`; each path begins with `path`."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _below(entry, f"{path}{entry.name}/")
@@ -222,8 +230,8 @@ def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
-    """Replace `folder` by these files: write them to a new folder first, then move that into place. An OSError leaves
-    `folder` unchanged, unless another process wrote there."""
+    """Replace `folder` by one with the files `contents`, by path. The files are written to a new folder, which is then
+    moved into place, so that an OSError leaves `folder` unchanged, unless another process wrote there."""
     with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
         new = Path(beside, "new")
         new.mkdir(mode=0o700)  # the program's environment may name a store by its password
@@ -234,18 +242,19 @@ def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
         if folder.exists():
             folder.rename(Path(beside, "old"))
         new.rename(folder)
-        if ENTRY in contents:  # last: it loads the folder
+        if ENTRY in contents:  # last, because it loads the folder
             Path(beside, "entry").replace(folder / ENTRY)
 
 
 def is_ours(present: Mapping[str, bytes], shipped: Collection[str]) -> bool:
-    """Return True for our folder in any version, for a damaged one with only `shipped` files, and for no files."""
-    named = _json(present.get(MANIFEST, b"")).get("name") == PLUGIN_NAME
-    return named or PROGRAM in present or present.keys() <= set(shipped)
+    """Return True if the files `present` in a folder are of our plugin, in any version. `shipped`: paths of this
+    version; a damaged folder that contains nothing else, and an empty one, count as ours."""
+    has_our_name = _json(present.get(MANIFEST, b"")).get("name") == PLUGIN_NAME
+    return has_our_name or PROGRAM in present or present.keys() <= set(shipped)
 
 
 def _json(raw: bytes) -> dict[str, Any]:
-    """Return the object in `raw`; empty if there is none."""
+    """Return the JSON object `raw`; an empty one if `raw` is none."""
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):
@@ -254,7 +263,8 @@ def _json(raw: bytes) -> dict[str, Any]:
 
 
 def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]:
-    """Return the program that the folder runs, and its additions to the environment; empty if it cannot be read."""
+    """Return the program that the plugin with the files `present` runs, and the variables that it adds to the
+    environment. Both are empty if they cannot be read."""
     own = _json(present.get(PROGRAM, b""))
     argv, environment = own.get("argv"), own.get("environment")
     return (
@@ -264,7 +274,7 @@ def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]
 
 
 def version_problem(client: PluginClient, printed: str) -> Problem | None:
-    """Return the problem of a client that reports the version `printed`; None if it is new enough."""
+    """Return the problem of a client whose `--version` prints `printed`; None if it is new enough."""
     match = _VERSION.search(printed)
     if match is None:
         return Problem(
@@ -280,7 +290,7 @@ def version_problem(client: PluginClient, printed: str) -> Problem | None:
 
 
 def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Iterator[Problem]:
-    """Yield the problems in the output of ``claude plugin list --json``; the mod is in `folder`."""
+    """Yield the problems in `listing`, the output of ``claude plugin list --json``. `folder`: that of the mod."""
     ours = [entry for entry in listing if str(entry.get("id", "")).partition("@")[0] == PLUGIN_NAME]
     others = [entry for entry in ours if entry.get("id") != PLUGIN_ID and entry.get("enabled")]
     for entry in others:
@@ -296,7 +306,7 @@ def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Itera
 
 
 def codex_problems(listing: Mapping[str, Any], folder: str) -> Iterator[Problem]:
-    """Yield the problems in the output of ``codex plugin list --json``; the plugin is in `folder`."""
+    """Yield the problems in `listing`, the output of ``codex plugin list --json``. `folder`: that of the plugin."""
     listed = listing.get("installed")
     own = next((one for one in listed or () if isinstance(one, dict) and one.get("pluginId") == CODEX_ID), None)
     if own is None:
@@ -306,7 +316,7 @@ def codex_problems(listing: Mapping[str, Any], folder: str) -> Iterator[Problem]
 
 
 def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the client's errors about the mod in the output of ``claude plugin validate --json``."""
+    """Yield a problem for each error in `checked`, the output of ``claude plugin validate --json`` for the mod."""
     contents = checked.get("contents")
     parts = [checked.get("manifest"), *(contents if isinstance(contents, list) else ())]
     listed = [part.get("errors") for part in parts if isinstance(part, dict)]
@@ -316,8 +326,8 @@ def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) -> Iterator[Problem]:
-    """Yield a problem for each setting of Claude Code, in the file `name`, that keeps it from loading mods. `managed`:
-    the machine's settings, which a person cannot change."""
+    """Yield a problem for each of the `settings` that keeps Claude Code from loading mods. `name`: the file with the
+    settings. `managed`: True if it is the machine's, which a person cannot change."""
     cure = ADMINISTRATOR if managed else f"remove it from {name}"
     for key in ("disableAllHooks", "allowManagedHooksOnly") if managed else ("disableAllHooks",):
         if settings.get(key):
@@ -335,7 +345,7 @@ def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) 
 
 
 def _inside(settings: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return the object at the end of `names`; empty if there is none."""
+    """Return the object that is reached by the keys `names`, one inside the other; empty if there is none."""
     for name in names:
         inner = settings.get(name)
         settings = inner if isinstance(inner, dict) else {}

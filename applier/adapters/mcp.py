@@ -1,7 +1,7 @@
 """`compactor mcp`: a conversation's removed parts, facts, brief and log for any client that speaks MCP.
 
-The tools only read. The server's start decides which conversations are visible, never the caller: one session with its
-subagents, or one history. A store that does not exist yet counts as empty. Needs the extra ``mcp``.
+The tools only read. Which conversations are visible is decided when the server is started, never by its caller. A store
+that does not exist yet counts as empty. Needs the extra ``mcp``.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
 
 def mcp_server(visible: Visible, *, by_thread: bool = False) -> MCPServer:
-    """Return the server, which can show only `visible`. Run it by ``.run("stdio")``.
+    """Return a server that shows only conversations in `visible`. Run it by ``.run("stdio")``.
 
-    `by_thread`: the server shows the thread that the client sends with each call (Codex), never one chosen by the
-    agent.
+    `by_thread`: True for Codex, which sends the id of its thread with each call: a call then sees only this thread.
     """
     server: MCPServer = MCPServer(
         "compactor", instructions=_INSTRUCTIONS, version=metadata.version("relevance-compactor"), log_level="CRITICAL"
@@ -90,8 +89,9 @@ def _of_thread(visible: Visible, run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
-    """Return the look-up `name` as a tool that answers from `visible`, described by the docstring of its input."""
-    model, _ = PROJECT_TOOLS[name]
+    """Return a function for the tool `name` of `PROJECT_TOOLS` that answers from `visible`. It has the signature and
+    the docstring from which MCP makes the tool's definition."""
+    model = PROJECT_TOOLS[name].input
 
     def tool(**arguments: Any) -> list[str | Image]:
         content = answer_call(visible, name, arguments, PROJECT_TOOLS)
@@ -164,6 +164,7 @@ class _Tools:
 
 
 def _line(event: dict[str, Any]) -> str:
+    """Return `event` as a line of the log."""
     at = datetime.fromtimestamp(event["time"], UTC)
     sizes = f"{event.get('tokens_before', 0):,} → {event.get('tokens_after', 0):,} tokens"
     return f"{at:%Y-%m-%d %H:%M:%S} {event.get('kind', '')}: {event.get('message', '')} ({sizes})"

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[\w.-]{1,40}")
 
 
 def opaque_block(kind: str, carried: Any) -> Block:
-    """Return a block that carries JSON data of an unknown `kind`; the log names each kind once."""
+    """Return a block that carries the JSON data `carried`, which has an unknown `kind`. Log each kind once."""
     _warn_once(kind if _NAME.fullmatch(kind) else "item")
     return {"type": OPAQUE, _CARRIED: carried}
 

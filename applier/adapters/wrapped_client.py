@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from applier.adapters.transcripts.codex import home_folder
 
@@ -32,8 +32,8 @@ class WrappedClient:
         self.command, self.environment = list(command), environment
 
     def upstreams(self) -> dict[str, str]:
-        """Return the destination of the client's requests without the proxy, by upstream of the proxy; only what
-        differs."""
+        """Return the addresses to which the client's requests went without the proxy, by the proxy's upstream. An
+        upstream that is missing keeps its default address; an empty address means that the proxy cannot serve it."""
         places = {
             ANTHROPIC: self.environment.get("ANTHROPIC_BASE_URL", ""),
             OPENAI: _version_1(self.environment.get("OPENAI_BASE_URL", "")),
@@ -45,9 +45,18 @@ class WrappedClient:
         return {"ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": f"{url}/v1"}
 
     def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:  # noqa: ARG002
-        """Return the command line with the options that the client needs. `server`: the command of our MCP server,
-        empty without one; it reads these `variables`."""
+        """Return the client's command line with the options that send its requests to the proxy at `url`. `server`: the
+        command of our MCP server; empty to give the client none. `variables`: the variables that this server reads."""
         return self.command
+
+
+class _AddressSetting(NamedTuple):
+    """Setting of Codex that contains the address of its provider."""
+
+    name: str = ""
+    """Empty for a provider that is built into Codex (``ollama``): its address cannot be changed."""
+    url: str = ""
+    """Empty for OpenAI's own address."""
 
 
 class _Codex(WrappedClient):
@@ -58,12 +67,12 @@ class _Codex(WrappedClient):
     def upstreams(self) -> dict[str, str]:
         places = super().upstreams()
         places.pop(OPENAI, None)  # Codex does not read the variable
-        url = self._place()[1]
+        url = self._address().url
         version_1 = _version_1(url)
         return {**places, **({CHATGPT: url, OPENAI: version_1 or ""} if url else {})}
 
     def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:
-        setting = self._place()[0]
+        setting = self._address().name
         options: dict[str, object] = {setting: f"{url}/v1"} if setting else {}
         if server:
             table = "mcp_servers.compactor"
@@ -72,9 +81,8 @@ class _Codex(WrappedClient):
         words = [word for key, value in options.items() for word in ("-c", f"{key}={json.dumps(value)}")]
         return [self.command[0], *words, *self.command[1:]]
 
-    def _place(self) -> tuple[str, str]:
-        """Return the setting with the provider's address for Codex, and its value; an empty value: OpenAI. No setting:
-        the provider is built into Codex (``ollama``), and its address cannot be changed."""
+    def _address(self) -> _AddressSetting:
+        """Return the setting of the person's provider."""
         settings = self._settings("config.toml")
         if profile := _profile(self.command):
             settings = _merged(settings, self._settings(f"{profile}.config.toml"))
@@ -85,9 +93,9 @@ class _Codex(WrappedClient):
             others = settings.get("model_providers")
             other = others.get(str(provider)) if isinstance(others, dict) else None
             if not isinstance(other, dict):
-                return "", ""
+                return _AddressSetting()
             url, name = other.get("base_url"), f"model_providers.{provider}.base_url"
-        return name, url if isinstance(url, str) else ""
+        return _AddressSetting(name, url if isinstance(url, str) else "")
 
     def _settings(self, name: str) -> dict[str, Any]:
         try:
@@ -127,14 +135,16 @@ def wrapped_client(command: Sequence[str], environment: Mapping[str, str]) -> Wr
 
 
 def _version_1(url: str) -> str | None:
-    """Return `url` if it is a base URL of version 1, an empty text for another version, None for an empty URL."""
+    """Return `url` if it is the base URL of version 1 of an API; an empty text if it is another URL; None if it is
+    empty."""
     if not url:
         return None
     return url if url.rstrip("/").endswith("/v1") else ""
 
 
 def _profile(arguments: Sequence[str]) -> str:
-    """Return the profile in Codex' options: ``-p work``, ``-pwork``, ``--profile=work``; empty without one."""
+    """Return the profile that the command line `arguments` of Codex chooses: by ``-p work``, ``-pwork`` or
+    ``--profile=work``; empty without one."""
     for flag, value in pairwise([*takewhile(lambda one: one != "--", arguments), ""]):
         if flag in ("-p", "--profile"):
             return value
@@ -144,7 +154,7 @@ def _profile(arguments: Sequence[str]) -> str:
 
 
 def _merged(settings: dict[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with `others` merged into it, table by table."""
+    """Return `settings` with the values of `others` added or replaced. Tables in both are merged in the same way."""
     tables = {
         key: _merged(settings[key], value)
         for key, value in others.items()

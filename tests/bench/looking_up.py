@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from applier.adapters.agent_tools import LOOK_UPS, answer_call
+from applier.adapters.agent_tools import LOOK_UP_TOOLS, answer_call
 from applier.adapters.visible import Visible
 from applier.eval.evaluation import ExamSample
 from applier.eval.survival import text_tokens
@@ -101,7 +101,7 @@ def add_command(commands: Any) -> None:
     asked = commands.add_parser("look-up", help="what an agent's look-up gives a reader of a round")
     asked.add_argument("folder", type=Path)
     asked.add_argument("view", help="ID of the view")
-    asked.add_argument("tool", choices=sorted(LOOK_UPS))
+    asked.add_argument("tool", choices=sorted(LOOK_UP_TOOLS))
     asked.add_argument("arguments", nargs="+", help='name=value, as text="token refresh"')
     asked.set_defaults(run=_look_up)
 

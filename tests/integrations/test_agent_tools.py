@@ -5,7 +5,7 @@ import pytest
 from applier.adapters.agent_tools import (
     AGENT_TOOL_NAMES,
     AGENT_TOOLS,
-    LOOK_UPS,
+    LOOK_UP_TOOLS,
     answer_call,
     handle_tool_use,
 )
@@ -100,7 +100,7 @@ class Stored:
 
 
 def answer(hits, turns, limit=5):
-    asked, answered = LOOK_UPS["search_context"]
+    asked, answered = LOOK_UP_TOOLS["search_context"]
     return answered(Stored(hits, turns), asked(text="drain", limit=limit))
 
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from applier.adapters.proxy import wires
+from applier.adapters.proxy.configuration import OwnClient
 from applier.adapters.visible import Visible
 from applier.store import open_store
 from applier.testing import Answer, MessagesServer, Request, say, use
@@ -360,7 +361,7 @@ def test_what_the_proxy_does_not_read_is_never_held_and_never_too_large(path, pr
 @pytest.mark.parametrize("shows", ["secret", "name"])
 def test_a_login_that_is_renewed_goes_on_where_it_was_in_the_next_run_too(shows, proxied, tmp_path):
     """Of who shows the run's secret; who knows only the name that its conversations have is somebody else."""
-    own, tools = [("own-run-1", "wrap-folder"), ("own-run-2", "wrap-folder")], Tools(tmp_path)
+    own, tools = [OwnClient("own-run-1", "wrap-folder"), OwnClient("own-run-2", "wrap-folder")], Tools(tmp_path)
     with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
         proxy = proxied(server, own=own[0])
         with client_of(proxy, default_headers={"x-compactor-session": "own-run-1"}) as client:

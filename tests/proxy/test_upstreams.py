@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
+from applier.adapters.proxy.configuration import OwnClient
 from planner.errors import SettingsError
 from tests.hosts import Host, hosts, message, talk
 from tests.model.sample import answer
@@ -129,7 +130,11 @@ def test_a_login_is_sent_with_the_beta_that_lets_it_in_and_no_other(tmp_path):
 def test_once_a_login_was_renewed_the_planner_shows_the_new_one(tmp_path):
     secret = {"x-compactor-session": "own-1"}
     with hosts(1) as (claude,):
-        given = {"store": str(tmp_path / "s.db"), "session": {"window_tokens": 8_000}, "own": ("own-1", "wrap-folder")}
+        given = {
+            "store": str(tmp_path / "s.db"),
+            "session": {"window_tokens": 8_000},
+            "own": OwnClient("own-1", "wrap-folder"),
+        }
         with ProxyServer(ProxySettings(upstreams=Upstreams(claude.url, ""), **given)) as proxy:
             for login, rounds in (("old", 1), ("new", 40)):
                 body = {"model": CLAUDE_MODEL, "max_tokens": 99, "messages": talk("x", rounds)}

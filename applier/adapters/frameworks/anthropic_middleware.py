@@ -1,7 +1,7 @@
 """Middleware for anthropic's clients: a session prepares each request.
 
-Reads model, system, tools and thinking off every request, and answers "prompt is too long" with one shorter request
-before the caller sees it. Requests without a full conversation pass unchanged: other endpoints, ``count_tokens``.
+The session learns model, system prompt, tools and thinking from every request. If the provider answers "prompt is too
+long", one shorter request is sent before the caller sees the error. Requests of other endpoints pass unchanged.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ class CompactionMiddleware(anthropic.Middleware):
     An answer that the window cut off is requested again with a shorter prompt. A streamed answer is not, because the
     caller has its beginning already: the next request is compacted instead.
 
-    Conversations that the SDK would store on the server (its tool runner does) are sent whole, because they could not
-    be compacted there. A session without its own client for plans uses this one, from the first answer on; the
-    planner's requests skip the middleware.
+    The SDK's tool runner stores conversations on the server. They are sent whole instead, because a stored one cannot
+    be compacted. A session without its own client for plans uses this one from the first answer on. The planner's
+    requests skip the middleware.
     """
 
     for_agents_only = True
     """Mark for `planner.model.client`: a planner's request must not wait for the session that waits for the planner."""
 
     def __init__(self, session: Session | SessionOf[Mapping[str, Any]]) -> None:
-        """Compact one `session`, or the one that a function returns for a request body (None: send it unchanged).
+        """Compact `session`, or the session that a function returns for the body of a request. A client that several
+        conversations share (subagents, threads) needs the function.
 
-        A client that several conversations share (subagents, threads) needs the function. If it cannot open a session,
-        because the store or the settings fail, the request is sent unchanged.
+        If the function returns None, or cannot open a session because the store or the settings fail, the request is
+        sent unchanged.
         """
         self._session_of = opener(session)
 
@@ -91,25 +92,26 @@ class CompactionMiddleware(anthropic.Middleware):
         return response
 
     def _exchange(self, request: APIRequest) -> _Exchange | None:
+        """Return the exchange that begins with `request`; None if the request is to be sent unchanged."""
         body = request.json
         is_ours = request.method.lower() == "post" and request.url.split("?")[0] == "/v1/messages"
         if not is_ours or not isinstance(body, dict) or not isinstance(body.get("messages"), list):
             return None
         if body.get("compaction"):
-            return None  # the server compacts, and takes the caller's own history for it
+            return None  # because the server compacts now, and needs the caller's own history for that
         if body.get("thread") and _THREAD_HELPER not in str(request.headers.get(_HELPER_HEADER, "")):
-            return None  # a thread held by hand: only its owner has the whole conversation
+            return None  # because the body lacks a part of the conversation, which only the caller could add
         session = self._session_of(body)
         return None if session is None else _Exchange(session, request, _whole(request, body))
 
 
 _HELPER_HEADER, _THREAD_HELPER = "x-stainless-helper", "message-thread"
-"""Header of the SDK's requests for a thread whose whole history the SDK keeps itself."""
+"""Header, and its value in requests for a stored thread whose whole history the SDK has too."""
 
 
 def _whole(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `body` with the whole conversation, so that the server stores none. Raise APIStatusError if `body`
-    contains only the newest messages; on this error the SDK sends all of them."""
+    """Return `body` without its request to store the conversation as a thread. If it contains only the newest messages
+    of a thread, raise the API's error for an unknown thread, after which the SDK sends all of them."""
     thread = body.get("thread")
     if isinstance(thread, Mapping) and thread.get("type") == "continue":
         sent = httpx2.Request(request.method, f"https://api.anthropic.com{request.url}")
@@ -123,30 +125,33 @@ def _whole(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass
 class _Exchange:
-    """One attempt of one request in a session: its prepared form, its answer, its shorter form."""
+    """One attempt at a request in a session."""
 
     session: Session
     request: APIRequest
     body: Mapping[str, Any]
+    """Body of the request with the caller's own messages."""
     sent: Mapping[str, Any] = field(default_factory=dict)
+    """Body that was sent last."""
     is_again: bool = False
+    """True after the shorter request."""
 
     def first(self) -> APIRequest:
         """Return the request with the prepared messages; unchanged if its messages are not valid."""
         try:
             self.session.set_request(**fields_of_body(self.body), client_follows=True)
-        except SettingsError as error:  # the provider's answer says it better
+        except SettingsError as error:  # the provider's own error explains it better
             logger.warning("the request goes out as it came: %s", error)
             return self._with(self.body["messages"])
         return self._with(self.session.prepare(self.body["messages"]))
 
     def is_whole(self, response: _AnyResponse) -> bool:
-        """True if the answer is complete."""
+        """Return True if the answer is complete, not a stream."""
         return response.is_closed and not self.request.stream
 
     def second(self, response: _AnyResponse, answer: object) -> APIRequest | None:
-        """Return a shorter request, once, if `response` or its `answer` reports that the first was too long. Reports to
-        the session the list that the provider accepted, and the usage in the answer."""
+        """Report the provider's response to the session, and return a shorter request if the first was too long; None
+        if it was not, or if this is the second response already. `answer`: the content of a complete response."""
         http, too_long = response.http_response, answer
         if http.is_success:
             headers = {name: value for name, value in self.request.headers.items() if isinstance(value, str)}
@@ -161,6 +166,7 @@ class _Exchange:
         return None if shorter is None else self._with(shorter)
 
     def _with(self, messages: list[Any]) -> APIRequest:
+        """Return the request with these messages, and remember its body as sent."""
         changed = copy(self.request)  # APIRequest.copy would first deep-copy the whole conversation
         self.sent = {**self.body, "messages": messages}
         changed.options = changed.options.model_copy(update={"json_data": self.sent})
@@ -170,8 +176,8 @@ class _Exchange:
 
 
 def _listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[Any]:
-    """Return a subclass of `stream_class` (``Stream[…]`` or ``AsyncStream[…]``) that calls `hear` with the first
-    message and its end. Changes no event and reads nothing ahead."""
+    """Return a subclass of `stream_class` (``Stream[…]`` or ``AsyncStream[…]``) that calls `hear` with the message at
+    the start of the stream and with the changes at its end. The events stay unchanged; none is read ahead."""
     plain = get_origin(stream_class) or stream_class
 
     def heard(event: Any) -> Any:

@@ -23,7 +23,7 @@ __all__ = ["agent_tools", "async_agent_tools"]
 
 
 def agent_tools(session: Session) -> list[BetaFunctionTool[Any]]:
-    """``restore_context``, ``search_context``, ``compact`` for ``Anthropic().beta.messages.tool_runner``."""
+    """Return the tools of `AGENT_TOOLS` for ``Anthropic().beta.messages.tool_runner``."""
     return [anthropic.beta_tool(_caller(session, tool["name"]), **tool) for tool in AGENT_TOOLS]
 
 

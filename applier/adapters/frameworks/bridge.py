@@ -1,6 +1,6 @@
-"""Session of each request, open sessions of several conversations, and the preparation of a framework's messages.
+"""Bridge between frameworks and sessions: finds the session of a request, and prepares a framework's messages.
 
-Shared by all bridges. No function that prepares messages raises: a list that cannot be prepared is sent unchanged.
+All frameworks use it. No function that prepares messages raises: a list that cannot be prepared is sent unchanged.
 """
 
 from __future__ import annotations
@@ -28,30 +28,38 @@ logger = logging.getLogger("applier.session")
 R = TypeVar("R")
 T = TypeVar("T")
 SessionOf = Callable[[R], "Session | None"]
-"""Function that returns the session of a request; None: the request is sent unchanged."""
+"""Function that returns the session of a request; None if the request is to be sent unchanged."""
 OPEN_SESSIONS = 200
-"""Largest number of sessions in memory, each with its whole history."""
+"""Largest number of sessions in memory, where each keeps its whole history."""
 
 MAX_CHILDREN = 50
 """Largest number of remembered subagents of one run; a forgotten one begins a new session."""
 
 
 class OpenSessions:
-    """Sessions by name, each opened at its first use; several threads may use it. Over the limit, the session unused
-    for longest is closed; its next use opens it from its store."""
+    """Sessions by name, each opened at its first use. Several threads may use it."""
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
-        """Open sessions by `open_session`, which may return None for a name; keep at most `limit` open. Raise
-        SettingsError if `open_session` is not a function."""
+        """Open sessions by `open_session`, which takes a name and may return None. At most `limit` are open: the one
+        unused for longest is closed, and opened again from its store when it is needed.
+
+        Raises:
+            SettingsError: `open_session` is not a function.
+        """
         if not callable(open_session):
             example = "lambda name: Session(session_id=name)"
             raise SettingsError(f"expected a function such as {example}, found {type(open_session).__name__}")
         self._open, self._limit, self._lock = open_session, limit, threading.Lock()
         self._named: dict[str, Session] = {}
+        """Open sessions by name, the one unused for longest first."""
 
     def named(self, name: str) -> Session | None:
-        """Return the session with this name. Raise StoreError if it cannot be opened, SettingsError if it is no
-        session."""
+        """Return the session with this name; None if `open_session` returns None.
+
+        Raises:
+            StoreError: The session cannot be opened.
+            SettingsError: `open_session` returned another object.
+        """
         with self._lock:
             session = self._named.pop(name, None) or self._open(name)
             check_argument(f"session {name!r}", session, Session, "a Session, or None to leave it alone")
@@ -70,10 +78,11 @@ class OpenSessions:
 
 @dataclass
 class Member:
-    """One conversation of a family: its session, and the messages received so far."""
+    """One conversation of a family."""
 
     session: Session
     messages: int = 0
+    """Number of messages in its newest request."""
     seen: str = ""
     """Digest of these messages."""
     calls: frozenset[str] = frozenset()
@@ -81,19 +90,24 @@ class Member:
 
 
 class Family:
-    """The conversations of an agent and its subagents in one run, recognised by their earlier messages. For frameworks
-    that pass only messages. The first conversation belongs to the session; a list that continues no known conversation
-    begins another. Several threads may use it."""
+    """The conversations of an agent and its subagents in one run, for frameworks that pass only messages.
+
+    A conversation is recognised by its earlier messages. A list that continues no known conversation begins another
+    one, with a session of its own. Several threads may use it.
+    """
 
     def __init__(self, session: Session) -> None:
-        """Begin with `session`; each subagent gets a child of it. Raise SettingsError if it is not a Session."""
+        """Use `session` for the first conversation, and a child of it for each further one. Raise SettingsError if it
+        is not a Session."""
         if not isinstance(session, Session):
             raise SettingsError(f"session: expected a Session, found {type(session).__name__}")
         self._members, self._lock = [Member(session)], threading.Lock()
 
     def member(self, messages: Sequence[Message]) -> Member:
-        """Return the conversation that `messages` continue; of several, the one that shares most of them."""
+        """Return the conversation that `messages` continue. If they continue several, return the longest of these; if
+        none, a new one."""
         digests = map(message_digest, messages)
+        # the digest of the first N messages, by N
         seen = ["", *accumulate(digests, lambda one, other: sha256(f"{one}{other}".encode()).hexdigest())]
         with self._lock:
             known = [one for one in self._members if one.messages < len(seen) and seen[one.messages] == one.seen]
@@ -102,12 +116,12 @@ class Family:
             return member
 
     def caller(self, call_id: str) -> Session:
-        """Return the session of the agent that made the call; the first session if none did."""
+        """Return the session of the agent that made the call `call_id`; the first session if none did."""
         with self._lock:
             return next((one.session for one in self._members if call_id in one.calls), self._members[0].session)
 
     def _new(self) -> Member:
-        """Add and return a conversation with a child of the first session; close the oldest children over the limit."""
+        """Return a new conversation with a child of the first session. Over the limit, close the oldest children."""
         first, *children = self._members
         member = Member(first.session.child(""))
         for old in children[: len(children) + 1 - MAX_CHILDREN]:
@@ -118,9 +132,12 @@ class Family:
 
 
 def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
-    """Return a function that returns the session of a request: always `session`, or the one that `session` returns. It
-    returns None, and logs this once, if the session cannot be opened. Raise SettingsError if `session` is neither a
-    Session nor a function."""
+    """Return a function from a request to its session. `session`: the session of all requests, or such a function
+    itself. If a session cannot be opened, the returned function logs this once and returns None.
+
+    Raises:
+        SettingsError: `session` is neither a Session nor a function.
+    """
     if not callable(session):
         if not isinstance(session, Session):
             wanted = "a Session, or a function that names the session of a request"
@@ -153,10 +170,13 @@ def through(
     built: Callable[[Message], T],
     split: Callable[[T], Iterable[T]] = lambda message: (message,),
 ) -> list[T] | None:
-    """Convert the messages of a framework, `foreign`, by `plain`, pass them to `act`, and return its result in the
-    framework's form: unchanged messages as the same objects, others made by `built`. `split` cuts a message into pieces
-    that are compacted apart. None if `act` returns None, or if anything fails: a message that only its provider
-    understands must still reach it."""
+    """Return the messages that `act` makes of `foreign`, the messages of a framework, in the framework's form.
+
+    `plain` converts a message of the framework to Anthropic's form, and `built` converts one back. A message that `act`
+    leaves unchanged stays the same object. `split` divides a message into pieces that are compacted independently.
+    Return None if `act` returns None. Also return None after any error, because a message that only its provider
+    understands must still reach it.
+    """
     try:
         pieces = [list(split(message)) for message in foreign]
         flat = [piece for group in pieces for piece in group]
@@ -169,7 +189,8 @@ def through(
 
 
 def _joined(view: Sequence[T], foreign: Sequence[T], pieces: Sequence[Sequence[T]]) -> list[T]:
-    """Return `view` with each of the `foreign` messages in place of its `pieces`, if they are all there in order."""
+    """Return `view` in which the pieces of a message are replaced by the whole message, where all of them follow each
+    other. `pieces`: those of each message in `foreign`."""
     by_first = {id(group[0]): (group, message) for group, message in zip(pieces, foreign, strict=True)}
     joined, at = list[T](), 0
     while at < len(view):
@@ -183,8 +204,9 @@ def _joined(view: Sequence[T], foreign: Sequence[T], pieces: Sequence[Sequence[T
 def _matched(
     view: Sequence[Message], forms: Sequence[Message], foreign: Sequence[T], built: Callable[[Message], T]
 ) -> list[T]:
-    """Return the messages of `view` in the framework's form: the `foreign` one with an equal plain form (the same index
-    in `forms`) if there is one, else a new one. Equal messages keep their order; the newest are used first."""
+    """Return the messages of `view` in the framework's form. `forms`: the plain form of each message in `foreign`. A
+    message of `view` that equals one of these becomes the original; others are made by `built`. If several are equal,
+    the newest are used first, in their order."""
     originals = defaultdict[str, list[T]](list)
     for form, original in zip(forms, foreign, strict=True):
         originals[message_digest(form)].append(original)
@@ -196,6 +218,7 @@ def _matched(
 
 
 def grouped(foreign: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:
-    """Return `foreign` in groups that make one message each: neighbours of one `kind`; single ones if that is false."""
+    """Return `foreign` in groups, each of which makes one message. Neighbours for which `kind` returns the same true
+    value form a group; a message for which it returns a false one is alone."""
     runs = groupby(foreign, kind)
     return [group for key, run in runs for group in ([list(run)] if key else ([one] for one in run))]

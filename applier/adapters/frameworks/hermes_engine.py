@@ -5,8 +5,8 @@ Hermes finds the engine if both packages are installed; its ``config.yaml`` turn
     plugins: {enabled: [compactor]}
     context: {engine: compactor}
 
-Hermes decides by `threshold_tokens` when to ask. The view replaces Hermes' own list; after any failure the list stays
-unchanged.
+Hermes asks for a compaction when its prompt reaches `threshold_tokens`. The view replaces Hermes' own list; after any
+failure the list stays unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from agent.context_engine import ContextEngine
 
-from applier.adapters.agent_tools import AGENT_TOOLS, LOOK_UPS, answer_call
+from applier.adapters.agent_tools import AGENT_TOOLS, LOOK_UP_TOOLS, answer_call
 from applier.adapters.frameworks.bridge import grouped, through
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, strip_openai, to_openai
 from applier.session import Session
@@ -32,7 +32,7 @@ __all__ = ["CompactorEngine", "register"]
 logger = logging.getLogger("applier.session")
 
 _ASKED_AGAIN = 1.05
-"""Growth of the prompt, as a factor, before another attempt after one without result."""
+"""Growth of the prompt, as a factor, after which a compaction without result is tried again."""
 
 
 class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overrides
@@ -54,7 +54,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         return "compactor"
 
     def update_model(self, model: str, context_length: int, *more: Any, **others: Any) -> None:
-        """Use this model and window; for another model, reopen the session from the store."""
+        """Use this model, and `context_length` as its window. The session is opened again at its next use."""
         super().update_model(model, context_length, *more, **others)
         share = load_settings().compact_at_ratio or self.threshold_percent
         self.threshold_tokens, self._model = int(context_length * share), model
@@ -67,7 +67,8 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         self.last_total_tokens = usage.get("total_tokens") or 0
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """Return True above the threshold, unless the last attempt had no result and the prompt has hardly grown."""
+        """Return True if the prompt reaches the threshold; after a compaction without result, only once it has
+        grown."""
         tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
         return tokens >= max(self.threshold_tokens, self._not_below)
 
@@ -76,10 +77,11 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         messages: list[dict[str, Any]],
         current_tokens: int | None = None,
         focus_topic: str | None = None,
-        force: bool = False,  # noqa: ARG002 - an attempt that is asked for is made
-        memory_context: str = "",  # noqa: ARG002 - what its memory says, Hermes says again itself
+        force: bool = False,  # noqa: ARG002 - each call compacts, forced or not
+        memory_context: str = "",  # noqa: ARG002 - Hermes adds its memory to the prompt itself
     ) -> list[dict[str, Any]]:
-        """Return `messages` compacted, with their originals stored; the same list if that saves nothing."""
+        """Return `messages` compacted, with their originals stored. Return the same list if that saves nothing or
+        fails. `focus_topic`: words for what the compaction is to keep."""
         try:
             view = self._compacted(messages, focus_topic or "")
         except Exception as error:  # noqa: BLE001 - the host's agent goes on whatever fails here
@@ -92,7 +94,8 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         return view
 
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:
-        """Open the session of a conversation that begins, or that continues under another id."""
+        """Use the session `session_id` from now on. If Hermes gives a conversation another id after a compaction, the
+        session keeps its name."""
         if kwargs.get("boundary_reason") != "compression":
             self._close()
             self._id = session_id
@@ -102,7 +105,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         self._close()
 
     def on_session_reset(self) -> None:
-        """Close the session: another conversation begins."""
+        """Close the session, because another conversation begins."""
         super().on_session_reset()
         self._not_below = 0
         self._close()
@@ -112,7 +115,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         return [
             {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
             for tool in AGENT_TOOLS
-            if tool["name"] in LOOK_UPS
+            if tool["name"] in LOOK_UP_TOOLS
         ]
 
     def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
@@ -137,7 +140,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
     def _opened(self) -> Session:
         if self._session is None:
             window = {"window_tokens": self.context_length} if self.context_length else {}
-            # it compacts when Hermes says so, and takes in what was said meanwhile
+            # the session compacts only when Hermes asks, never by itself in `prepare`
             settings = load_settings(**window, auto_compact=False)
             self._session = Session(session_id=self._id or None, model=self._model, settings=settings)
         return self._session
@@ -149,7 +152,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
 
 
 def _through(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Return `messages` after `act` on their plain form; None if `act` returns None. System messages in front stay."""
+    """Return the messages that `act` makes of `messages`, as `bridge.through` does. System messages in front stay."""
     lead = leading_system(messages)
     groups = grouped(messages[lead:], lambda message: message["role"] == "tool")
     view = through(act, groups, lambda group: strip_openai(from_openai(group))[0], lambda one: to_openai([one]))

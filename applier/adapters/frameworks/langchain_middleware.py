@@ -6,9 +6,9 @@
     agent = create_deep_agent(model, tools, middleware=[LangChainCompaction(ThreadSessions(open_session))])
     agent = create_react_agent(model, tools, pre_model_hook=pre_model_hook(session))
 
-The graph's own state keeps every message; messages that are not compacted stay the same objects. A graph that serves
-several threads, or has subagents, passes `ThreadSessions`. A subagent is recognised by the namespace of LangGraph's
-checkpoints, which names the task that it runs in.
+The graph's own state keeps every message; messages that are not compacted stay the same objects. A thread is a
+conversation of LangGraph. A graph that serves several threads, or has subagents, passes `ThreadSessions`. A subagent is
+recognised by the namespace of LangGraph's checkpoints, which contains the task that it runs in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import anyio.to_thread
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -51,99 +51,110 @@ from planner.reading.messages import OPAQUE, ROLES, Block, Message, blocks
 __all__ = ["LangChainCompaction", "ThreadSessions", "context_tools", "pre_model_hook"]
 
 
+class _Place(NamedTuple):
+    """Place in a graph where an agent runs."""
+
+    thread: str
+    """Id of its thread; empty if it is unknown."""
+    namespace: str
+    """Namespace of its checkpoints: the tasks that it runs in, from the outermost on."""
+
+
 @dataclass(frozen=True)
 class _Agent:
-    """Agent of a thread, and how far its messages were received."""
+    """Agent of a thread, as of its newest call."""
 
     session: str
     """Name of its session."""
     role: str
     """Its namespace without the ids of tasks."""
     messages: int
-    """Number of messages in its newest call."""
+    """Number of messages in the call."""
     last: Any
     """Last of these messages."""
 
-    def goes_on_in(self, messages: Sequence[Any]) -> bool:
-        """Return True if `messages` begin with those of the newest call, as far as their last one shows."""
+    def is_continued_by(self, messages: Sequence[Any]) -> bool:
+        """Return True if `messages` probably begin with those of the newest call: only the last of these is
+        compared."""
         return 0 < self.messages <= len(messages) and messages[self.messages - 1] == self.last
 
 
 class ThreadSessions:
-    """Finder of the session for a call of a model or tool, by its thread and its subagent.
+    """Sessions of a graph's agents, by thread and subagent. Pass it in place of a function that returns a session.
 
     ::
 
         sessions = ThreadSessions(lambda name: Session(session_id=name))
         agent = create_agent(model, tools, middleware=[LangChainCompaction(sessions)], checkpointer=saver)
 
-    The session of a thread has the thread's name and continues after a restart; a subagent's is named
-    ``thread/tools:…``. A subagent that is a node of the graph and returns with all its earlier messages keeps its
-    session. A run without a thread has a session of its own.
+    The session of a thread has the thread's name and continues after a restart. That of a subagent is named
+    ``thread/tools:…``. A subagent that runs again, in a new task but with all its earlier messages, keeps its session.
+    A run without a thread has a session of its own.
     """
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
         """Open sessions by `open_session`, which takes a name; at most `limit` are open at once. Raise SettingsError if
-        it is not a function."""
+        `open_session` is not a function."""
         self._sessions, self._limit, self._lock = OpenSessions(open_session, limit), limit, threading.Lock()
-        self._agents: dict[tuple[str, str], _Agent] = {}
-        """Agents by thread and namespace, the longest unused first."""
+        self._agents: dict[_Place, _Agent] = {}
+        """Agents by their place, the one unused for longest first."""
 
     def __call__(self, request: Any) -> Session | None:
         """Return the session of `request`, which is a model request, a tool's runtime, or a graph's state."""
         messages = _messages(request)
-        thread, namespace = _place(messages)
-        return self._sessions.named(self._agent(thread, namespace, messages).session) if thread else None
+        place = _place(messages)
+        return self._sessions.named(self._agent(place, messages).session) if place.thread else None
 
     def close(self) -> None:
         """Close all sessions; their histories are in the store."""
         self._sessions.close()
 
-    def _agent(self, thread: str, namespace: str, messages: Sequence[Any]) -> _Agent:
-        """Return the agent of this call, and remember it as the one used last."""
-        role = "|".join(part.split(":")[0] for part in namespace.split("|"))
+    def _agent(self, place: _Place, messages: Sequence[Any]) -> _Agent:
+        """Return the agent that calls at `place` with `messages`, and remember it as the one used last."""
+        role = "|".join(part.split(":")[0] for part in place.namespace.split("|"))
         with self._lock:
-            earlier = self._agents.pop((thread, namespace), None) or self._returned(thread, role, messages)
-            session = earlier.session if earlier else f"{thread}/{namespace}".rstrip("/")
+            earlier = self._agents.pop(place, None) or self._pop_continued(place.thread, role, messages)
+            session = earlier.session if earlier else f"{place.thread}/{place.namespace}".rstrip("/")
             agent = _Agent(session, role, len(messages), messages[-1] if messages else None)
-            self._agents[thread, namespace] = agent
+            self._agents[place] = agent
             while len(self._agents) > self._limit:
                 del self._agents[next(iter(self._agents))]
             return agent
 
-    def _returned(self, thread: str, role: str, messages: Sequence[Any]) -> _Agent | None:
-        """Remove and return the agent of another task of `thread`, with this role, whose messages `messages`
-        continue."""
+    def _pop_continued(self, thread: str, role: str, messages: Sequence[Any]) -> _Agent | None:
+        """Remove and return the newest agent of another task of `thread` with this role that `messages` continue."""
         for place, agent in reversed(self._agents.items()):
-            if place[0] == thread and agent.role == role and agent.goes_on_in(messages):
+            if place.thread == thread and agent.role == role and agent.is_continued_by(messages):
                 return self._agents.pop(place)
         return None
 
 
 def _messages(request: Any) -> Sequence[Any]:
+    """Return the messages in the state of `request`; empty if there are none."""
     state = getattr(request, "state", request)
     messages = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
     return messages if isinstance(messages, list) else []
 
 
-def _place(messages: Sequence[Any]) -> tuple[str, str]:
-    """Return the thread and namespace of the running agent; a run without a thread is named by its first message.
+def _place(messages: Sequence[Any]) -> _Place:
+    """Return the place of the agent that runs now. In a run without a thread, the id of the first of `messages` names
+    it.
 
-    ``tools:4f1c|model:9a0e`` is the node of a model in an agent that runs in the task ``tools:4f1c``.
+    LangGraph's ``tools:4f1c|model:9a0e`` is the node of a model in an agent that runs in the task ``tools:4f1c``.
     """
     try:
         configurable = get_config().get("configurable", {})
-    except RuntimeError:  # called by hand, outside a graph
+    except RuntimeError:  # the call is made outside a graph
         configurable = {}
     namespace = str(configurable.get("checkpoint_ns") or "").rpartition("|")[0]
     first = getattr(messages[0], "id", None) if messages else None
-    return str(configurable.get("thread_id") or (f"run-{first}" if first else "")), namespace
+    return _Place(str(configurable.get("thread_id") or (f"run-{first}" if first else "")), namespace)
 
 
 def context_tools(session: Session | SessionOf[Any]) -> list[BaseTool]:
-    """Return ``restore_context``, ``search_context`` and ``compact`` for an agent or a `ToolNode`.
+    """Return the tools of `AGENT_TOOLS` for an agent or a `ToolNode`.
 
-    `session`: one conversation, or a function that returns the session for a tool's runtime.
+    `session`: the session of one conversation, or a function that returns the session for a tool's runtime.
     """
     session_of = opener(session)
     return [_context_tool(session_of, **tool) for tool in AGENT_TOOLS]
@@ -171,7 +182,7 @@ AsyncCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
     """Compaction as agent middleware; a prompt that is too long is sent once more, shorter.
 
-    An agent with tools also gets the tools that restore and search; an agent without tools gets none.
+    An agent with tools also gets those of `context_tools`; an agent without tools gets none.
     """
 
     name = "SummarizationMiddleware"
@@ -210,7 +221,8 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         return _observed(session, await handler(shorter))
 
     def _opened(self, request: ModelRequest[Any]) -> tuple[Session | None, ModelRequest[Any]]:
-        """Return the session of `request`, and the request with all tools for the model."""
+        """Return the session of `request`, and the request with the tools that the model may call: ours are left out if
+        there is no session, or if the agent has no other tools."""
         session = self._session_of(request)
         others = [tool for tool in request.tools if not any(tool is own for own in self.tools)]
         is_offered = session is not None and others
@@ -262,7 +274,7 @@ def _tool(tool: Any) -> Mapping[str, Any]:
 
 
 def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[Any]:
-    """Report the provider's token count to the session, and return `response`."""
+    """Report the token count of `response` to the session, and return `response`."""
     for message in response.result:
         if isinstance(message, AIMessage) and message.usage_metadata:
             session.observe({"input_tokens": message.usage_metadata["input_tokens"]})
@@ -272,10 +284,10 @@ def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[A
 def _through(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
 ) -> list[AnyMessage] | None:
-    """Return `messages` after `act` on their plain form; None if `act` returns None, or if they have no plain form.
-    System messages in front stay unchanged; later ones are part of the conversation."""
+    """Return the messages that `act` makes of `messages`, as `bridge.through` does. System messages in front stay
+    unchanged; later ones are part of the conversation."""
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
-    # neighbouring results answer parallel calls: one message
+    # neighbouring results answer parallel calls, and the API wants them in one message
     groups = grouped(messages[lead:], lambda message: isinstance(message, ToolMessage))
     view = through(act, groups, _plain, _built)
     return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
@@ -286,8 +298,8 @@ _NO_SUCH_FORM = (ValueError, TypeError, KeyError, TranscriptError)
 
 
 def _plain(group: list[AnyMessage]) -> Message:
-    """Return a message, or a group of results, as one Anthropic message: by LangChain's own conversion if that gives
-    blocks of known types, else block by block."""
+    """Return `group`, one message or several results, as one Anthropic message. LangChain's own conversion is used if
+    it gives blocks of known types only; otherwise each block is converted alone, and unknown ones become opaque."""
     if isinstance(group[0], SystemMessage):
         return {"role": "system", "content": group[0].text}
     try:
@@ -307,17 +319,19 @@ _KNOWN = frozenset(
     | {"thinking", "redacted_thinking", "refusal", "compaction", "tool_reference"}
 )
 _KNOWN_FORMS = ("reasoning", "server_tool", "_call", "_use", "_result", "_output")
-"""Words in the types of blocks for calls that a provider ran itself, for their results, and for reasoning."""
+"""Parts of the types of blocks for calls that a provider ran itself, for their results, and for reasoning."""
 
 
 def _is_known(block: Block) -> bool:
+    """Return True if the type of `block`, and those of the blocks in a result, are known."""
     inner = block.get("content") if block["type"] == "tool_result" else None
     has_known_type = block["type"] in _KNOWN or any(form in block["type"] for form in _KNOWN_FORMS)
     return has_known_type and (not isinstance(inner, list) or all(map(_is_known, inner)))
 
 
 def _by_block(group: list[AnyMessage]) -> Message:
-    """Return `group` as one message, converted block by block; blocks without a plain form become opaque."""
+    """Return `group` as one message, each block converted alone. A message of an unknown class becomes opaque,
+    whole."""
     first = group[0]
     if isinstance(first, ToolMessage):
         results = [one for one in group if isinstance(one, ToolMessage)]
@@ -347,7 +361,7 @@ def _blocks(content: str | list[Any]) -> list[Block]:
 
 
 def _block(item: Any) -> Sequence[Block]:
-    """Return an item of a message's content as blocks; an unknown type as one opaque block."""
+    """Return `item` of a message's content as blocks; an item of an unknown type as one opaque block."""
     try:
         made = blocks(strip_openai(from_openai(convert_to_openai_messages([HumanMessage([item])])))[0])
     except _NO_SUCH_FORM:
@@ -359,7 +373,7 @@ def _block(item: Any) -> Sequence[Block]:
 
 
 def _built(message: Message) -> list[AnyMessage]:
-    """Return a message of the view with opaque blocks turned back into their original content."""
+    """Return a message of the view as LangChain's messages, with the original content in place of opaque blocks."""
     if isinstance(message["content"], str):
         return cast(list[AnyMessage], convert_to_messages(to_openai([message])))
     built = list[Any]()

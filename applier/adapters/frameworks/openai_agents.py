@@ -7,8 +7,8 @@
     result = await Runner.run(agent, "Hello", session=SQLiteSession("run-7"), run_config=config)
 
 The SDK's own session keeps every item; items that are not compacted are sent unchanged. Agents that a run calls as
-tools have sessions of their own. Unchanged are also conversations stored on the server (`previous_response_id`,
-`conversation_id`), and all items before a ``compaction`` item of the provider.
+tools have sessions of their own. Conversations stored on the server (`previous_response_id`, `conversation_id`) are not
+compacted, nor are items before a ``compaction`` item of the provider.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ logger = logging.getLogger("applier.session")
 _ARGUMENTS = ("system_instructions", "input", "model_settings", "tools", "output_schema", "handoffs", "tracing")
 """Positional parameters of a model's methods, in order; all others are passed by keyword."""
 _OF_THE_MODEL = ("close", "get_retry_advice", "_cleanup_on_run_end", "_supports_default_prompt_cache_key")
-"""Methods of a model that the runner calls in addition to requests."""
+"""Other methods of a model that the SDK's runner calls; they are passed on to the wrapped model."""
 
 
 class CompactedModels(ModelProvider):
     """Model provider for one conversation; a prompt that is too long is sent once more, shorter."""
 
     def __init__(self, session: Session, provider: ModelProvider | None = None) -> None:
-        """Take models from `provider`; None: from the SDK's default provider.
+        """Prepare requests by `session`, and take models from `provider`; None for the SDK's default provider.
 
         Raises:
             SettingsError: `session` is no session, or `provider` no provider.
@@ -56,7 +56,7 @@ class CompactedModels(ModelProvider):
         self._provider = provider or MultiProvider()
 
     def get_model(self, model_name: str | None) -> Model:
-        """Return the provider's model, in the session."""
+        """Return the provider's model with this name, wrapped in the session."""
         return self.around(self._provider.get_model(model_name))
 
     def around(self, model: Model) -> Model:
@@ -113,7 +113,7 @@ class _Call:
         self._member: Member | None = None
 
     def prepared(self) -> dict[str, Any]:
-        """Return the request with the prepared items; unchanged if the server holds earlier ones."""
+        """Return the request with the prepared items; unchanged if the server has stored earlier ones."""
         if self._request.get("previous_response_id") or self._request.get("conversation_id"):
             return self._request
         items = self._request["input"]
@@ -130,19 +130,20 @@ class _Call:
         return request
 
     def heard(self, event: Any) -> Any:
-        """Return `event` of a stream; read the usage from the last one."""
+        """Return `event` of a stream. The last event is also reported to the session."""
         if event.type == "response.completed":
             self.answered(event.response.output, event.response.usage)
         return event
 
     def answered(self, output: Sequence[Any], usage: Any) -> None:
-        """Pass the provider's token count to the session, and remember the calls of its agent."""
+        """Report the provider's token count to the session, and remember the calls in the items `output`."""
         if self._member is not None:
             calls = (item.call_id for item in output if getattr(item, "type", "") == "function_call")
             self._member.calls = frozenset(calls)
             self._member.session.observe({"input_tokens": getattr(usage, "input_tokens", 0)})
 
     def _session_prepared(self, plain: list[Message]) -> list[Message]:
+        """Find the conversation of these messages, and return them as its session prepares them."""
         self._member = self._family.member(plain)
         settings, tools = self._request["model_settings"], self._request["tools"]
         body = {
@@ -155,8 +156,8 @@ class _Call:
         return self._member.session.prepare(plain)
 
     def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
-        """Return the request with its items after `act` on their plain form; None if there is nothing to change. Also
-        None if anything fails: items that only their provider understands must still reach it."""
+        """Return the request with the items that `act` makes of its own in Anthropic's form; None if there are none, or
+        `act` returns None. Also None after any error: items that only the provider understands must still reach it."""
         try:
             read = read_items(list(map(plain_entry, self._request["input"])))
             view = act(read.messages) if read.messages else None
@@ -200,4 +201,4 @@ CONTEXT_TOOLS: list[Tool] = [
     FunctionTool(tool["name"], tool["description"], tool["input_schema"], _answer, strict_json_schema=False)
     for tool in AGENT_TOOLS
 ]
-"""``restore_context``, ``search_context`` and ``compact`` for the ``tools`` of agents that run in a session."""
+"""Tools of `AGENT_TOOLS` for the ``tools`` of agents that run in a session."""

@@ -5,9 +5,9 @@
     agent = Agent(model, capabilities=[CompactedHistory(session)])
 
 The run's own messages stay whole: ``all_messages()`` and ``new_messages()`` do not change. Messages that are not
-compacted stay the same objects. System prompts, changed instructions, discovered tools and parts of unknown kinds stay
-whatever the plan is. An agent that serves several conversations passes a function that returns the session of a run:
-``lambda ctx: sessions[ctx.deps.thread]``.
+compacted stay the same objects. System prompts, changed instructions, discovered tools and parts of unknown kinds are
+never removed. A part is what pydantic-ai's messages consist of. An agent that serves several conversations passes a
+function that returns the session of a run: ``lambda ctx: sessions[ctx.deps.thread]``.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class CompactedHistory(AbstractCapability[Any]):
     """Compaction as a capability; a prompt that is too long is tried once more, shorter."""
 
     session: Session | SessionOf[RunContext[Any]]
-    """One conversation, or a function that returns the session of each run."""
+    """Session of one conversation, or a function that returns the session of each run."""
     _whole: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
     """Complete list from which the run's newest request was made."""
 
     def __post_init__(self) -> None:
-        """Check the settings now, before the first run."""
+        """Check `session` now rather than in the first run."""
         self._session_of = opener(self.session)
 
     async def for_run(self, _ctx: RunContext[Any]) -> CompactedHistory:
@@ -81,7 +81,7 @@ class CompactedHistory(AbstractCapability[Any]):
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Prepare each attempt at a request; the session works in a thread meanwhile."""
+        """Prepare each attempt at a request; the session works in a thread."""
         self._whole = list(request_context.messages)
         session = self._session_of(ctx)
         if session is None:
@@ -93,8 +93,7 @@ class CompactedHistory(AbstractCapability[Any]):
     async def on_model_request_error(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
-        """Raise RetryModelRequest after a prompt that was too long if the session has a shorter one, else raise
-        `error`."""
+        """Raise RetryModelRequest if the prompt was too long and the session has a shorter one; else raise `error`."""
         session = self._session_of(ctx) if request_context.attempt < _TRIES else None
         if session is not None:
             recover = partial(session.recover, error=error)
@@ -106,19 +105,19 @@ class CompactedHistory(AbstractCapability[Any]):
 def _through(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[ModelMessage]
 ) -> list[ModelMessage] | None:
-    """Return `messages` after `act` on their plain form; None if it returns None or changes nothing, or if there is no
-    such form. Takes the complete list: messages without content for the model, and system prompts, stay out of the
-    plain form."""
-    spoken = [message for message in messages if any(map(_speaks, message.parts))]
-    parts = cache(lambda: {to_json(block): part for message in spoken for block, part in _pairs_of(message)})
-    view = through(act, spoken, _plain_of, lambda message: _rebuilt(message, parts()), split=_pieces)
-    if view is None or (len(view) == len(spoken) and all(map(is_, view, spoken))):
+    """Return the messages that `act` makes of `messages`, as `bridge.through` does; None also if nothing changed.
+    Messages without content for the model, and system prompts, are not passed to `act`."""
+    sent = [message for message in messages if any(map(_speaks, message.parts))]
+    parts = cache(lambda: {to_json(block): part for message in sent for block, part in _pairs_of(message)})
+    view = through(act, sent, _plain_of, lambda message: _rebuilt(message, parts()), split=_pieces)
+    if view is None or (len(view) == len(sent) and all(map(is_, view, sent))):
         return None
     return _with_system(view, messages)
 
 
 def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
-    """Yield a request as at most two: its parts that can be compacted, then those that must stay; a response whole."""
+    """Yield the pieces of a message that are compacted independently: a response whole; of a request the parts that can
+    be compacted, then those that must stay."""
     if not isinstance(message, ModelRequest):
         yield message
         return
@@ -130,7 +129,7 @@ def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
 
 
 def _describe(session: Session, request: ModelRequestContext) -> None:
-    """Report to the session the size of the last prompt (with cached tokens) and the settings of the next request."""
+    """Report to the session the tokens of the last prompt, cached ones included, and the settings of `request`."""
     messages = request.messages
     last = next((m for m in reversed(messages[-2:]) if isinstance(m, ModelResponse)), None)
     if last is not None and last.usage.input_tokens:
@@ -151,8 +150,8 @@ def _describe(session: Session, request: ModelRequestContext) -> None:
 
 
 def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return `view` with the system prompts of messages that are not in it, and, if its last message was rebuilt, with
-    the newest request's instructions."""
+    """Return `view` with the system prompts that its messages lack, and with the instructions of the newest request if
+    its last message is a new one. `messages`: the complete list. `view` is changed."""
     kept = {id(part) for message in view for part in message.parts}
     lost = [p for m in messages for p in m.parts if isinstance(p, SystemPromptPart) and id(p) not in kept]
     if lost and isinstance(view[0], ModelRequest):
@@ -166,7 +165,7 @@ def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> 
 
 
 def _plain_of(message: ModelMessage) -> Message:
-    """Return `message` as blocks, results first, as the Messages API wants them."""
+    """Return `message` as an Anthropic message. The API wants results in front of other content."""
     content = [block for block, _ in _pairs_of(message)]
     if isinstance(message, ModelResponse):
         return {"role": "assistant", "content": content}
@@ -182,7 +181,8 @@ def _speaks(part: Any) -> bool:
 
 
 def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
-    """Yield each part of the conversation with its block; pieces of a user prompt count as parts."""
+    """Yield the block and the part for each part of `message` that belongs to the conversation. A user prompt of
+    several pieces is yielded as one part for each piece."""
     unpaired = _unpaired(message)
     for part in filter(_speaks, message.parts):
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
@@ -198,10 +198,10 @@ _SEALED = "sealed by the provider"
 
 
 def _unpaired(message: ModelMessage) -> set[str]:
-    """Return the ids of the provider's calls without a result in `message`, and of results without a call."""
+    """Return the ids of calls that the provider ran itself and whose call or result is missing in `message`."""
     calls = {part.tool_call_id for part in message.parts if isinstance(part, NativeToolCallPart)}
     results = {part.tool_call_id for part in message.parts if isinstance(part, NativeToolReturnPart)}
-    return calls ^ results  # in one of the two only
+    return calls ^ results
 
 
 _Media = BinaryContent | ImageUrl | DocumentUrl | AudioUrl | VideoUrl | UploadedFile
@@ -229,7 +229,7 @@ def _opaque(part: Any) -> Block:
 
 
 def _call_or_result(part: Any) -> Block:
-    """Return a call or result, of the client's tools or the provider's, as a block."""
+    """Return `part`, a call or a result of the client's tools or the provider's, as a block."""
     is_native = isinstance(part, NativeToolCallPart | NativeToolReturnPart)
     if is_native and _is_core_kind(part):
         return _opaque(part)
@@ -244,13 +244,14 @@ def _call_or_result(part: Any) -> Block:
 
 
 def _is_core_kind(part: Any) -> bool:
-    """Return True for the framework's own tools, such as its tool search, whose parts change later requests. Kinds of
-    tools that others declare are named after them: ``inventory.lookup``."""
+    """Return True for a part of the framework's own tools, such as its tool search: later requests depend on it. A kind
+    that others declare has their name in front: ``inventory.lookup``."""
     return bool(part.tool_kind) and "." not in part.tool_kind
 
 
 def _result_content(part: ToolReturnPart) -> str | list[Block]:
-    """Return the content of a result as text; as blocks if it contains media, or must stay."""
+    """Return the content of the result `part` as a text; as blocks if it contains media, or must stay. An opaque block
+    marks one that must stay."""
     items = part.content if isinstance(part.content, list) else [part.content]
     if not _is_core_kind(part) and not any(isinstance(item, _Media) for item in items):
         return part.model_response_str(wrap_if_error=False)
@@ -265,7 +266,7 @@ def _item_block(item: Any) -> Block:
 
 
 def _medium(medium: Any) -> Block | None:
-    """Return an image, or a document, as a block; None for other media."""
+    """Return `medium` as a block if it is an image or a document; None for other media."""
     if isinstance(medium, ImageUrl | DocumentUrl):
         kind = "image" if isinstance(medium, ImageUrl) else "document"
         return {"type": kind, "source": {"type": "url", "url": medium.url}}
@@ -277,14 +278,15 @@ def _medium(medium: Any) -> Block | None:
 
 
 def _rebuilt(message: Message, parts: Mapping[str, Any]) -> ModelMessage:
-    """Return a message of the view as pydantic-ai's: of the original `parts` (by their blocks as JSON) where a block is
-    unchanged, else of new ones."""
+    """Return a `message` of the view in pydantic-ai's form. `parts`: the original parts, by their blocks as JSON. An
+    unchanged block becomes its original part, another one a new part."""
     made = [parts.get(to_json(block)) or _part(block, message["role"], parts) for block in blocks(message)]
     return ModelResponse(parts=made) if message["role"] == "assistant" else ModelRequest(parts=made)
 
 
 def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
-    """Return a new part for `block`; a result gets its tool's name from the call among the original `parts`."""
+    """Return a new part for `block` in a message of `role`. A result gets the name of its tool from the call among the
+    original `parts`."""
     if block["type"] == "tool_use":
         return ToolCallPart(block["name"], block["input"], block["id"])
     if block["type"] == "tool_result":
@@ -296,7 +298,7 @@ def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
 
 
 def _content(content: Any) -> Any:
-    """Return a result's content for pydantic-ai: its text, or a list of its text and its media."""
+    """Return the `content` of a result in pydantic-ai's form: a text, or a list of a text and media."""
     media = [block for block in content if block.get("source")] if isinstance(content, list) else []
     text = readable_text(content)
     return [*([text] if text else []), *map(_file, media)] if media else text

@@ -110,7 +110,7 @@ class ProxyServer(AppServer):
     @property
     def named_url(self) -> str:
         """Base URL for the client that owns the conversations; contains name and token."""
-        return f"{self.url}/{self.settings.own[0]}" if self.settings.own[0] else self.url
+        return f"{self.url}/{self.settings.own.secret}" if self.settings.own.secret else self.url
 
     @property
     def url(self) -> str:

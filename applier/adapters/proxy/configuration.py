@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field
@@ -25,12 +25,13 @@ from applier.store.opening import store_file
 from planner.errors import SettingsError, StoreError
 from planner.settings import CheckedSettings
 
-__all__ = ["ProxySettings", "TeamSettings", "file_session", "in_file", "read_team", "team_proxy"]
+__all__ = ["OwnClient", "ProxySettings", "TeamSettings", "file_session", "in_file", "read_team", "team_proxy"]
 
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
 _KEY = re.compile(r"[!-~]+")
 """``sk-ant-1``, which a header can carry; not a text with a blank or a line break."""
 _OTHERS_MODE = 0o077
+"""Bits of a file's mode that give rights to others than its owner."""
 
 
 class _Table(CheckedSettings):
@@ -46,14 +47,14 @@ class UpstreamTable(_Table):
     read_seconds: float = Field(default=600.0, gt=0)
     """Seconds that a provider may be silent."""
     anthropic_key_variable: str = ""
-    """Environment variable with the key that replaces people's own keys; empty: their own keys are sent."""
+    """Environment variable with the key that replaces people's own keys; empty to send their own."""
     openai_key_variable: str = ""
     paths: tuple[Annotated[str, Field(pattern=PATH_PATTERN)], ...] = Field(default=(), strict=False)
     """More paths that may use these keys, such as ``/v1/embeddings`` or ``/v1/files/*``."""
 
 
 class LimitTable(_Table):
-    """Quota of a person for each day (UTC), prompts, answers and planning together; None: no limit."""
+    """Quota of a person for each day (UTC), for prompts, answers and planning together; None means no limit."""
 
     tokens_a_day: int | None = Field(default=None, ge=1)
     dollars_a_day: float | None = Field(default=None, gt=0)
@@ -70,8 +71,8 @@ class LimitsTable(LimitTable):
 
 
 class RetentionTable(_Table):
-    """Bounds for the deletion of old conversations, and the interval of that search; without a bound nothing is
-    deleted."""
+    """Bounds beyond which old conversations are deleted, and the interval at which they are checked. Without a bound
+    nothing is deleted."""
 
     older_than_days: float | None = Field(default=None, gt=0)
     larger_than_megabytes: float | None = Field(default=None, gt=0)
@@ -88,7 +89,7 @@ class TeamSettings(_Table):
     tokens: bool = True
     """True: each person needs their own token. False: nobody needs one; only on loopback."""
     grace_seconds: int = Field(default=30, ge=0)
-    """Time that answers under way have after SIGTERM."""
+    """Time after SIGTERM within which unfinished answers may end."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     upstreams: UpstreamTable
     limits: LimitsTable = Field(default_factory=LimitsTable)
@@ -97,23 +98,32 @@ class TeamSettings(_Table):
     """Settings of each session."""
 
 
+class OwnClient(NamedTuple):
+    """The client that a proxy was started for, as `compactor wrap` does."""
+
+    secret: str = ""
+    """Secret by which its requests are recognised; empty if there is no such client."""
+    name: str = ""
+    """Name of its conversations."""
+
+
 @dataclass(frozen=True)
 class ProxySettings:
     """Addresses of the proxy and its upstreams, and the settings of its sessions."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """Port; 0: any free one."""
+    """Port; 0 for any free one."""
     token: str = field(default="", repr=False)
     """Value of ``x-compactor-token`` that every request needs; required to listen beyond loopback."""
     upstreams: Upstreams = field(default_factory=Upstreams)
     store: str | None = None
     session: dict[str, Any] = field(default_factory=dict)
     """Settings of each session, such as ``window_tokens``, ``preset`` and ``planner``; others have their defaults."""
-    own: tuple[str, str] = field(default=("", ""), repr=False)
-    """Secret of the own client, and the name of the conversations of requests with this secret (`Conversations`)."""
+    own: OwnClient = field(default=OwnClient(), repr=False)
+    """The client that the proxy was started for, if there is one."""
     team: TeamSettings | None = None
-    """A team's tokens, quotas, retention and grace; its sessions have the settings in `session` and no others."""
+    """Settings of a team; None without one. A team's sessions have the settings in its `session` and no others."""
 
     @property
     def is_loopback(self) -> bool:
@@ -142,7 +152,7 @@ def file_session(table: Mapping[str, Any]) -> SessionSettings:
 
 @contextmanager
 def in_file(path: Path, key: str = "") -> Iterator[None]:
-    """Add the file and its key to errors of settings and of the store."""
+    """Add the file `path` and the `key` in it to errors of settings and of the store that are raised inside."""
     try:
         yield
     except (SettingsError, StoreError) as error:
@@ -165,7 +175,7 @@ def read_team(path: Path) -> TeamSettings:
 
 
 def _check(team: TeamSettings, path: Path) -> None:
-    """Check the fields that depend on each other."""
+    """Raise SettingsError if fields of `team` contradict each other, or others may read a password in the file."""
     upstreams = team.upstreams
     for name in ("anthropic", "openai", "chatgpt"):
         with in_file(Path(f"upstreams.{name}")):

@@ -1,6 +1,7 @@
-"""Endpoints of the proxy: one for each API that has sessions; all other requests pass unchanged.
+"""Endpoints of the proxy: one for each API that the proxy understands, one for its own state, and one for all others.
 
-A request that the proxy understands goes through the gateway first. Decides nothing about sessions.
+The gateway prepares a request of an understood API before it is sent; all other requests pass unchanged. Decides
+nothing about sessions.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = ["Endpoints"]
 
 _logger = logging.getLogger("applier.proxy")
 _LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
-"""Seconds for which `/ready` repeats its last answer, and seconds that an upstream has to answer its check."""
+"""Seconds for which `/ready` repeats its last answer, and seconds that an upstream has to answer the check."""
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CONNECT_SECONDS = 10.0
 _CONNECTION_HEADERS = frozenset(
@@ -58,15 +59,15 @@ _PROXY_HEADERS = frozenset(
 _TOO_LONG = (400, 413)
 """Statuses with which providers refuse a prompt that is too long, among other faults."""
 _MOST_LARGE = 2
-"""Largest number of large bodies in work at once, and of compressed ones decoded at once; further ones wait, smaller
-ones do not."""
+"""Largest number of large bodies that are prepared at once, and of compressed bodies that are decoded at once. Further
+ones wait; smaller bodies never wait."""
 
 
 class Endpoints:
     """Answers each request; all requests to providers share one HTTP client."""
 
     def __init__(self, settings: ProxySettings, gateway: Gateway, is_stopping: Callable[[], bool]) -> None:
-        """Answer by `gateway`; `is_stopping` returns True after the last request."""
+        """Prepare requests by `gateway`. `is_stopping` returns True once the proxy is being stopped."""
         self.settings, self.gateway, self._is_stopping = settings, gateway, is_stopping
         timeout = httpx.Timeout(self.settings.upstreams.read_seconds, connect=_CONNECT_SECONDS)
         self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
@@ -92,7 +93,8 @@ class Endpoints:
         ]
 
     async def health(self, request: Request) -> Response:
-        """Answer that the proxy is alive; to its only user also why nothing is compacted, if so."""
+        """Answer that the proxy is alive. If it serves one user, who shows its token, also answer why the store cannot
+        be used."""
         if self.settings.team or not shows_token(request.headers, self.settings.token):
             return PlainTextResponse("ok\n")
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
@@ -108,7 +110,8 @@ class Endpoints:
         return JSONResponse({"ready": ready, **parts}, status_code=200 if ready else 503)
 
     async def _looked(self) -> dict[str, str]:
-        """Return ``ok`` or the fault for each part; the whole reason is only in the log, as anybody may ask here."""
+        """Return the state of the store and of each upstream: ``ok`` or a fault. The reason of a fault is only logged,
+        because anybody may ask for this answer."""
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         parts = {"store": "cannot be used" if problem else "ok"}
         urls = self.settings.upstreams
@@ -128,9 +131,9 @@ class Endpoints:
         return PlainTextResponse(self.gateway.metrics.text(len(self.gateway.conversations)))
 
     async def answer(self, request: Request, wire: Wire | None = None) -> Response:
-        """Answer a request of the API `wire`; None: of an endpoint that the proxy passes on without reading it."""
+        """Answer a request of the API `wire`; with None, pass a request on without reading it."""
         if request.headers.get("upgrade", "").lower() == "websocket":
-            # with this status Codex goes on by ordinary requests at once; with others it tries again for seconds
+            # after this status Codex sends ordinary requests at once; after others it tries again for seconds
             raise RefusedError(426, "invalid_request_error", "no WebSockets here: ask by POST")
         way = way_of(self.settings.upstreams, request.url.path, request.headers)
         body = _arriving(request)
@@ -150,11 +153,11 @@ class Endpoints:
         if passage.refusal is not None:
             raise passage.refusal
         if passage.reply is not None:
-            return Response(passage.reply[0], media_type=passage.reply[1])
+            return Response(passage.reply.content, media_type=passage.reply.media_type)
         return await self._pass(request, way, passage.raw, passage)
 
     async def _charged(self, body: RawBody) -> AsyncIterator[bytes]:
-        """Yield the chunks of `body`, which is not read (a batch); then charge its size to the person's quota."""
+        """Yield the chunks of `body`, which nobody reads (such as a batch); then charge its size to the person."""
         size = 0
         async for chunk in join(body) if isinstance(body, bytes) else body:
             size += len(chunk)
@@ -162,7 +165,7 @@ class Endpoints:
         await anyio.to_thread.run_sync(self.gateway.spend_unread, size)
 
     async def count(self, request: Request) -> Response:
-        """Answer with the provider's token count of the request's messages as they would be sent now."""
+        """Answer with the provider's token count of the messages as the proxy would send them now."""
         way = way_of(self.settings.upstreams, request.url.path, request.headers)
         raw = await collect(_arriving(request))
         if isinstance(raw, bytes):
@@ -173,8 +176,8 @@ class Endpoints:
         return await self._pass(request, way, raw)
 
     async def _pass(self, request: Request, way: Way, body: RawBody, passage: Passage | None = None) -> Response:
-        """Pass the request on with `body`, and return the answer; a prepared `passage` that is too long for the
-        provider is sent once more, shorter."""
+        """Send the request with `body`, and return the provider's answer. `passage`: the prepared request, or None if
+        it was not read. If the provider refuses it as too long, send it once more, shorter."""
         try:
             upstream = await self._send(request, way, body, is_read=passage is not None)
             if passage is not None and upstream.status_code in _TOO_LONG:
@@ -193,10 +196,13 @@ class Endpoints:
         return _Passing(upstream, passage, self.gateway)
 
     async def _send(self, request: Request, way: Way, body: RawBody, *, is_read: bool) -> httpx.Response:
-        """Send `body` with the client's headers; if the answer `is_read`, ask for one without compression."""
+        """Send `body` with the client's headers. `is_read`: True if the proxy read the request and will read the
+        answer, so that neither may be compressed."""
         left_out = _connection_headers(request.headers.raw) | _PROXY_HEADERS
-        left_out |= {b"accept-encoding", b"content-encoding"} if is_read else set()
-        left_out -= set() if isinstance(body, bytes) else {b"content-length"}
+        if is_read:
+            left_out |= {b"accept-encoding", b"content-encoding"}
+        if not isinstance(body, bytes):  # it passes as it arrives, with the length that the client announced
+            left_out -= {b"content-length"}
         headers = [pair for pair in request.headers.raw if pair[0].lower() not in left_out]
         headers += [(b"accept-encoding", b"identity")] if is_read else []
         url, query = httpx.URL(way.base), request.scope["query_string"]
@@ -207,15 +213,17 @@ class Endpoints:
 
 
 class _Passing(StreamingResponse):
-    """Passes an answer on as it arrives, and breaks off if the provider does. The session gets the report before the
-    client has the end of the answer, for the next request may go to another proxy; and also if the client
-    disconnects."""
+    """Passes an answer on as it arrives, and breaks off if the provider does.
+
+    The gateway gets the answer before the client has its end, because the client's next request may go to another
+    proxy. If the client disconnects, the gateway gets the part that arrived.
+    """
 
     def __init__(self, upstream: httpx.Response, passage: Passage | None, gateway: Gateway) -> None:
         self._upstream, self._passage, self._gateway = upstream, passage, gateway
         self._answer, self._is_read = bytearray(), passage is not None and upstream.is_success
         super().__init__(self._chunks(), upstream.status_code)
-        # an error's body was read, and decoded, to see whether it is about the length
+        # the body of an error is already decoded: it was read to see whether the prompt is too long
         decoded = {b"content-encoding", b"content-length"} if upstream.is_stream_consumed else set()
         left_out = _connection_headers(upstream.headers.raw) | decoded
         self.raw_headers = [pair for pair in upstream.headers.raw if pair[0].lower() not in left_out]
@@ -229,7 +237,7 @@ class _Passing(StreamingResponse):
                 await self._report()
 
     async def stream_response(self, send: Send) -> None:
-        with suppress(httpx.HTTPError):  # without an end: the server closes the connection, as the provider did
+        with suppress(httpx.HTTPError):  # the answer then has no end, and the server closes the connection
             await super().stream_response(send)
 
     async def _chunks(self) -> AsyncIterator[bytes]:

@@ -34,23 +34,23 @@ _logger = logging.getLogger(_LOGGER)
 class Entrance:
     """Lets requests in or refuses them, and logs the status of each.
 
-    A proxy on loopback accepts only loopback host names, and no proxy answers pages of another site. If a token is set,
-    every request needs it; if people have tokens, each needs their own, within their quota.
+    A proxy on loopback accepts only loopback host names, and no proxy answers pages of another site. If the settings
+    have a token, every request needs it. If people have tokens, a request needs its sender's, who must have quota left.
     """
 
     def __init__(self, app: ASGIApp, settings: ProxySettings, metrics: Metrics, people: People | None) -> None:
-        """Guard `app`."""
+        """Pass admitted requests to `app`, and count them in `metrics`. `people`: None if people have no tokens."""
         self.app, self.settings, self.metrics, self.people = app, settings, metrics, people
-        self._front = f"/{settings.own[0]}"
-        shown = {NAME_HEADER: settings.own[0], TOKEN_HEADER: settings.token}
+        self._front = f"/{settings.own.secret}"
+        shown = {NAME_HEADER: settings.own.secret, TOKEN_HEADER: settings.token}
         self._shown = [(name.encode(), value.encode()) for name, value in shown.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request in, or answer it."""
+        """Pass the request on, or answer it with an error."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        scope, started, status = self._plain(scope), time.perf_counter(), 499
+        scope, started, status = self._plain(scope), time.perf_counter(), 499  # 499: the client left without an answer
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -71,8 +71,8 @@ class Entrance:
             _log(scope, status, time.perf_counter() - started)
 
     def _plain(self, scope: Scope) -> Scope:
-        """Return `scope` with a path of the API, ``/v1`` included. The own client's secret at the beginning of a path
-        becomes the headers with name and token, for clients that can send no headers."""
+        """Return `scope` with the path of the API, ``/v1`` included. A client that can send no headers has the secret
+        of the own client at the beginning of its path; the secret and the proxy's token become headers."""
         path, raw, headers = scope["path"], scope.get("raw_path", b""), scope["headers"]
         if len(self._front) > 1 and path.startswith(f"{self._front}/"):
             front = len(self._front)
@@ -81,14 +81,14 @@ class Entrance:
         return {**scope, "path": added + path, "raw_path": added.encode() + raw, "headers": headers}
 
     async def _let_in(self, scope: Scope, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """Return the request's headers as the application receives them. Raise RefusedError if it is not allowed."""
+        """Return the headers with which the request is passed on. Raise RefusedError if it is not admitted."""
         host, origin, token = headers.get("host", ""), headers.get("origin"), self.settings.token
         if self.settings.is_loopback and self.people is None and host_of(f"//{host}") not in LOOPBACK_HOSTS:
             raise RefusedError(403, "permission_error", f"host {host!r} is not this machine")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise RefusedError(403, "permission_error", "requests of other sites' pages are refused")
         if "content-length" in headers and "transfer-encoding" in headers:
-            # two lengths: whoever reads them otherwise finds another request behind this one (RFC 9112, 6.1)
+            # a reader that believes the other length would take the rest for a second request (RFC 9112, 6.1)
             problem = "content-length and transfer-encoding: send one of them"
             raise RefusedError(400, "invalid_request_error", problem, closes=True)
         if not scope["path"].startswith("/"):
@@ -105,8 +105,11 @@ class Entrance:
     async def _as_person(
         self, people: People, scope: Scope, headers: Headers, raw: list[tuple[bytes, bytes]]
     ) -> list[tuple[bytes, bytes]]:
-        """Return the headers `raw` without the token, with the person's name, and with the operator's key if any. Raise
-        RefusedError if the token is not valid, the person's quota is spent, or there is no key for the provider."""
+        """Return the headers `raw` without the person's token, with their name, and with the operator's key if any.
+
+        Raises:
+            RefusedError: The token is not valid, the person's quota is spent, or there is no key for the provider.
+        """
         header, token = _token_of(headers)
         person = await anyio.to_thread.run_sync(people.person, token) if token else ""
         if not person:
@@ -129,8 +132,8 @@ class Entrance:
         return [*kept, *((name.encode(), value.encode()) for name, value in added.items())]
 
     def _operator_key(self, scope: Scope, headers: Headers) -> tuple[str, str] | None:
-        """Return the header with the operator's key; None if people use their own. Raise RefusedError if it may not be
-        used on this path."""
+        """Return the name and value of the header with the operator's key; None if people use their own. Raise
+        RefusedError if the key may not be used on this path."""
         key = way_of(self.settings.upstreams, scope["path"], headers).key
         if key is not None and not opens(self.settings.upstreams, scope["method"], scope["raw_path"].decode("latin-1")):
             cure = (
@@ -146,7 +149,7 @@ def shows_token(headers: Mapping[str, str], token: str) -> bool:
 
 
 def _token_of(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Return the header that contains a person's token, and the token; both empty without one."""
+    """Return the name of the header that contains a person's token, and the token; both are empty without one."""
     if token := headers.get(TOKEN_HEADER, ""):
         return TOKEN_HEADER, token
     shown = ((name, headers.get(name, "").rpartition(" ")[2]) for name in CREDENTIALS)
@@ -163,10 +166,11 @@ def _log(scope: Scope, status: int, seconds: float) -> None:
 
 
 class WithoutTexts(logging.Formatter):
-    """Formats log lines without quoted content: reports of other parts are reduced to kind, place and sizes."""
+    """Formats log lines without content of conversations. Of a session's event it shows kind and sizes, of other parts'
+    messages only their place."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
-        """Return the line of `record`."""
+        """Return `record` as a line."""
         event = getattr(record, "compactor_event", None)
         if event is not None:
             sizes = f"{event['tokens_before']} -> {event['tokens_after']} tokens"
@@ -176,5 +180,5 @@ class WithoutTexts(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
-        """Return the kind of the error alone."""
+        """Return the name of the error's class, without its text."""
         return str(ei[0].__name__)

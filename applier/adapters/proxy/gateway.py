@@ -23,6 +23,7 @@ from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.quotas import People
 from applier.adapters.proxy.responses_api import (
     Ask,
+    Reply,
     ResponsesPlanner,
     asked,
     opened,
@@ -44,9 +45,9 @@ from planner.reading.messages import field_of
 __all__ = ["Gateway", "Passage"]
 
 _MOST_PLANNED = 10_000
-"""Largest number of planner calls, and of compactions, kept for the report: 400 bytes each."""
+"""Largest number of planner calls, and of delays, that are kept for the report, at up to 400 bytes each."""
 _LOGIN_BETA = "oauth-"
-"""Beginning of the beta header that a login's token needs; other betas belong to the agent's request."""
+"""Beginning of the name of the beta that the token of a login needs; other betas are for the agent's request."""
 _BYTES_PER_TOKEN = 4
 """Rough bytes per token if a provider reports no usage (a streamed chat completion, unless the client asks for it)."""
 _logger = logging.getLogger("applier.proxy")
@@ -59,32 +60,36 @@ _TOKEN_FIELDS = {
 
 @dataclass(frozen=True)
 class Passage:
-    """Request, the conversation it belongs to (None: it passes unchanged), and its body for the provider."""
+    """A request on its way through the proxy."""
 
     wire: Wire
+    """API of the request."""
     way: Way
     path: str
     headers: Mapping[str, str] = field(repr=False)
     raw: bytes
+    """Body for the provider."""
     conversation: Conversation | None = None
+    """Conversation to which the request belongs; None if it has none and passes unchanged."""
     body: dict[str, Any] = field(default_factory=dict)
+    """Request's body as data; empty if it was not read."""
     messages: list[Any] = field(default_factory=list)
     """The conversation as the client sent it, as Anthropic messages."""
-    reply: tuple[bytes, str] | None = None
-    """Answer that replaces the provider's, and its media type."""
+    reply: Reply | None = None
+    """Answer of the proxy, if the provider is not asked."""
     refusal: RefusedError | None = None
-    """Error that replaces the provider's answer."""
+    """Error of the proxy, if the provider is not asked."""
 
     @property
     def asker(self) -> Asker | None:
-        """Function that asks for plans of the conversation at its provider. For the Messages API it sends the client's
-        credentials and no other headers."""
+        """Object by which the conversation's provider is asked for plans; None for chat completions. For the Messages
+        API it contains the client's credentials and no other headers."""
         if self.wire is not MESSAGES:
             return ResponsesPlanner() if self.wire is RESPONSES else None
-        shown = {name: self.headers[name] for name in CREDENTIALS if name in self.headers}
+        credentials = {name: self.headers[name] for name in CREDENTIALS if name in self.headers}
         betas = [name.strip() for name in self.headers.get("anthropic-beta", "").split(",")]
         login = ",".join(name for name in betas if name.startswith(_LOGIN_BETA))
-        return Account(self.way.base, {**shown, "anthropic-beta": login} if login else shown)
+        return Account(self.way.base, {**credentials, "anthropic-beta": login} if login else credentials)
 
 
 class Gateway:
@@ -93,7 +98,8 @@ class Gateway:
     def __init__(
         self, conversations: Conversations, metrics: Metrics, store: SessionStore, people: People | None = None
     ) -> None:
-        """Store the arguments; `store` keeps the records of answers in words, `people` the spending of each person."""
+        """Prepare requests by the sessions of `conversations`, and count in `metrics`. `store` keeps the records of
+        answers in words. `people` charges each person for their requests; None if people have no tokens."""
         self.conversations, self.metrics, self._store, self.people = conversations, metrics, store, people
         self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
         self.waits: deque[float] = deque(maxlen=_MOST_PLANNED)
@@ -117,43 +123,51 @@ class Gateway:
         return ""
 
     def planned(self) -> list[Planned]:
-        """Return the calls of planners in all conversations, closed ones included."""
+        """Return the newest calls of planners in all conversations, closed ones included."""
         for conversation in self.conversations.open():
             self._note_planned(conversation)
         return list(self._planned)
 
     def prepare(self, wire: Wire, way: Way, raw: bytes, headers: Mapping[str, str], path: str) -> Passage:
-        """Return the passage of a request to `path` with the body `raw`: with the list from the session of its
-        conversation, with an answer or a refusal instead, or unchanged."""
-        passing = Passage(wire, way, path, headers, raw)
+        """Return the passage of a request to `path` of the API `wire`, with the body `raw`.
+
+        It contains the list from the session of its conversation, an answer or a refusal of the proxy, or the request
+        unchanged. After a failure of the proxy it is unchanged, too.
+        """
+        passage = Passage(wire, way, path, headers, raw)
         with self._harmless():
             body = parse(raw)
             if body is not None:
-                whole, passing = self._read(replace(passing, body=body))
-                if passing.refusal is None and (prepared := self._prepared(passing, whole)):
+                session_body, passage = self._read(replace(passage, body=body))
+                if passage.refusal is None and (prepared := self._prepared(passage, session_body)):
                     return prepared
-            self.metrics.add("requests", kind="passed" if passing.refusal is None else "sent_back")
-        return passing
+            self.metrics.add("requests", kind="passed" if passage.refusal is None else "sent_back")
+        return passage
 
-    def _read(self, passing: Passage) -> tuple[dict[str, Any], Passage]:
-        """Return the request's body as a session reads it, and `passing` with the body as a provider reads it."""
-        if passing.wire is RESPONSES:
-            return self._opened(passing)
-        if passing.wire is MESSAGES and passing.body.get("thread"):
-            passing = _without_thread(passing)
-        return passing.body, passing
+    def _read(self, passage: Passage) -> tuple[dict[str, Any], Passage]:
+        """Return the request's body as a session reads it, and `passage` with the body as the provider reads it."""
+        if passage.wire is RESPONSES:
+            return self._opened(passage)
+        if passage.wire is MESSAGES and passage.body.get("thread"):
+            passage = _without_thread(passage)
+        return passage.body, passage
 
-    def _opened(self, passing: Passage) -> tuple[dict[str, Any], Passage]:
-        """Return the same as `_read`, with a compaction of ours replaced by its view, as only this package reads it."""
-        body, scope = passing.body, short_digest(self.conversations.scope(passing.body, passing.headers))
-        whole = opened(body, lambda words: self._store.use(lambda store: store.get_state(_words_name(scope, words))))
-        if whole is body:
-            return body, passing
-        plain = RESPONSES.with_messages(whole, RESPONSES.read(whole).messages)
-        return whole, replace(passing, raw=write(plain), body=plain)
+    def _opened(self, passage: Passage) -> tuple[dict[str, Any], Passage]:
+        """Return the same as `_read` for the Responses API. A compaction of ours is replaced by its view in both
+        bodies, because the provider cannot read it; the session's body also contains its record."""
+        body, scope = passage.body, short_digest(self.conversations.scope(passage.body, passage.headers))
+        session_body = opened(
+            body, lambda words: self._store.use(lambda store: store.get_state(_words_name(scope, words)))
+        )
+        if session_body is body:
+            return body, passage
+        plain = RESPONSES.with_messages(session_body, RESPONSES.read(session_body).messages)
+        return session_body, replace(passage, raw=write(plain), body=plain)
 
     def _prepared(self, passing: Passage, body: dict[str, Any]) -> Passage | None:
-        """Return `passing` with the list from its session, or with our answer; None without a session or a change."""
+        """Return `passing` with the list from the session of its conversation, or with our answer if it asks for a
+        compaction. Return None if it belongs to no conversation yet. `body`: the request's body as a session reads it.
+        """
         wire, ask = passing.wire, asked(body, passing.path) if passing.wire is RESPONSES else ""
         body = without_ask(body, ask) if ask else body
         messages = wire.messages(body)
@@ -182,23 +196,24 @@ class Gateway:
         return replace(passage, raw=raw, body=body)
 
     def _answered(self, ask: Ask, passage: Passage, conversation: Conversation, body: dict[str, Any]) -> Passage | None:
-        """Return `passage` with our answer to a client that asks for a compaction. None if nothing can be compacted, or
-        after a compaction by the provider, which only the provider can read."""
+        """Return `passage` with our answer to a client that asks for a compaction in the way `ask`. Return None if
+        nothing can be compacted, or if the provider compacted earlier: only the provider can read what it left."""
         session, messages = conversation.session, passage.messages
         done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
         if done is None or (done.messages == messages and not done.is_repeated):
             return None
         record = view_record(messages, done.messages, record_in(body), conversation.digest)
-        content, media_type, words = reply(ask, body, record, short_digest(session.session_id + write(record).decode()))
+        answer = reply(ask, body, record, short_digest(session.session_id + write(record).decode()))
         if ask == "words":
-            name = _words_name(short_digest(self.conversations.scope(body, passage.headers)), words)
+            name = _words_name(short_digest(self.conversations.scope(body, passage.headers)), answer.words_digest)
             stored = {**record, "history": session.state.history_key}  # so that it is forgotten with the history
             self._store.use(lambda store: store.set_state(name, stored))
         self.metrics.add("requests", kind="answered")
-        return replace(passage, reply=(content, media_type))
+        return replace(passage, reply=answer)
 
     def as_sent(self, raw: bytes, headers: Mapping[str, str]) -> bytes:
-        """Return the body `raw` with the last list sent in place of its messages; compact and change nothing."""
+        """Return the body `raw` of a request that counts tokens, with the last list sent in place of its messages.
+        Nothing is compacted."""
         with self._harmless():
             body = parse(raw)
             messages = (MESSAGES.messages(body) if body is not None else None) or []
@@ -209,7 +224,8 @@ class Gateway:
         return raw
 
     def shorter(self, passage: Passage, status: int, text: str) -> bytes | None:
-        """Return a shorter body after the provider refused `passage` with `text`; None if there is none."""
+        """Return a shorter body after the provider refused `passage` with this `status` and `text`; None if there is
+        none."""
         conversation = passage.conversation
         if conversation is None:
             return None
@@ -221,7 +237,8 @@ class Gateway:
         return None
 
     def observe(self, passage: Passage, answer: bytes, *, is_stream: bool) -> None:
-        """Pass the provider's report on to the session, and count it."""
+        """Report the provider's `answer` to the session, and count its tokens. `is_stream`: True if it consists of
+        events."""
         conversation, read = passage.conversation, read_answer(passage.wire, answer, is_stream=is_stream)
         for part in read.parts:
             with self._harmless():
@@ -244,8 +261,8 @@ class Gateway:
             _logger.info("%s: the provider removed %d reasoning items behind a changed prefix", session_id, removed)
 
     def _count(self, passage: Passage, parts: Sequence[Mapping[str, Any]], estimated_tokens: int) -> None:
-        """Count the tokens that the answer's `parts` report as billed; without a report, the request's length and
-        `estimated_tokens` of the answer are charged."""
+        """Count the tokens that the provider reports in the `parts` of an answer, and charge them. Without a report,
+        charge an estimate by the length of the request and `estimated_tokens` for the answer."""
         usages = [part.get("usage") for part in parts]
         billed = {name: sum(billed_tokens(usage, name) for usage in usages) for name in _TOKEN_FIELDS.values()}
         for kind, name in _TOKEN_FIELDS.items():
@@ -258,7 +275,7 @@ class Gateway:
         self._spend(str(passage.body.get("model") or ""), usage)
 
     def spend_unread(self, size: int) -> None:
-        """Count a request of `size` bytes that was not read, such as a batch."""
+        """Charge for a request of `size` bytes that was not read, such as a batch."""
         self._spend("", Usage(input_tokens=size // _BYTES_PER_TOKEN))
 
     def _spend(self, model: str, usage: Usage) -> None:
@@ -269,7 +286,7 @@ class Gateway:
             self.people.spend(PERSON.get(), usage.prompt_tokens + usage.output_tokens, cost)
 
     def _note_planned(self, conversation: Conversation) -> None:
-        """Count the calls of the conversation's planner since the last time, for its owner."""
+        """Count the calls of the conversation's planner that are not counted yet, and charge its owner."""
         with self._noting:
             new = conversation.session.state.planned[conversation.noted :]
             conversation.noted += len(new)
@@ -287,7 +304,7 @@ class Gateway:
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
-        """Suppress every failure of the proxy itself: none may cost the client its request."""
+        """Suppress and log every error inside the block, because none may cost the client its request."""
         try:
             yield
         except Exception as error:  # noqa: BLE001
@@ -299,7 +316,7 @@ class Gateway:
 
     @contextmanager
     def _counted(self, conversation: Conversation) -> Iterator[None]:
-        """Count the compactions made inside the block, and the delay that each caused."""
+        """Count the compactions that the conversation makes inside the block, and the time that the request waits."""
         before, started = conversation.session.state.compactions, time.perf_counter()
         yield
         done, seconds = conversation.session.state.compactions - before, time.perf_counter() - started
@@ -311,9 +328,9 @@ class Gateway:
 
 
 def _without_thread(passing: Passage) -> Passage:
-    """Return `passing` without the thread that the provider would store, as such a conversation could not be compacted.
-    A request that continues a thread gets the API's error for an unknown thread, so the client sends the whole
-    conversation again (Anthropic, "Message threads")."""
+    """Return `passing` without its request to store the conversation as a thread, because what the provider stores
+    cannot be compacted. A request that continues a thread gets the API's error for an unknown thread, so that the
+    client sends the whole conversation again (Anthropic, "Message threads")."""
     if field_of(passing.body["thread"], "type") == "continue":
         problem = "the proxy stores no thread: send the whole conversation again"
         return replace(passing, refusal=RefusedError(404, "not_found_error", problem, code="thread_not_found"))
@@ -322,5 +339,6 @@ def _without_thread(passing: Passage) -> Passage:
 
 
 def _words_name(scope: str, words: str) -> str:
-    """Return the store's name for the record of an answer in words."""
+    """Return the store's name for the record of an answer in words. `words`: the digest of these; `scope`: the digest
+    of the conversation's scope."""
     return f"answer:{scope}:{words}"

@@ -1,4 +1,5 @@
-"""Counts of the proxy, for Prometheus: no content, no key; by person where people have tokens."""
+"""Counts of the proxy, for Prometheus. They contain no content and no key; if people have tokens, each has their
+own."""
 
 from __future__ import annotations
 
@@ -47,10 +48,10 @@ _BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
 class Metrics:
-    """Adds up; may be used from several threads."""
+    """Counters and histograms; may be used from several threads."""
 
     def __init__(self, *, by_person: bool = False) -> None:
-        """Start at zero; `by_person` adds a label for the person who asked."""
+        """Start at zero. `by_person`: True to count each person's requests apart, by a label."""
         self._people = ("person",) if by_person else ()
         self._registry = CollectorRegistry()
         self._counters = {
@@ -65,11 +66,11 @@ class Metrics:
         self._open = Gauge("compactor_open_conversations", text, registry=self._registry)
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Add `amount` to the counter `name`."""
+        """Add `amount` to the counter `name` with these `labels`."""
         self._labelled(self._counters[name], labels).inc(max(0.0, amount))
 
     def seconds(self, name: str, amount: float) -> None:
-        """Add a time to the histogram `name`."""
+        """Add a time of `amount` seconds to the histogram `name`."""
         self._labelled(self._histograms[name], {}).observe(amount)
 
     def _labelled(self, metric: Any, labels: dict[str, str]) -> Any:
@@ -77,13 +78,14 @@ class Metrics:
         return metric.labels(**labels) if labels else metric
 
     def value(self, name: str, **labels: str) -> float:
-        """Return the count of `name` over all people; of a histogram, the sum of its seconds."""
+        """Return the sum of the counter `name` over all people, or the sum of the times in the histogram `name`.
+        `labels`: only counts with these labels."""
         metric, end = (self._counters[name], "_total") if name in self._counters else (self._histograms[name], "_sum")
         samples = next(iter(metric.collect())).samples
         own = (one for one in samples if one.name.endswith(end) and labels.items() <= one.labels.items())
         return sum(one.value for one in own)
 
     def text(self, open_conversations: int) -> str:
-        """Return all counts in Prometheus' text format."""
+        """Return all counts in Prometheus' text format, with the number of `open_conversations`."""
         self._open.set(open_conversations)
         return generate_latest(self._registry).decode()

@@ -1,12 +1,13 @@
-"""Responses API in the proxy: its requests for a compaction with our answers, and a planner that asks its provider.
+"""The Responses API in the proxy: its requests for a compaction with our answers, and a planner that asks its provider.
 
-With OpenAI, Codex asks for a compaction by a last item ``compaction_trigger`` and gets one sealed item; with other
-providers it asks in words and gets words; other clients use an endpoint. Our item contains its view, so that any proxy
-can replace the item by the view; words are recognised by their digest.
+A client asks for a compaction in one of three ways. Codex with OpenAI adds a last item ``compaction_trigger`` and gets
+one sealed item. Codex with other providers asks in words and gets words. Other clients use an endpoint. Our sealed item
+contains a record with the view, so that any proxy can replace the item by the view. For an answer in words the store
+has the record, under a digest of the words.
 
 The planner uses the credentials of the conversation's requests. Its question follows the conversation's items while
-the provider has them cached; else it consists of cards. A ChatGPT login allows only streamed answers that are not
-stored.
+the provider has them cached; otherwise it reads cards, short descriptions of the turns. A ChatGPT login allows only
+streamed answers that are not stored.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import httpx
 
@@ -37,6 +38,7 @@ from planner.reading.messages import Message, blocks, readable_text, to_json
 __all__ = [
     "Ask",
     "OwnRequest",
+    "Reply",
     "ResponsesPlanner",
     "asked",
     "opened",
@@ -47,7 +49,8 @@ __all__ = [
 ]
 
 Ask = Literal["", "trigger", "words", "window"]
-"""Way in which a request asks for a compaction: not at all, by an item, in words, by its endpoint."""
+"""Way in which a request asks for a compaction. Empty: not at all. ``trigger``: by an item. ``words``: in words.
+``window``: by its endpoint."""
 Data = dict[str, Any]
 _TRIGGER, _ITEM = "compaction_trigger", "compaction"
 _OURS = "compactor.1."
@@ -55,10 +58,12 @@ _OURS = "compactor.1."
 _WORDS = "You are performing a CONTEXT CHECKPOINT COMPACTION."
 """Beginning of Codex' request in words (0.169). Any other wording is answered by the model."""
 _ANSWER_INTRODUCTION = "Another language model started to solve this problem"
-"""Beginning of the line after which Codex repeats an answer in words."""
+"""Beginning of the line with which Codex introduces an answer in words when it repeats that."""
 _RECORD = {"messages": list, "users": list, "by": str}
-"""Fields of a record: the view, digests of the user's texts before the view, and the conversation's digest."""
+"""Fields of a record, with their types: the view, digests of the user's texts that it covers, and the digest of the
+conversation."""
 _DELTA_CHARACTERS = 400
+"""Length of the pieces in which a text is streamed."""
 
 
 def asked(body: Mapping[str, Any], path: str) -> Ask:
@@ -75,14 +80,16 @@ def asked(body: Mapping[str, Any], path: str) -> Ask:
 
 
 def without_ask(body: Data, ask: Ask) -> Data:
-    """Return `body` without the item that asks."""
+    """Return `body` without the item that asks in the way `ask`."""
     return {**body, "input": body["input"][:-1]} if ask in ("trigger", "words") else body
 
 
 def opened(body: Data, record_of: Callable[[str], Data | None]) -> Data:
-    """Return `body` with our last answer, and the items before it that it covers, replaced by its view; the same object
-    if `body` contains no answer of ours. `record_of` returns the record of an answer in words, by the digest of the
-    words."""
+    """Return `body` with our newest answer replaced by its record, in an item of the type `VIEW`. Earlier items that
+    the view covers are left out. If `body` contains no answer of ours, return the same object.
+
+    `record_of` takes the digest of the words of an answer, and returns its record; None if there is none.
+    """
     items = _items(body)
     at = next((at for at in reversed(range(len(items))) if _may_be_ours(items[at])), -1)
     record = _record_of(items[at], record_of) if at >= 0 else None
@@ -122,14 +129,15 @@ def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | No
 
 
 def _is_covered(item: Data, user_digests: set[str]) -> bool:
-    """Return True for an item before our answer that the view covers: Codex repeats the user's messages there."""
+    """Return True for an item that the view covers: content of the assistant, or a message of the user whose texts are
+    all in `user_digests`. Codex repeats the user's messages in front of our answer."""
     messages = read_items([item]).messages
     return bool(messages) and (messages[0]["role"] != "user" or user_digests.issuperset(_user_digests(messages)))
 
 
 def view_record(messages: Sequence[Message], view: Sequence[Message], before: Data, by: str) -> Data:
-    """Return the record of an answer: the `view` of `messages`, digests of the user's texts in them and in the record
-    `before`, and the digest `by` which the conversation is recognised."""
+    """Return the record of a compaction of `messages` to `view`. `before`: the record of an earlier compaction in the
+    same request; empty without one. `by`: the digest of the conversation."""
     users = sorted({*_user_digests(messages), *before.get("users", ())})
     return {"messages": list(view), "users": users, "by": by}
 
@@ -151,7 +159,8 @@ def _packed(record: Data) -> str:
 
 
 def _unpacked(text: str) -> Data | None:
-    """Return the record in one of our items; None if the item is damaged or exceeds a body's limits."""
+    """Return the record in `text`, the content of one of our items; None if it is damaged or exceeds the limits of a
+    request's body."""
     try:
         packed = base64.b64decode(text[len(_OURS) :], validate=True)
         record = parse(zlib.decompressobj().decompress(packed, MAX_DECODED_BYTES))
@@ -161,15 +170,24 @@ def _unpacked(text: str) -> Data | None:
     return record if is_whole else None
 
 
-def reply(ask: Ask, body: Data, record: Data, number: str) -> tuple[bytes, str, str]:
-    """Return the answer to `ask` with the view of `record`, its media type, and the digest of its words (of an empty
-    text for another `ask`); `number` makes its ids unique."""
+class Reply(NamedTuple):
+    """Answer of the proxy in place of the provider's."""
+
+    content: bytes
+    media_type: str
+    words_digest: str
+    """Digest of the answer's words; of an empty text if it was not asked for in words."""
+
+
+def reply(ask: Ask, body: Data, record: Data, number: str) -> Reply:
+    """Return the answer to the request `body`, which asks for a compaction in the way `ask`. `record`: the record of
+    the compaction. `number`: text that makes the ids in the answer unique."""
     text = view_text(record["messages"]) if ask == "words" else ""
     item: Data = {"type": _ITEM, "id": f"cmp_{number}", "encrypted_content": _packed(record)}
     if ask == "words":
         part = {"type": "output_text", "text": text, "annotations": []}
         item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": [part]}
-    fixed = [one for _, one in read_items(body["input"]).fixed] if ask == "window" else []
+    fixed = [one.item for one in read_items(body["input"]).fixed] if ask == "window" else []
     answer = {
         "id": f"resp_{number}",
         "object": "response.compaction" if ask == "window" else "response",
@@ -180,9 +198,9 @@ def reply(ask: Ask, body: Data, record: Data, number: str) -> tuple[bytes, str, 
         "usage": _NO_USAGE,
     }
     if ask == "window" or not body.get("stream"):
-        return json.dumps(answer).encode(), "application/json", _digest(text)
+        return Reply(json.dumps(answer).encode(), "application/json", _digest(text))
     lines = (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in _events(answer, item, text))
-    return "".join(lines).encode(), "text/event-stream", _digest(text)
+    return Reply("".join(lines).encode(), "text/event-stream", _digest(text))
 
 
 _NO_USAGE = {
@@ -195,8 +213,8 @@ _NO_USAGE = {
 
 
 def _events(answer: Data, item: Data, text: str) -> Iterator[Data]:
-    """Yield the events of a streamed `answer` with the output `item`, and its `text` in pieces; their sequence numbers
-    grow by the length of the pieces."""
+    """Yield the events of a streamed `answer` with the output `item`. Its `text` comes in pieces; the sequence number
+    of a piece grows with its position in the text."""
     started = {**answer, "status": "in_progress", "output": [], "usage": None}
     yield {"type": "response.created", "sequence_number": 0, "response": started}
     yield {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0, "item": item}
@@ -214,10 +232,11 @@ MOST_PARALLEL = 4
 _REQUEST_HEADERS = ("accept", "connection", "content-", "host", "keep-alive", "proxy-", "transfer-", "x-compactor-")
 """Beginnings of headers that describe one request or belong to the proxy; all others are the client's."""
 _ENDS = {"response.completed": "", "response.incomplete": "", "response.failed": "it failed", "error": "it failed"}
-"""Types of the last event of an answer, each with the fault it reports."""
+"""Types of the last event of an answer, each with the failure that it reports; empty for none."""
 _LATE = "no answer in time: raise settings.timeout_seconds"
 _WORK_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "include", "prompt_cache_key", "text")
-"""Fields for the conversation's own answers; a question that follows its items keeps them, for the cache."""
+"""Fields of the conversation's requests that a question without its items leaves out. A question after its items keeps
+them, because the provider caches a prompt together with them."""
 
 
 @dataclass(frozen=True)
@@ -227,13 +246,14 @@ class OwnRequest:
     url: str
     headers: Mapping[str, str] = field(repr=False)
     body: Mapping[str, Any] = field(repr=False)
-    """Body with the conversation as it would go out."""
+    """Body with the conversation as the provider would get it without a compaction."""
 
     def asking(self, question: RelayedQuestion) -> dict[str, Any]:
-        """Return the body of `question`, after the items of this request or alone."""
+        """Return the body of a request with `question`. It follows the items of this request if it is a fork; else it
+        is the only item."""
         words = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question.prompt}]}
         body = {**self.body, "stream": True, "store": False}
-        body.pop("max_output_tokens", None)  # it bounds the conversation's answers
+        body.pop("max_output_tokens", None)  # the agent's limit may be too small for a plan
         if question.via == "fork":
             return {**body, "input": [*self.body["input"], words]}
         alone = {key: value for key, value in body.items() if key not in _WORK_FIELDS}
@@ -241,14 +261,18 @@ class OwnRequest:
 
 
 class ResponsesPlanner:
-    """Planner of a session that asks the conversation's own provider; gets each request before it is sent."""
+    """Planner of a session that asks the conversation's own provider.
+
+    The proxy calls `is_due` before it sends a request of the conversation, and `went_out` when it has the list to send.
+    """
 
     def __init__(self, model: str = "") -> None:
-        """Ask `model` with cards; empty: the conversation's own model."""
+        """Ask `model`; if it is empty, the conversation's own model."""
         self.model = model
         self._request: OwnRequest | None = None
         self._cached_at: float | None = None
-        """Time when the provider last received the client's own list; None if it received another one."""
+        """Time at which the provider last received the client's own list; None if the last list was another one, so
+        that the provider has not cached the client's."""
 
     @property
     def name(self) -> str:
@@ -256,12 +280,13 @@ class ResponsesPlanner:
         return self.model or (str(self._request.body.get("model")) if self._request else "")
 
     def is_due(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
-        """Take the request that is about to go to `url`: planners send its `headers` and continue its `body`."""
+        """Take over the newest request: questions go to its `url` with its `headers`, and a fork continues its
+        `body`."""
         repeated = {name: value for name, value in headers.items() if not name.startswith(_REQUEST_HEADERS)}
         self._request = OwnRequest(url, repeated, body)
 
     def went_out(self, *, as_it_came: bool) -> None:
-        """Note that the request was sent, unchanged (`as_it_came`) or with another list than the client has."""
+        """Note that the newest request is sent. `as_it_came`: True if it has the client's own list."""
         self._cached_at = time.monotonic() if as_it_came else None
 
     def propose(self, request: PlanRequest) -> Proposal:
@@ -270,20 +295,22 @@ class ResponsesPlanner:
         if own is None:
             raise PlannerUnavailable("planner model: no request of this conversation has come yet")
         model, answers = str(own.body.get("model") or ""), dict[str, RelayedAnswer]()
-        warm = self._cached_at is not None and is_warm(time.monotonic() - self._cached_at)
-        tokens = request.analysis.tokens if warm and self.model in ("", model) else 0
-        planner = RelayedPlanner(answers, self.model or model, model, tokens)
-        while True:  # each round answers what the one before it asked
+        is_cached = self._cached_at is not None and is_warm(time.monotonic() - self._cached_at)
+        fork_tokens = request.analysis.tokens if is_cached and self.model in ("", model) else 0
+        planner = RelayedPlanner(answers, self.model or model, model, fork_tokens)
+        while True:  # each round answers the questions of the one before; an answer ends the loop or asks the next ones
             try:
                 return planner.propose(request)
-            except Unanswered as asked:
-                with ThreadPoolExecutor(MOST_PARALLEL) as threads:
-                    new = threads.map(lambda question: _answer(own, question, deadline), asked.questions)
-                    answers |= {question.id: one for question, one in zip(asked.questions, new, strict=True)}
+            except Unanswered as unanswered:
+                questions = unanswered.questions
+            with ThreadPoolExecutor(MOST_PARALLEL) as threads:
+                new = threads.map(lambda question: _answer(own, question, deadline), questions)
+                answers |= {question.id: answer for question, answer in zip(questions, new, strict=True)}
 
 
 def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> RelayedAnswer:
-    """Ask `question` like the agent's `own` request, and return the answer; a failure is returned as an answer, too."""
+    """Ask `question` by a request made from `own`, and return the answer. A failure is returned as an answer, too; so
+    is a `deadline` (by the monotonic clock) that has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         return RelayedAnswer(failure=_LATE)
@@ -302,7 +329,7 @@ def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> Rela
 
 
 def _read(lines: Iterable[str], deadline: float) -> RelayedAnswer:
-    """Return the text in a stream of events, with the provider's usage."""
+    """Return the text and the usage in the `lines` of a stream of events; a failure if it is too late or too long."""
     pieces, size = list[str](), 0
     for line in lines:
         size += len(line)

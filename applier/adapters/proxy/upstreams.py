@@ -1,7 +1,7 @@
-"""The upstream of a request, by its path and the form of its key; and the proxy's own errors.
+"""The upstream (the provider's address) of a request, by its path and the form of its key; and the proxy's own errors.
 
-A request without an upstream is refused, because its key belongs elsewhere. The operator's key is used only on paths
-that agents need.
+A request without an upstream is refused, because its key is for another provider. The operator's key is the one that a
+team's proxy sends in place of people's own; it is used only on paths that agents need.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ PATH_PATTERN = r"^(?:/[A-Za-z0-9._~:@-]+)+(?:/\*)?$"
 
 @dataclass(frozen=True)
 class Upstreams:
-    """Addresses for requests of each API; empty: they are refused.
+    """Addresses for requests of each API. Requests of an API with an empty address are refused.
 
     Raises:
-        SettingsError: one is no address.
+        SettingsError: One of them is no address.
     """
 
     anthropic: str = "https://api.anthropic.com"
     openai: str = "https://api.openai.com"
     """Address without the ``/v1`` at the end of its clients' base URLs."""
     chatgpt: str = "https://chatgpt.com/backend-api/codex"
-    """Address for Codex with a ChatGPT login; replaces ``/v1``."""
+    """Address for Codex with a ChatGPT login. It takes the place of ``/v1`` in the path."""
     read_seconds: float = 600.0
     """Longest silence of a provider: a model may think for minutes."""
     anthropic_key: str = field(default="", repr=False)
     openai_key: str = field(default="", repr=False)
-    """Operator's keys, sent instead of people's own; empty: each person's own key is sent."""
+    """Operator's keys, sent in place of people's own; empty to send each person's own key."""
     paths: tuple[str, ...] = ()
-    """More paths on which the operator's key is sent; see `PATH_PATTERN`."""
+    """More paths on which the operator's key may be sent, in the form of `PATH_PATTERN`."""
 
     def __post_init__(self) -> None:
         """Check the addresses."""
@@ -98,11 +98,11 @@ class Way:
     """Destination of one request."""
 
     base: str
-    """Address of the upstream."""
+    """Address of the upstream; empty if there is none."""
     cut: int = 0
-    """Number of characters at the front of the path that the address replaces."""
+    """Number of characters at the front of the request's path that are left out behind the address."""
     key: tuple[str, str] | None = field(default=None, repr=False)
-    """Header with the operator's key; None if people use their own."""
+    """Name and value of the header with the operator's key; None if people use their own."""
 
     @property
     def place(self) -> str:
@@ -122,8 +122,8 @@ def with_version(path: str) -> str:
 
 
 def opens(upstreams: Upstreams, method: str, path: str) -> bool:
-    """Return True if the operator's key may be used for `method` on the raw `path`. Other paths reach files, batches
-    and whole organizations; other methods delete models and list stored answers."""
+    """Return True if the operator's key may be used for `method` on the undecoded `path`. On other paths it would give
+    access to files, batches and whole organizations; by other methods, models could be deleted."""
     needed = {"POST": _POSTED, "GET": _FETCHED, "HEAD": _FETCHED}.get(method)
     if needed is not None and needed.fullmatch(path):
         return True
@@ -132,7 +132,8 @@ def opens(upstreams: Upstreams, method: str, path: str) -> bool:
 
 
 def way_of(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> Way:
-    """Return the destination of a request. Raise RefusedError if there is no upstream for it."""
+    """Return the destination of a request to `path` with `headers`. Raise RefusedError if there is no upstream for
+    it."""
     if _LOGIN_HEADER in headers or path.startswith(LOGIN_PATH):
         cut = next((len(front) for front in (LOGIN_PATH, "/v1") if path.startswith(f"{front}/")), 0)
         way, problem = Way(upstreams.chatgpt, cut), "no upstream for a ChatGPT login: start with --chatgpt-upstream URL"
@@ -152,8 +153,8 @@ def way_of(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> Way:
 
 
 def _is_anthropic(path: str, headers: Mapping[str, str]) -> bool:
-    """Return True for a request of Anthropic's clients, by the version header, the form of the key, or the path
-    ``/api/…`` of Claude Code. A key of OpenAI's form goes to Anthropic only on paths that OpenAI does not have."""
+    """Return True for a request of Anthropic's API, by its path, the form of its key, or its headers. A key of OpenAI's
+    form goes to Anthropic only on the path of its messages, which OpenAI does not have."""
     shown = headers.get("authorization", "").rpartition(" ")[2]
     if f"{path}/".startswith("/v1/messages/") or shown.startswith("sk-ant-"):
         return True
@@ -180,8 +181,9 @@ class RefusedError(Exception):
         *,
         closes: bool = False,
     ) -> None:
-        """Store the status, the error's type in the Messages API (`kind`), its text and code; with 0 seconds the answer
-        has no ``retry-after``. `closes`: the connection ends with the answer."""
+        """Store the status of the answer, and of the error its type in the Messages API (`kind`), its text and its
+        code. `retry_after_seconds`: value of the header ``retry-after``; 0 for an answer without it. `closes`: True to
+        close the connection after the answer."""
         super().__init__(message)
         self._status, self._kind, self._message = status, kind, f"compactor proxy: {message}"
         self._seconds, self._code, self._closes = retry_after_seconds, code, closes
@@ -196,7 +198,7 @@ class RefusedError(Exception):
             if self._seconds and path.endswith("/responses"):
                 kind, fields = _CODEX_LIMIT, {**fields, "resets_at": round(time.time()) + self._seconds}
             content = {"error": {"type": kind, **fields, "param": None, "code": code}}
-        # asking again changes none of these today; both SDKs obey the header
+        # a repetition would get the same answer; the SDKs of both providers obey this header
         final = {"x-should-retry": "false"} if self._status in _OPENAI_CODES else {}
         waiting = {"retry-after": str(self._seconds)} if self._seconds else {}
         closing = {"connection": "close"} if self._closes else {}

@@ -1,7 +1,7 @@
-"""Bodies of requests and answers: their limits, and what each API that the proxy understands says in them.
+"""Bodies of requests and answers: their limits, and their form in each API (`Wire`) that the proxy understands.
 
 Limits are checked before memory is taken; a body over a limit passes unchanged. An answer is read after its bytes were
-passed on.
+passed on. A medium is an image or a file of another kind that is part of a message.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ __all__ = [
 MAX_BODY_BYTES = 64 * 2**20
 """Largest body kept in memory: twice the limit of the Messages API, since a larger history is compacted, too."""
 MAX_DECODED_BYTES, MAX_DECODED_LINES = 6 * 2**20, 150_000
-"""Largest decoded size in bytes, and number of lines, of a compressed body. A million tokens of code have 5 MB and
-120,000 lines. Including a session's work, a body takes up to 20 bytes of memory for each byte, and 700 for each
+"""Largest decoded size, in bytes, and largest number of lines of a compressed body. A million tokens of code have 5 MB
+and 120,000 lines. With a session's work on it, a body takes up to 20 bytes of memory for each byte, and 700 for each
 line."""
 MAX_TEXT_CHARACTERS, MAX_LINES = 16 * 2**20, 400_000
-"""Largest text in characters, without media, and number of lines of any body: four million tokens. They take 300 MB of
-memory at most, like a compressed body; their sender has to transmit all of them."""
+"""Largest text, in characters without media, and largest number of lines of any body: four million tokens. They take
+300 MB of memory at most, like a compressed body."""
 _MEDIUM = re.compile(r"image|document|file|audio|video|screenshot")
-"""Word in the type of an item or block with a medium, in each API."""
+"""Word that the type of an item or block with a medium contains, in any of the APIs."""
 _ENCODED = re.compile(r"(?:data:[\w./+;=-]{1,100},)?[A-Za-z0-9+/=_-]{500,}")
-"""Base64, with or without its address."""
+"""Base64 of 500 characters or more, with or without the prefix ``data:image/png;base64,``."""
 LARGE_BYTES = 4 * 2**20
-"""Size from which bodies are worked on few at a time."""
+"""Size from which only a few bodies are prepared at the same time."""
 MAX_VALUES = 250_000
 """Largest number of JSON values in one body: ten for each of 25,000 messages, at most 250 bytes each."""
 MAX_MESSAGES = 20_000
-"""Largest number of entries in a list at the top of a body. A session takes 7 kB of memory for each message."""
+"""Largest number of entries in a list that is a field of a body. A session takes 7 kB of memory for each message."""
 _MAX_WINDOW_BYTES = 8 * 2**20
-"""Largest zstd window, the most that the content coding allows (RFC 9659)."""
+"""Largest window of zstd that the content coding allows (RFC 9659)."""
 _PIECE_BYTES = 128
 """Compressed bytes decoded at once: at most 32 blocks of 128 kB each."""
 _LINE_BREAKS = (b"\\n", b"\\r", b"\\f", b"\\u")
 """Escapes in JSON that may break a line."""
 RawBody = bytes | AsyncIterator[bytes]
-"""Body of a request: in memory, or as it arrives."""
+"""Body of a request: all of it in memory, or chunks as they arrive."""
 Body = dict[str, Any]
 """Body of a request or an answer as JSON data."""
 
 
 async def collect(body: RawBody) -> RawBody:
-    """Return all of `body`; a body that is too large for memory is passed on as it arrives."""
+    """Return all of `body` in memory. If it is larger than MAX_BODY_BYTES, return it as chunks instead."""
     if isinstance(body, bytes):
         return body
     start = bytearray()
@@ -91,8 +91,8 @@ async def join(start: bytes, rest: AsyncIterator[bytes] | None = None) -> AsyncI
 
 
 def decode(raw: bytes, encoding: str) -> bytes | None:
-    """Return `raw` without its content `encoding`; None unless that is ``zstd`` (sent by Codex) and within limits.
-    Decoding stops at the limit: five kilobytes can contain gigabytes."""
+    """Return `raw` decoded from the content `encoding`. Return None if that is not ``zstd``, which Codex sends, or the
+    body is damaged or exceeds a limit. Decoding stops at the limit, because five kilobytes can contain gigabytes."""
     if encoding.strip().lower() == "identity":
         return raw
     if encoding.strip().lower() != "zstd" or len(raw) > MAX_DECODED_BYTES:
@@ -130,8 +130,8 @@ def parse(raw: bytes) -> Body | None:
 
 
 def _count_text(value: Any, *, in_medium: bool = False) -> int:
-    """Return the characters of text in JSON data. Base64 of media does not count, for it takes little further memory;
-    arguments of calls always count."""
+    """Return the number of characters in the texts of JSON data. Base64 inside a medium (`in_medium`) does not count,
+    because it takes little more memory; inside the arguments of a call it does."""
     if isinstance(value, str):
         return 0 if in_medium and _ENCODED.fullmatch(value) else len(value)
     if isinstance(value, list):
@@ -154,22 +154,24 @@ def write(body: Body) -> bytes:
 MAX_READ_BYTES = 8 * 2**20
 """Largest answer that is read; a larger one passes unread."""
 _FINAL_USAGE = ("output_tokens", "iterations")
+"""Counts that are only complete in the last event of a stream."""
 _REMOVED = (("action", "removed"), ("type", "thinking_dropped"))
-"""Fields in which OpenAI and Anthropic report that reasoning was not shown to the model."""
+"""Fields, with their values, in which OpenAI and Anthropic report that reasoning was not shown to the model."""
 _BEHIND_A_CHANGE = ("prefix_mismatch", "prefix_binding_mismatch")
+"""Reasons in these reports: the messages before the reasoning were changed."""
 
 
 class _Messages:
-    """Anthropic's Messages API."""
+    """Anthropic's Messages API. The docstrings apply to the methods of all wires."""
 
     def messages(self, body: Body) -> list[Any] | None:
-        """Return the conversation in `body` as Anthropic messages; None if nothing in it can be compacted. For a
-        request for the server's compaction (``compaction``) this is the client's own history."""
+        """Return the conversation in `body` as Anthropic messages; None if it is not to be compacted. A request for the
+        server's own compaction is not: it must contain the client's own history."""
         messages = body.get("messages")
         return messages if isinstance(messages, list) and not body.get("compaction") else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
-        """Return `body` with another conversation."""
+        """Return `body` with `messages` in place of its conversation."""
         return {**body, "messages": list(messages)}
 
     def request(self, body: Body) -> dict[str, Any]:
@@ -177,12 +179,16 @@ class _Messages:
         return fields_of_body(body)
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the part of an answer or event for a session: ``usage``, ``stop_reason``."""
+        """Return the part of an answer, or of an event of one, that a session observes: ``usage`` and ``stop_reason``.
+        Return None if it has no such part."""
         kind = event.get("type")
-        part = event.get("message") if kind == "message_start" else event.get("delta") if kind == "message_delta" else 0
+        if kind == "message":
+            return event
+        field = {"message_start": "message", "message_delta": "delta"}.get(str(kind), "")
+        part, usage = event.get(field) if field else None, event.get("usage")
         if not isinstance(part, Mapping):
-            return event if kind == "message" else None
-        usage = event.get("usage")  # the last event repeats what the first one reported; these are new
+            return None
+        # the last event repeats the other counts of the first, which would be added up
         new = {name: usage[name] for name in _FINAL_USAGE if usage.get(name)} if isinstance(usage, Mapping) else {}
         return {**part, "usage": new} if new else part
 
@@ -214,10 +220,10 @@ class _Responses:
     """OpenAI's Responses API; the host's own items stay in place."""
 
     _last: tuple[Any, ReadItems] = None, ReadItems()
-    """Last items and the result of reading them, since one request needs it several times."""
+    """Items that were read last, and the result: one request needs it several times."""
 
     def read(self, body: Body) -> ReadItems:
-        """Return the items of `body`, which nobody may change."""
+        """Return the conversation in the items of `body`. Nobody may change the result, because it is kept."""
         items, read = self._last
         if items is not body["input"]:
             read = read_items(body["input"])
@@ -226,14 +232,14 @@ class _Responses:
 
     def messages(self, body: Body) -> list[Any] | None:
         """Return the conversation; None if the server stores it, whole or in part."""
-        held = body.get("previous_response_id") or body.get("conversation")
-        return self.read(body).messages if isinstance(body.get("input"), list) and not held else None
+        is_stored = body.get("previous_response_id") or body.get("conversation")
+        return self.read(body).messages if isinstance(body.get("input"), list) and not is_stored else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
         return {**body, "input": to_items(self.read(body), messages)}
 
     def request(self, body: Body) -> dict[str, Any]:
-        fixed = [item for _, item in self.read(body).fixed]
+        fixed = [one.item for one in self.read(body).fixed]
         groups = [body.get("tools") or (), *(item.get("tools") or () for item in fixed)]
         tools = [tool for group in groups for tool in group if isinstance(tool, dict)]
         texts = [str(body.get("instructions") or ""), *(to_json(item) for item in fixed if "tools" not in item)]
@@ -268,7 +274,7 @@ MESSAGES, CHAT, RESPONSES = _Messages(), _Chat(), _Responses()
 
 @dataclass(frozen=True)
 class ReadAnswer:
-    """An answer as far as it was read."""
+    """Report of the provider in an answer."""
 
     parts: Sequence[Mapping[str, Any]] = ()
     """Parts of the answer that a session observes, in order: usage, and the reason to stop."""
@@ -277,7 +283,8 @@ class ReadAnswer:
 
 
 def read_answer(wire: Wire, answer: bytes, *, is_stream: bool) -> ReadAnswer:
-    """Return the report in `answer`, which is whole or a stream of events; damaged events are left out."""
+    """Return the report in `answer`, which is one object, or a stream of events if `is_stream`. Damaged events are left
+    out, and an answer larger than MAX_READ_BYTES is not read."""
     events = list(_events(answer, is_stream=is_stream)) if len(answer) <= MAX_READ_BYTES else []
     parts = [part for event in events if (part := wire.observed(event)) is not None]
     return ReadAnswer(parts, max(map(_removed_reasoning, events), default=0))  # a later event may repeat them
@@ -294,6 +301,7 @@ def _events(answer: bytes, *, is_stream: bool) -> Iterator[Body]:
 
 
 def _removed_reasoning(event: Body) -> int:
+    """Return the number of reasoning items that `event` reports as removed."""
     places = (event, *(event.get(name) for name in ("response", "message", "delta")))
     lists = (field_of(place, "input_transformations") for place in places)
     entries = next((one for one in lists if isinstance(one, list)), [])

@@ -1,8 +1,8 @@
 """Items of OpenAI's Responses API to Anthropic messages and back: ``to_items(read_items(x), its messages) == x``.
 
 Items of the host (tools, instructions, settings) keep their places. An item of an unknown type becomes an opaque
-message. Nothing before a provider's encrypted compaction is changed, as the compaction replaces it. Fields without a
-place in a block are kept in an additional key.
+message. A provider's encrypted compaction replaces everything before it, so nothing up to it is changed. Data of an
+item without a place in a block, the *remainder*, is kept under an additional key of the block.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -22,7 +22,7 @@ from planner.errors import TranscriptError
 from planner.reading.messages import OPAQUE, THINKING, Block, Message, blocks, call_ids, result_ids
 from planner.reading.secrets import quoted
 
-__all__ = ["VIEW", "ReadItems", "read_items", "to_items"]
+__all__ = ["VIEW", "HostItem", "ReadItems", "read_items", "to_items"]
 
 Data = dict[str, Any]
 VIEW = "compactor_view"
@@ -37,42 +37,54 @@ _HOSTS = frozenset(
         "compaction_trigger",
     }
 )
-"""Types of items outside the conversation, without which later calls would lack their tools."""
+"""Types of items of the host: they define tools or settings and belong to no turn."""
 _CONTEXT = re.compile(
     r"\s*(?:<(?:environment_context|user_instructions|skills?_instructions|skill)>|# AGENTS\.md instructions for )"
 )
 """Beginning of Codex's own texts in a user's message: ``<environment_context>``; not ``See <skill>``."""
 _ITEM = "item"
-"""Type of a block that is a whole item."""
+"""Type of a block that contains a whole item, unchanged."""
 _NO_PARTS = frozenset({_ITEM, OPAQUE, "tool_use", "tool_result", *THINKING})
 """Types that a message part cannot have here, because they are items themselves."""
 
 
+class HostItem(NamedTuple):
+    """Item of the host, or of the part that a provider's compaction replaces, and its place."""
+
+    messages_before: int
+    """Number of messages in front of it."""
+    item: Data
+
+
 @dataclass
 class ReadItems:
-    """Conversation in a list of items, and the host's items, each with the number of messages before it."""
+    """Conversation in a list of items, and the items that do not belong to it."""
 
     messages: list[Message] = field(default_factory=list)
-    fixed: list[tuple[int, Data]] = field(default_factory=list)
+    fixed: list[HostItem] = field(default_factory=list)
     has_foreign: bool = False
     """True if the list begins with a provider's own compaction; then `messages` begins after it."""
 
 
 def read_items(items: Sequence[Any]) -> ReadItems:
-    """Read the `items` of a request's ``input``."""
+    """Return the conversation in `items`, the ``input`` of a request; raise TranscriptError if an item is malformed.
+
+    Neighbouring items of the assistant make one message, and so do neighbouring results.
+    """
     kinds = [_kind(item, f"input[{at}]") for at, item in enumerate(items)]
     unpaired = _unpaired(items, kinds)
-    behind = 1 + max((at for at, kind in enumerate(kinds) if kind == "foreign"), default=-1)
-    read = ReadItems(fixed=[(0, one) for item in items[:behind] for one in _without_view(item)], has_foreign=behind > 0)
-    open_kind, open_calls = "", set[str]()
-    for at in range(behind, len(items)):
+    start = 1 + max((at for at, kind in enumerate(kinds) if kind == "foreign"), default=-1)
+    replaced = [HostItem(0, one) for item in items[:start] for one in _without_view(item)]
+    read = ReadItems(fixed=replaced, has_foreign=start > 0)
+    open_kind, open_calls = "", set[str]()  # kind of the newest message; ids of calls whose result has not come yet
+    for at in range(start, len(items)):
         item, kind = items[at], kinds[at]
         if item.get("call_id") in unpaired:
             kind = "opaque"
         if kind == VIEW:
             read.messages += item["messages"]
         elif kind == "host":
-            read.fixed.append((len(read.messages), item))
+            read.fixed.append(HostItem(len(read.messages), item))
         elif kind == "opaque":
             role = "assistant" if open_calls else "user"
             read.messages.append({"role": role, "content": [opaque_block(str(item.get("type")), item)]})
@@ -88,13 +100,13 @@ def read_items(items: Sequence[Any]) -> ReadItems:
 
 
 def _without_view(item: Data) -> list[Data]:
-    """Return `item` in a list; for an item of ours, the items that it replaces."""
+    """Return the items of the view if `item` is our own item that contains a view; else `item` alone in a list."""
     return [one for message in item["messages"] for one in _items(message)] if item.get("type") == VIEW else [item]
 
 
 def _kind(item: Any, place: str) -> str:
-    """Return the kind of an item: ``user``, ``assistant``, ``result``, ``host``, our own type, ``foreign`` for a
-    provider's compaction, or ``opaque``."""
+    """Return the kind of `item`: ``user``, ``assistant``, ``result``, ``host``, `VIEW` for our own item, ``foreign``
+    for a provider's compaction, or ``opaque`` for one that is not understood. Errors begin with `place`."""
     if not isinstance(item, dict):
         raise TranscriptError(f"{place}: expected an item as an object, found {quoted(item)}")
     kind, role = str(item.get("type") or "message"), item.get("role")
@@ -113,17 +125,20 @@ def _kind(item: Any, place: str) -> str:
 
 
 def _unpaired(items: Sequence[Data], kinds: Sequence[str]) -> set[str]:
-    """Return the ids of calls that stay opaque with their results, as half of the pair is opaque or missing."""
-    by_kind: dict[str, set[str]] = {kind: set() for kind in ("assistant", "result", "opaque", "typed")}
+    """Return the ids of calls whose items are all treated as opaque. Those are calls with an opaque item, results
+    without a call, and calls of tools that the provider defines (`TYPED_CALLS`) without a result."""
+    ids: dict[str, set[str]] = {kind: set() for kind in ("assistant", "result", "opaque")}
+    typed_calls: set[str] = set()
     for item, kind in zip(items, kinds, strict=True):
-        for own in (kind, "typed" if item.get("type") in TYPED_CALLS else ""):
-            by_kind.get(own, set()).add(str(item.get("call_id")))
-    calls, results = by_kind["assistant"], by_kind["result"]
-    return (by_kind["typed"] - results) | (results - calls) | by_kind["opaque"]
+        call_id = str(item.get("call_id"))
+        ids.get(kind, set()).add(call_id)
+        if item.get("type") in TYPED_CALLS:
+            typed_calls.add(call_id)
+    return (typed_calls - ids["result"]) | (ids["result"] - ids["assistant"]) | ids["opaque"]
 
 
 def _is_context(item: Data) -> bool:
-    """Return True for a message from Codex under the user's name: every part of it is the host's."""
+    """Return True if Codex wrote all parts of the user's message `item`."""
     content = item.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
     return all(isinstance(part, dict) and _CONTEXT.match(str(part.get("text") or "")) for part in parts)
@@ -143,7 +158,7 @@ def _blocks(item: Data, place: str) -> list[Block]:
 
 
 def _message_blocks(item: Data) -> list[Block]:
-    """Return a block for each part, each with the data to restore the item."""
+    """Return a block for each part of a message, with its remainder."""
     head = _without(item, "content")
     content = Item.model_validate({"content": item["content"]}).content
     if isinstance(content, str):
@@ -165,7 +180,7 @@ def _thought(item: Data) -> Block:
 
 
 def _call_or_result(item: Data) -> Block:
-    """Return a call or a result with the data to restore the item."""
+    """Return the block of a call or a result, with its remainder."""
     if item["type"].removesuffix("_output") in TYPED_CALLS:
         return {**item_block(Item.model_validate(item)), REMAINDER: {"whole": item}}
     key = CALLS.get(item["type"], "output")
@@ -179,13 +194,17 @@ def _without(data: Mapping[str, Any], *keys: str) -> Data:
 
 
 def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
-    """Return `messages`, the same as in `read` or compacted, as items, with the host's items in their places."""
+    """Return `messages`, those of `read` or a view of them, as items together with the fixed items of `read`.
+
+    Fixed items at the front, and those in the end that both lists share, keep their places. The others follow the last
+    message in front of that end.
+    """
     tail = _common_tail(read.messages, messages)
-    border, gone = len(messages) - tail, len(read.messages) - tail
+    old_front, new_front = len(read.messages) - tail, len(messages) - tail
     placed: dict[int, list[Data]] = {}
-    for at, item in read.fixed:
-        behind = at - gone + border if at >= gone else border
-        placed.setdefault(behind if at else 0, []).append(item)
+    for fixed in read.fixed:
+        messages_before = new_front + max(0, fixed.messages_before - old_front) if fixed.messages_before else 0
+        placed.setdefault(messages_before, []).append(fixed.item)
     items = list(placed.get(0, ()))
     for at, message in enumerate(messages, 1):
         items += [*_items(message), *placed.get(at, ())]
@@ -193,7 +212,8 @@ def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
 
 
 def _with_types_that_match(items: Sequence[Data]) -> list[Data]:
-    """Return `items` with a call of a provider's tool written as a function call if its other half was."""
+    """Return `items` in which a call and its result have matching types. If one of them is a function's, the other half
+    of a pair of a provider's tool is turned into a function's too."""
     functions = {item["call_id"] for item in items if str(item.get("type")).startswith("function_call")}
     return [
         _function_item(item_block(Item.model_validate(item)))
@@ -204,7 +224,7 @@ def _with_types_that_match(items: Sequence[Data]) -> list[Data]:
 
 
 def _function_item(block: Block) -> Data:
-    """Return a call or a result as that of a function."""
+    """Return a call or a result as an item of a function."""
     if block["type"] == "tool_result":
         head: Data = {"type": "function_call_output", "call_id": block["tool_use_id"]}
         return {**head, "output": _value(block, head)}
@@ -213,7 +233,8 @@ def _function_item(block: Block) -> Data:
 
 
 def _common_tail(read: Sequence[Message], messages: Sequence[Message]) -> int:
-    """Return the number of messages at the end that both share, edited or not."""
+    """Return the number of messages at the end that both lists share. A message with the same calls or results counts
+    as shared even if its content was edited."""
     count = 0
     for one, other in zip(reversed(read), reversed(messages), strict=False):
         is_same = one == other or (
@@ -227,26 +248,34 @@ def _common_tail(read: Sequence[Message], messages: Sequence[Message]) -> int:
 
 
 def _items(message: Message) -> list[Data]:
-    """Return the items of one message: the original ones for blocks that did not change."""
+    """Return the items of one message. Blocks that did not change become the original items."""
     items: list[Data] = []
-    parts: list[tuple[Data, Block]] = []
+    parts: list[_MessagePart] = []
     for block in blocks(message):
         rest, bare = block.get(REMAINDER) or {}, _without(block, REMAINDER)
-        first = parts[0][0] if parts else {}
-        goes_on = rest.get("at") == len(parts) and rest.get("item") == first.get("item") if rest else not first
+        first = parts[0].rest if parts else {}
+        is_next_part = rest.get("at") == len(parts) and rest.get("item") == first.get("item") if rest else not first
         item = _item(bare, rest)
-        if parts and (item is not None or not goes_on):
+        if parts and (item is not None or not is_next_part):
             items.append(_message(message["role"], parts))
             parts = []
         if item is None:
-            parts.append((rest, bare))
+            parts.append(_MessagePart(rest, bare))
         elif item:
             items.append(item)
     return [*items, _message(message["role"], parts)] if parts else items
 
 
+class _MessagePart(NamedTuple):
+    """Block that becomes a part of a message item, and its remainder."""
+
+    rest: Data
+    block: Block
+
+
 def _item(bare: Block, rest: Data) -> Data | None:
-    """Return the item of a block; None for a part of a message, empty for a block that items cannot express."""
+    """Return the item of the block `bare` with the remainder `rest`. Return None for a block that is a part of a
+    message, and an empty dict for a block that items cannot express."""
     kind, head = bare["type"], rest.get("item") or {}
     if kind == OPAQUE:
         return dict(carried_by(bare))
@@ -266,22 +295,24 @@ def _item(bare: Block, rest: Data) -> Data | None:
     return {**head, key: rest[key] if exact else _value(bare, head)}
 
 
-def _message(role: str, parts: Sequence[tuple[Data, Block]]) -> Data:
-    """Return the message item for `parts`, each the data that restores a part and its block: the original parts where
-    the blocks are unchanged, and the original id only if no part is missing."""
-    rest, first = parts[0]
+def _message(role: str, parts: Sequence[_MessagePart]) -> Data:
+    """Return the message item with `parts`. An unchanged block becomes its original part. The item keeps its id only if
+    none of its parts is missing."""
+    rest = parts[0].rest
     head = rest.get("item") or {"type": "message", "role": role}
-    if "item" in rest and "at" not in rest:
-        return {**head, "content": first["text"]}
+    if "item" in rest and "at" not in rest:  # its content was one text, without parts
+        return {**head, "content": parts[0].block["text"]}
     content = []
-    for original, block in parts:
-        is_unchanged = "part" in original and part_block(original["part"]) == block
-        content.append(original["part"] if is_unchanged else _part(block, role))
+    for part in parts:
+        original = part.rest.get("part")
+        is_unchanged = original is not None and part_block(original) == part.block
+        content.append(original if is_unchanged else _part(part.block, role))
     return {**(head if rest.get("of") == len(parts) else _without(head, "id")), "content": content}
 
 
 def _value(block: Block, head: Data) -> Any:
-    """Return the input of a call, or its result, in the form of an item with the fields of `head`."""
+    """Return the input of the call `block`, or the content of the result `block`, as an item with the fields `head`
+    contains it."""
     if block["type"] == "tool_result":
         content = block.get("content") or ""
         return content if isinstance(content, str) else [_part(one, "user") for one in content]

@@ -108,7 +108,8 @@ def open_proxy(
     upstream, openai_upstream = (url.rstrip("/").removesuffix("/v1") for url in (upstream, openai_upstream))
     upstreams = proxy.Upstreams(upstream, openai_upstream, chatgpt_upstream)
     session = {name: value for name, value in session.items() if value is not None}
-    settings = proxy.ProxySettings(host, port, token, upstreams, store, session, own)
+    own_client = proxy.configuration.OwnClient(*own)
+    settings = proxy.ProxySettings(host, port, token, upstreams, store, session, own_client)
     server: ProxyServer = proxy.ProxyServer(settings)
     return server
 
