@@ -232,7 +232,7 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
 def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[str, list[AnyMessage]]]:
     """Return a LangGraph node that passes the prepared messages to the model as ``llm_input_messages``.
 
-    `session` is one conversation, or a function that returns the session of a graph's state.
+    `session`: the session of one conversation, or a function that returns the session for a graph's state.
     """
     session_of = opener(session)
 

@@ -53,10 +53,10 @@ _STOP_SECONDS = 10
 _CLOSE_SECONDS = 1
 """Further seconds for closing the sessions: one that waits for its planner delays the others."""
 _PATIENCE_SECONDS = 5.0
-"""Time after which a request continues without a database that does not answer."""
+"""Time after which a request continues without the database if that does not answer."""
 _SWITCH_SECONDS = 0.000_5
-"""Seconds that a working thread may keep the interpreter (Python's default: 5 ms). The event loop waits for it at each
-step of an answer: with three large lists planned at once, other requests took 0.12 s instead of 0.36."""
+"""Seconds for which a thread may keep Python's interpreter while others wait (by default 0.005). The event loop waits
+so long at each step of an answer. While three large lists were planned, other requests took 0.12 s instead of 0.36."""
 _FIRST_HISTORY = (
     {"role": "user", "content": "Read a file."},
     {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {"path": "a.py"}}]},
@@ -105,11 +105,11 @@ class ProxyServer(AppServer):
         self.gateway = Gateway(conversations, self.metrics, self._store, people)
         grace_seconds = team.grace_seconds if team else _STOP_SECONDS
         super().__init__(self._app(), _listening(settings.host, settings.port), grace_seconds)
-        load()  # beside a first large request it would take seconds, which others wait
+        load()  # during a first large request it would take seconds, for which others would wait
 
     @property
     def named_url(self) -> str:
-        """Base URL for the client that owns the conversations; contains name and token."""
+        """Base URL for the own client. It contains the client's secret, in place of headers."""
         return f"{self.url}/{self.settings.own.secret}" if self.settings.own.secret else self.url
 
     @property
@@ -119,10 +119,13 @@ class ProxyServer(AppServer):
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def _open_session(self, session_id: str, model: str, asker: Asker | None) -> Session:
-        """Open a session. Its planner uses the agent's key, unless the planner model has a provider's name: that
-        provider is asked with the environment's key."""
+        """Open the session `session_id` for requests to `model`. Plans are asked for by `asker`, with the agent's key.
+
+        If the planner model is named with its provider, that provider is asked instead, with the environment's key. If
+        `asker` is None, the rules plan.
+        """
         settings = self._session_settings
-        if settings.background is None:  # each request has an agent that waits
+        if settings.background is None:  # plan in the background, because an agent waits for each request
             settings = settings.model_copy(update={"background": True})
         planner: PlannerChoice = settings.planner
         if names_provider(settings.planner_model):
@@ -144,13 +147,14 @@ class ProxyServer(AppServer):
 
     @property
     def _is_shared(self) -> bool:
-        """True if proxies on several machines may use the store, which then has each session as of its last call."""
+        """True if proxies on several machines may use the store, because it is a database and not a file."""
         with suppress(StoreError):
             return store_file(self.settings.store) is None
         return False
 
     def _marks(self, session_ids: list[str]) -> Mapping[str, list[str]]:
-        """Return the digests by which any proxy recognises these conversations; none if the store fails."""
+        """Return the digests of the newest answers that any proxy has seen in these sessions. They are empty if the
+        store is not shared, or fails."""
         with suppress(StoreError):
             return self._store.use(lambda store: marks_of(store, session_ids)) if self._is_shared else {}
         return {}
@@ -203,7 +207,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 async def _keep_clean(store: SessionStore, bounds: RetentionTable) -> None:
-    """Keep a team's store within its `bounds`, if any: at the start and every few hours."""
+    """Delete what exceeds the `bounds` of a team's store, now and every few hours. Without bounds, do nothing."""
     days, megabytes = bounds.older_than_days, bounds.larger_than_megabytes
     older = None if days is None else days * _DAY_SECONDS
     larger = None if megabytes is None else round(megabytes * _MEGABYTE)

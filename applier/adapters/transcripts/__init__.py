@@ -50,12 +50,14 @@ def read_transcript(
 ) -> Transcript:
     """Return the conversation in `source`: a path, the text itself, or a list of messages (dicts or SDK objects).
 
-    Formats are all of `FORMATS`; Anthropic messages are a list, or an object with ``messages`` and perhaps ``system``,
-    ``tools``, ``task``. `part` selects one conversation of a file with several, or one stretch between a session log's
-    own compactions (-1: the agent's last context); without it a session is read whole.
+    The format may be any of `FORMATS`. Anthropic messages are a list, or an object with ``messages`` and perhaps
+    ``system``, ``tools`` and ``task``. `part`: index of one conversation in a file with several, or of one part of a
+    session log between the agent's own compactions; -1 is the last one. None: the first conversation, or the whole
+    session.
 
     Raises:
-        TranscriptError: the source has no such form; the text names file, line or index, and the expected form.
+        TranscriptError: The source has none of these formats. The text names the file, the line or index, and what was
+            expected there.
     """
     if isinstance(source, str | bytes | os.PathLike):
         document = load_document(source)
@@ -83,8 +85,9 @@ def _kind(document: Document) -> str:
 
 
 def transcript_files(places: Iterable[Path]) -> list[Path]:
-    """Return the files in `places`, and possible transcripts in their folders and below, sorted and without repetition;
-    also folders that cannot be listed, so that their reader reports them."""
+    """Return the files among `places`, and the JSON and JSONL files in and below the folders among them. No file is
+    listed twice. A folder that cannot be listed is returned itself, so that the attempt to read it reports the
+    error."""
     each = (sorted(_below(place)) if place.is_dir() else [place] for place in places)
     return list(dict.fromkeys(chain.from_iterable(each)))
 
@@ -100,14 +103,15 @@ def _below(place: Path) -> Iterator[Path]:
 def write_transcript(messages: Sequence[object], like: Transcript, *, session_id: str = "") -> str:
     """Return `messages` (Anthropic messages, such as a view) as text in the format of `like`.
 
-    Everything around the messages in that file (system, tools, other fields and conversations) is kept. For a session
-    log, the lines of its messages are kept, under the session id `session_id`, or one computed from the messages.
+    Everything around the messages in the file of `like` (system, tools, other fields and conversations) is kept. For a
+    session log, the text is that of a new session, in which messages of the old log keep their lines. `session_id`: the
+    id of this session; empty for one computed from the messages.
 
     Raises:
-        TranscriptError: an entry is not a message; the text names its index.
+        TranscriptError: An entry is not a message. The text names its index.
     """
     plain = [plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
-    if like.client is not None:  # its client sends the list with words behind it
+    if like.client is not None:  # the client adds the user's next words, before which each call needs a result
         plain = answer_calls(plain)
     form = next(form for form in FORMATS if form.name == like.format.removesuffix("_jsonl"))
     return form.write(plain, like, session_id)

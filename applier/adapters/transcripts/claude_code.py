@@ -385,10 +385,9 @@ _AS_OWN_SUMMARY = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
 
 
 def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogLine]:
-    """Yield lines for a message that is not in the log. Each block of the assistant gets one. Of a user's message, each
-    run of blocks that a compaction wrote gets one, and so does each other run. `number` makes the ids of answers
-    unique.
-    """
+    """Yield lines for a message that is not in the log. Each block of the assistant gets a line. A user's message gets
+    a line for the blocks that a compaction wrote, and one for the others, in their order. `number` makes the id of an
+    answer unique."""
     if message["role"] == "assistant":
         answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
         answer["id"] = f"msg_{uuid5(UUID(origins.session_id), f'answer {number}').hex}"

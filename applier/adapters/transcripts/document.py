@@ -37,7 +37,7 @@ MAX_DEPTH = 200
 """Deepest nesting: far above any tool's input, far below the limit of Python's recursion."""
 _MEGABYTE = 2**20
 _SHOWN = 7
-"""Characters that an error quotes at a fault: too few for a part of a secret."""
+"""Number of characters that an error quotes: too few to reveal a secret."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Document:
     """Path, or ``text``, for errors and warnings."""
     path: str | None
     value: Any
-    """Only JSON value of the document; the list of all values of JSONL."""
+    """Value of the document as JSON; of JSONL, the list of the values of all lines."""
     lines: tuple[tuple[int, Any], ...] = ()
     """Values of JSONL, each with the number of its line, from 1."""
     damage: tuple[TranscriptError, ...] = ()
-    """Errors of incomplete lines of JSONL: the writer was killed, or two wrote at once."""
+    """Errors of damaged lines of JSONL, as they occur if a writer is killed or two write at once."""
 
     @property
     def damage_notes(self) -> list[str]:
@@ -61,7 +61,8 @@ class Document:
 
 
 def load_document(source: str | bytes | os.PathLike[str]) -> Document:
-    """Read `source`: a path, or the text itself (it starts with ``{`` or ``[``, or has several lines)."""
+    """Return the document in `source`: a path, or the text itself. A text starts with ``{`` or ``[``, or has several
+    lines; bytes are always a text. Raise TranscriptError if it cannot be read."""
     if isinstance(source, bytes):
         return _parsed("text", None, *_decoded("text", source))
     if isinstance(source, str) and (source.lstrip("\ufeff \t\r\n")[:1] in ("{", "[") or "\n" in source):
@@ -72,7 +73,7 @@ def load_document(source: str | bytes | os.PathLike[str]) -> Document:
 
 
 def file_content(path: Path) -> bytes:
-    """Return all bytes of the file `path`."""
+    """Return all bytes of the file `path`. Raise TranscriptError if it cannot be read or is too large."""
     try:
         with path.open("rb") as stream:
             pieces = iter(lambda: stream.read(_MEGABYTE), b"")
@@ -99,7 +100,8 @@ def _decoded(name: str, raw: bytes) -> tuple[str, TranscriptError | None]:
 
 
 def _parsed(name: str, path: str | None, text: str, undecoded: TranscriptError | None = None) -> Document:
-    """Return the document in `text`: JSONL if its first line, or most of its lines, are values; else one value."""
+    """Return the document in `text`. It is JSONL if it has several lines and the first is JSON, or at least half of
+    them are JSON objects; else it is one value. `undecoded`: the error of a byte that is not UTF-8, if there is one."""
     text = text.removeprefix("\ufeff")
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.isspace()]
     if not lines:
@@ -126,7 +128,7 @@ def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[in
     values, damage, at = list[tuple[int, Any]](), list[TranscriptError](), 0
     while at < len(lines):
         number, line = lines[at]
-        number = max(number, values[-1][0] + 1) if values else number  # each record has its own
+        number = max(number, values[-1][0] + 1) if values else number  # a damaged line may give several records
         try:
             values.append((number, _value(name, line, number)))
         except TranscriptError as error:
@@ -142,8 +144,8 @@ _MOST_JOINED, _MOST_STARTS = 40, 1_000
 
 
 def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
-    """Return the value that begins on the first of `lines` and contains unescaped line ends, and its number of lines;
-    else an empty list and 1."""
+    """Return the value that begins on the first of `lines` and continues on the next ones, because it contains line
+    ends that are not escaped, and the number of its lines. Without such a value, return an empty list and 1."""
     for count in range(2, len(lines) + 1):
         if _is_json(lines[count - 1]):
             break
@@ -156,7 +158,7 @@ def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
 
 
 def _whole_records(line: str) -> list[Any]:
-    """Return the complete objects in a damaged line: those at its beginning, and the one at its end."""
+    """Return the complete objects in a damaged `line`: those at its beginning, and the last one if it ends the line."""
     decode, records, at = json.JSONDecoder().raw_decode, list[Any](), 0
     starts = islice(re.finditer(r"\{", line), _MOST_STARTS)
     for start in starts:
@@ -173,7 +175,8 @@ def _whole_records(line: str) -> list[Any]:
 
 
 def document_of(value: Any, name: str, path: str | None = None) -> Document:
-    """Return the document of one `value`; an object without a list of messages is JSONL of one line."""
+    """Return the document of one `value`. An object without ``messages`` counts as JSONL of one line. `name` and `path`
+    are those of `Document`."""
     if isinstance(value, Mapping) and "messages" not in value:
         return Document(name, path, [value], ((1, value),))
     return Document(name, path, value)
@@ -218,7 +221,8 @@ def _no_json(error: json.JSONDecodeError, name: str, first_line: int) -> str:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return `value` as JSON that ends a line; a lone surrogate is escaped, as UTF-8 has none."""
+    """Return `value` as JSON with a line end. If it contains a lone surrogate, which UTF-8 cannot express, every
+    character beyond ASCII is escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     try:
         text.encode()
@@ -228,7 +232,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def malformed(error: ValidationError, place: str) -> TranscriptError:
-    """Return the error for a value at `place` of another form."""
+    """Return the TranscriptError for a value at `place` in which pydantic found `error`."""
     first = error.errors(include_url=False)[0]
     steps = [str(step) for step in first["loc"] if "[" not in str(step) and not str(step)[:1].isupper()]
     return TranscriptError(f"{place}: {'.'.join(steps) or 'line'}: {first['msg']}, found {quoted(first['input'])}")
