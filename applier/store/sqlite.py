@@ -118,7 +118,7 @@ class SqliteBackend(SqlBackend):
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 break
-            except sqlite3.OperationalError as error:  # this change alone does not wait for other processes
+            except sqlite3.OperationalError as error:  # unlike other statements, this one does not wait by itself
                 if error.sqlite_errorname not in _BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(_RETRY_SECONDS)

@@ -368,14 +368,15 @@ def _exam_views(
 
 
 def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool) -> None:
+    """Print the mean scores of the `views`; if `lost`, first the questions that each view does not answer."""
     means = exam_means([(view, view.scores) for view in views])
     if as_json:
-        of_views = [_names(view) | {"sha": view.sha, "lost": [own.number for own in view.lost]} for view in views]
-        print_json({"means": [asdict(mean) for mean in means], "views": of_views})
+        rows = [_names(view) | {"sha": view.sha, "lost": [one.number for one in view.lost]} for view in views]
+        print_json({"means": [asdict(mean) for mean in means], "views": rows})
         return
     for view in views if lost else ():
-        right = len(view.exam.questions) - len(view.lost)
-        counts = f"{right}/{len(view.exam.questions)} at {view.size:.3f}"
+        answered = len(view.exam.questions) - len(view.lost)
+        counts = f"{answered}/{len(view.exam.questions)} at {view.size:.3f}"
         lines = (f"{question.number} {question.kind}: {question.text} -> {question.answer}" for question in view.lost)
         _print_list(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", lines)
     _print_rows([_scores(mean) for mean in means])
