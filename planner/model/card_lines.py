@@ -23,7 +23,7 @@ from planner.proposal import PlanRequest
 from planner.reading.lines import BlockText, Line, is_encoded, text_width, without_escapes
 from planner.relevance.ranking import rank_lines
 
-__all__ = ["card_line", "is_in_header", "is_sentence", "lines_of_cards", "sources_of_repeats"]
+__all__ = ["CardLines", "card_line", "is_in_header", "is_sentence", "lines_of_cards"]
 
 SHORT_TOKENS = 100
 """Size in raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, people's
@@ -98,10 +98,19 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
     return lengths
 
 
+class CardLines(NamedTuple):
+    """Lines of a turn that its card shows."""
+
+    numbers: frozenset[int]
+    repeats: Mapping[str, int]
+    """Number of lines of results that are left out because another card shows the same text, by that card's turn id. It
+    tells a planner that a page or a room still looked as before."""
+
+
 def lines_of_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str], most_raw_tokens: float
-) -> Mapping[str, frozenset[int]]:
-    """Return the numbers of the lines to show, by the ids of the turns with their own cards.
+) -> Mapping[str, CardLines]:
+    """Return the lines to show, by the ids of the turns with their own cards.
 
     Together with the `header` of each such turn, and one header for each run of other turns, they take at most
     `most_raw_tokens`.
@@ -110,30 +119,28 @@ def lines_of_cards(
     for group in _in_order(request, turns):
         if not cards.add(group):
             break
-    return {turn_id: frozenset(numbers) for turn_id, numbers in cards.shown.items()}
+    repeats = _repeats_by_source(request, turns, cards)
+    return {turn_id: CardLines(frozenset(numbers), repeats[turn_id]) for turn_id, numbers in cards.shown.items()}
 
 
-def sources_of_repeats(
-    request: PlanRequest, turns: Sequence[TurnEvidence], shown: Mapping[str, Set[int]]
+def _repeats_by_source(
+    request: PlanRequest, turns: Sequence[TurnEvidence], cards: _Cards
 ) -> Mapping[str, Mapping[str, int]]:
-    """Return which cards show the lines of results that a card leaves out, so that a planner knows if a page or a room
-    still looks as before.
-
-    The result has, by the id of each turn with a card, the number of such lines by the id of the turn that shows them.
-    `shown`: numbers of the shown lines by turn id.
-    """
-    with_cards = [turn for turn in turns if turn.turn.id in shown]
+    """Return `CardLines.repeats` by turn id, for the turns whose remark on them is counted in the size of the cards."""
+    by_id = {turn.turn.id: turn for turn in turns}
     shown_in: dict[str, str] = {}
-    for turn in with_cards:
-        for number in shown[turn.turn.id]:
-            shown_in.setdefault(_unmarked(card_line(request, turn, turn.lines[number - 1])), turn.turn.id)
-    repeats: dict[str, Counter[str]] = {turn.turn.id: Counter() for turn in with_cards}
-    for turn in with_cards:
+    for turn_id, numbers in cards.shown.items():
+        for number in numbers:
+            line = by_id[turn_id].lines[number - 1]
+            shown_in.setdefault(_unmarked(card_line(request, by_id[turn_id], line)), turn_id)
+    repeats: dict[str, Counter[str]] = defaultdict(Counter)
+    for turn_id in cards.with_remark & cards.shown.keys():
+        turn, shown = by_id[turn_id], cards.shown[turn_id]
         for line in turn.lines:
-            if line.part == "result" and line.number not in shown[turn.turn.id] and not _is_hidden(turn, line.number):
+            if line.part == "result" and line.number not in shown and not _is_hidden(turn, line.number):
                 plain = _unmarked(card_line(request, turn, line))
-                if len(plain) >= REPEAT_CHARACTERS and shown_in.get(plain, turn.turn.id) != turn.turn.id:
-                    repeats[turn.turn.id][shown_in[plain]] += 1
+                if len(plain) >= REPEAT_CHARACTERS and shown_in.get(plain, turn_id) != turn_id:
+                    repeats[turn_id][shown_in[plain]] += 1
     return repeats
 
 
@@ -277,6 +284,8 @@ class _Cards:
     ) -> None:
         self.shown: dict[str, set[int]] = {}
         """Numbers of the shown lines, by the ids of the turns with their own card."""
+        self.with_remark: set[str] = set()
+        """Ids of the turns whose headers may name a card that shows the same lines."""
         self._request, self._header = request, header
         self._left = limit - FOLD_TOKENS
         self._most_a_card = request.settings.piece_tokens / request.counter.scale / 2  # half of one question's cards
@@ -288,36 +297,35 @@ class _Cards:
         """Texts of all shown lines; below they are grouped by the part of a turn, and by the turn's id."""
         self._texts_of_part: dict[str, set[str]] = defaultdict(set)
         self._texts_of_turn: dict[str, set[str]] = defaultdict(set)
-        self._with_remark: set[str] = set()
-        """Ids of the turns whose headers may name a card that shows the same lines."""
 
     def add(self, group: LineGroup) -> bool:
         """Show the lines of `group`, and those in short gaps between shown lines; return False if all cards together
         would take too many tokens. A group that makes a single card too large is skipped."""
-        turn_id, texts = group.turn.turn.id, self._new_texts(group)
+        turn, turn_id, candidates = group.turn, group.turn.turn.id, self._candidates(group)
+        repeats = {n for n, text in candidates.items() if self._is_repeat(turn, turn.lines[n - 1], text)}
+        texts = {number: text for number, text in candidates.items() if number not in repeats}
         cost = sum(self._request.counter.raw(text) + NUMBER_TOKENS for text in texts.values())
-        if len(texts) < len(group.numbers) and turn_id not in self._with_remark:
-            self._with_remark.add(turn_id)
+        if turn_id not in self.with_remark and any(turn.lines[number - 1].part == "result" for number in repeats):
+            self.with_remark.add(turn_id)
             cost += REPEAT_TOKENS
         has_card = turn_id in self.shown
         if has_card and self._spent_by_turn[turn_id] + cost > self._most_a_card:
             return True
-        cost_with_card = cost if has_card else cost + self._card_tokens(group.turn)
+        cost_with_card = cost if has_card else cost + self._card_tokens(turn)
         if cost_with_card > self._left:
             return False
         self._left -= cost_with_card
         self._spent_by_turn[turn_id] += cost
         self._without_card[self._places[turn_id]] = False
-        self._show(group.turn, texts)
+        self._show(turn, texts)
         return True
 
-    def _new_texts(self, group: LineGroup) -> Mapping[int, str]:
-        """Return the texts, by line number, that a card must additionally show for `group`."""
+    def _candidates(self, group: LineGroup) -> Mapping[int, str]:
+        """Return the texts, by line number, of the lines of `group` and of short gaps that no card shows yet."""
         turn, shown = group.turn, self.shown.get(group.turn.turn.id, set())
         new = set(group.numbers) - shown
         numbers = sorted({*new, *_between(turn, new, shown)} - shown)
-        texts = {n: card_line(self._request, turn, turn.lines[n - 1]) for n in numbers if not _is_hidden(turn, n)}
-        return {n: text for n, text in texts.items() if not self._is_repeat(turn, turn.lines[n - 1], text)}
+        return {n: card_line(self._request, turn, turn.lines[n - 1]) for n in numbers if not _is_hidden(turn, n)}
 
     def _show(self, turn: TurnEvidence, texts: Mapping[int, str]) -> None:
         """Record the lines of `turn` with these `texts`, by number, as shown."""

@@ -15,7 +15,7 @@ from itertools import groupby, islice
 from planner.evidence import TurnEvidence
 from planner.evidence.calls import Call
 from planner.model.answer import BEST_SCORE, spans
-from planner.model.card_lines import card_line, is_in_header, lines_of_cards, sources_of_repeats
+from planner.model.card_lines import CardLines, card_line, is_in_header, lines_of_cards
 from planner.model.prompts import one_line, safe_text
 from planner.pinned import Pinned, pinned
 from planner.plan import CompactionPlan
@@ -61,19 +61,16 @@ def turn_cards(
     decides are marked.
     """
     settings = request.settings
-    shown = lines_of_cards(
+    chosen = lines_of_cards(
         request, turns, lambda turn: _header(request, turn, len(turn.lines)), budget_tokens / request.counter.scale
     )
     pinned_lines = None
     if mark_pinned:
         view = settings.window_tokens, request.target_tokens, settings.target_model
         pinned_lines = pinned(request.analysis, *view, None, "model")
-    repeats = sources_of_repeats(request, turns, shown)
-    runs = groupby(turns, key=lambda turn: turn.turn.id if turn.turn.id in shown else "")
+    runs = groupby(turns, key=lambda turn: turn.turn.id if turn.turn.id in chosen else "")
     return tuple(
-        _card(request, pinned_lines, next(run), shown[turn_id], repeats[turn_id])
-        if turn_id
-        else _common_card(request, list(run))
+        _card(request, pinned_lines, next(run), chosen[turn_id]) if turn_id else _common_card(request, list(run))
         for turn_id, run in runs
     )
 
@@ -85,18 +82,10 @@ def _common_card(request: PlanRequest, run: Sequence[TurnEvidence]) -> Card:
     return Card(run, header, (), header, request.counter.text(header))
 
 
-def _card(
-    request: PlanRequest,
-    pinned_lines: Pinned | None,
-    turn: TurnEvidence,
-    shown: frozenset[int],
-    repeats: Mapping[str, int],
-) -> Card:
-    """Return the card of `turn` with the lines numbered `shown`.
-
-    `repeats`: number of its lines that other cards show instead, by the ids of their turns. The header names the card
-    that shows most of them.
-    """
+def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence, chosen: CardLines) -> Card:
+    """Return the card of `turn` with its `chosen` lines. The header names the card that shows most of the repeated
+    ones."""
+    shown, repeats = chosen
     header = _header(request, turn, 0)
     left_out = [line for line in turn.lines if line.number not in shown and line.text.strip()]
     if not all(line.part == "call" and is_in_header(card_line(request, turn, line), header) for line in left_out):

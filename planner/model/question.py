@@ -199,7 +199,7 @@ def plan_questions(basis: QuestionBasis, prompts: Prompts) -> PlannedQuestions:
         if excess <= 0:
             asked = (one for one in questions if not all(turn.turn.live for turn in one.scope.turns))
             return PlannedQuestions(tuple(asked), "")
-        budget = max(1, budget - math.ceil(excess))
+        budget = max(1, budget - max(math.ceil(excess), budget // 100))  # a smaller step may change no card
     why_not = f"so many small turns are new that their cards take {read} tokens, more than may be read now"
     return PlannedQuestions((), f"not asked: {why_not}")
 
