@@ -1,6 +1,6 @@
-"""Plans many transcript files, with one row of numbers each; the rules give the same row on every machine.
+"""Plans many transcript files, and returns one row of numbers for each, in a pool of processes or in Ray Data.
 
-For a pool of processes and for Ray Data. Writes nothing. A file that fails has its error in its row.
+Writes nothing. A file that fails has its error in its row. The rules give the same row on every machine.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ EMPTY_ROW: Row = {
     **dict.fromkeys(("input_tokens", "output_tokens"), 0),
     **dict.fromkeys(("plan", "cause", "error"), ""),
 }
-"""All fields of a row, in order. ``digest``: of the file's bytes; ``options``: digest of its `PlanOptions`;
-``findings``: their codes; ``plan``: the plan as JSON, if asked for; ``cause``: the kind of error."""
+"""All fields of a row, in order. ``digest`` is the digest of the file's bytes, and ``options`` that of its
+`PlanOptions`. ``findings`` lists the codes of findings, and ``warnings`` counts those of the reader. ``plan`` is the
+plan as JSON, if the options ask for it. ``cause`` is the name of the error's class."""
 DIED: Row = {"cause": "died", "error": "the process that planned it died: out of memory?"}
 """Fields of a row after the death of its process."""
 
@@ -50,7 +51,7 @@ class PlanOptions:
     planner: PlannerName = "rules"
     model: str | None = None
     task: str | None = None
-    """Task of all transcripts; None: each transcript's own."""
+    """Task of all transcripts; None means each transcript's own task."""
     target_tokens: int | None = None
     target_ratio: float | None = None
     focus: str | None = None
@@ -99,14 +100,14 @@ def content_digest(content: bytes) -> str:
 
 
 def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> Row:
-    """Return the row of the file `path`, with the fields of `EMPTY_ROW`; `content` is its bytes, if they were read."""
+    """Return the row of the file `path`, with the fields of `EMPTY_ROW`; `content` has its bytes, if they are known."""
     row = EMPTY_ROW | {"path": path, "options": options.digest}
     try:
         content = file_content(Path(path)) if content is None else content
         row["digest"] = content_digest(content)
         return row | _numbers(content, options)
     except Exception as error:  # noqa: BLE001 - one of thousands of files may contain anything
-        # the error begins with the name of its text, and the row has the path
+        # the error begins with the file's path or with "text"; the row has the path already
         usage = getattr(error, "usage", None) or Usage()
         row |= {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
         text = str(error).removeprefix(path).removeprefix("text").lstrip(",: ") or type(error).__name__
@@ -140,7 +141,7 @@ def _numbers(content: bytes, options: PlanOptions) -> Row:
 def planned_rows(files: Dataset, options: PlanOptions, **resources: Any) -> Dataset:
     """Return the rows of `files`, in any order.
 
-    `files` is a dataset with a column ``path`` and perhaps ``bytes`` (``ray.data.read_binary_files(…,
-    include_paths=True)``); `resources`: options of ``Dataset.map``, such as ``num_cpus``.
+    `files` is a dataset with a column ``path`` and perhaps one of ``bytes``, as ``ray.data.read_binary_files(…,
+    include_paths=True)`` returns it. `resources` are options of ``Dataset.map``, such as ``num_cpus``.
     """
     return files.map(lambda file: plan_row(str(file["path"]), options, file.get("bytes")), **resources)

@@ -39,11 +39,11 @@ class PlanReview:
     plan: CompactionPlan
     notes: PlanNotes = field(default_factory=PlanNotes)
     preview: Preview | None = None
-    """None without the transcript."""
+    """Result of applying the plan; None without the transcript."""
 
     @property
     def changes(self) -> bool:
-        """True unless applying the plan changes nothing."""
+        """True if applying the plan changes something, or if that is unknown."""
         return self.preview is None or self.preview.first_changed_message is not None
 
     @property
@@ -81,7 +81,10 @@ class PlanReview:
 def reviewed(
     plan: CompactionPlan, messages: Sequence[object], edits: Sequence[Edit] = (), *, brief: str | None = None
 ) -> PlanReview:
-    """Return the review of `plan` over `messages` after `edits`, perhaps with another `brief`, and the guards."""
+    """Return the review of `plan` for `messages` with the `edits` of a person, as the guards have checked them.
+
+    `brief` replaces the plan's brief; None keeps it.
+    """
     changed = _edited(plan, edits)
     if brief is not None:
         findings = tuple(finding for finding in changed.findings if finding.code not in BRIEF_FINDINGS)
@@ -104,6 +107,6 @@ def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
     return plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan
 
 
-def review_plan(plan: CompactionPlan, shown: Preview | None = None) -> PlanReview:
-    """Return the review of `plan` without changes; `shown` is its preview."""
-    return PlanReview(plan, plan_notes(plan), shown)
+def review_plan(plan: CompactionPlan, preview: Preview | None = None) -> PlanReview:
+    """Return the review of `plan` as it is; `preview` is its preview, None without the transcript."""
+    return PlanReview(plan, plan_notes(plan), preview)

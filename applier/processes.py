@@ -1,4 +1,4 @@
-"""Command lines that run this program, programs by name, and one function over many items in worker processes.
+"""Runs programs and functions: command lines of this program, files of other programs, functions in worker processes.
 
 Nothing is imported or run from the working folder or PYTHONPATH. A worker process that dies loses only its item; all
 end with this process, and at Ctrl-C.
@@ -29,7 +29,7 @@ __all__ = ["all_cores", "in_processes", "program", "program_file"]
 def program(*arguments: str) -> list[str]:
     """Return a command line that runs `compactor` by an absolute, isolated interpreter (``-I``).
 
-    ``-I`` ignores installations elsewhere (``pip install --user``, ``--target``); then the command contains their
+    ``-I`` ignores an installation elsewhere (``pip install --user``, ``--target``), so the command then contains its
     folder.
     """
     place = _place()
@@ -49,14 +49,15 @@ def _place() -> Path:
 
 
 def program_file(name: str) -> str:
-    """Return the file of the program `name` on PATH, without entries relative to the folder; empty without one."""
+    """Return the absolute path of the program `name`; empty if it is not on PATH. Relative entries of PATH are
+    ignored."""
     entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
     place = shutil.which(name, path=os.pathsep.join(entries)) or ""
     return place if os.path.isabs(place) else ""
 
 
 AHEAD = 2
-"""Number of items submitted for each process: enough that none waits for its next one, few to repeat if one dies."""
+"""Number of items submitted for each process: no process waits for its next item, and few are repeated if one dies."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -69,9 +70,10 @@ def all_cores() -> int:
 def in_processes(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[tuple[Item, Result | None], None, None]:
-    """Yield each of `items` with the result of `work`, in the order of completion; None: its process died.
+    """Yield each of `items` with the result of `work`, in the order of completion.
 
-    Items in work when a process died are repeated one by one, to find the one that killed it.
+    If a process dies, the items in work are repeated one by one. The item with which a process dies again has the
+    result None.
     """
     due, suspects = deque(items), deque[Item]()
     module = (work.func if isinstance(work, partial) else work).__module__
@@ -98,9 +100,10 @@ def in_processes(
 @contextmanager
 def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
     """Yield a pool of `workers` processes that have loaded the module `loads` and import nothing from the working
-    folder; an error in the block ends them.
+    folder.
 
-    That includes the death of a process: the pool itself overlooks one that was just starting, and waits for it.
+    An error in the block, such as the death of a process, ends them all. The pool itself would wait for a process that
+    was just starting.
     """
     earlier_children = {*multiprocessing.active_children()}
     environment = dict(os.environ)

@@ -57,9 +57,9 @@ class _Item:
     kind: Kind
     turn_id: str
     text: str
-    """Text for people."""
+    """Text that the receipt shows."""
     forms: tuple[str, ...]
-    """Texts, any one of which keeps the item visible if the view contains it."""
+    """Texts of the item; it is visible if the view contains one of them."""
 
 
 class _Sight:
@@ -101,9 +101,9 @@ def receipt(
 ) -> str:
     """Return the receipt of a compaction by `plan`, which must still have its history in memory.
 
-    `tokens` (before, after) and `dollars` (see `planner.prices.switch_dollars`) replace the plan's own, for a session
-    with an earlier compaction. `command`: the shell command for this program, with the store if that is not the
-    default.
+    In a session with an earlier compaction, `tokens` (before and after) and `dollars` (of
+    `planner.prices.switch_dollars`) replace the plan's own numbers. `command`: the shell command for this program, with
+    the store if that is not the default.
     """
     shown = preview(plan)
     before, after = tokens or (shown.tokens_before, shown.tokens_after)
@@ -123,7 +123,10 @@ def forecast(
     tokens: tuple[int, int] | None = None,
     dollars: Mapping[str, float] | None = None,
 ) -> str:
-    """Return the receipt that applying `plan` would give; `review`: the command that shows the whole plan, if any."""
+    """Return the receipt that applying `plan` would give; see `receipt` for `tokens` and `dollars`.
+
+    `review`: the command that shows the whole plan; empty without one.
+    """
     shown = preview(plan)
     (before, after), account = tokens or (shown.tokens_before, shown.tokens_after), _account_of(shown)
     if shown.first_changed_message is None:
@@ -145,8 +148,8 @@ def receipt_of_foreign(
 ) -> str:
     """Return the receipt of another program's compaction of `before`, whose originals are stored, to `after`.
 
-    `sent_before`: the list that was sent instead of `before`, if that was compacted already; `usage`: the cost of the
-    compaction itself, if known.
+    `sent_before`: the list that was sent instead of `before`, if that was compacted already. `by`: the name of the
+    program. `model` and `usage`: the model that compacted, and what it used, if known. `command`: as in `receipt`.
     """
     analysis = analyze(before, model)
     sent = analyze(after, known=analysis)
@@ -173,7 +176,10 @@ class _Account:
         facts: Sequence[ExtractedFact] = (),
         stated_failures: Collection[str] = (),
     ) -> _Account:
-        """Compare `before` with the list that is `sent`; `facts` add decisions, the brief has the `stated_failures`."""
+        """Return the items of `before`, and those that the list `sent` lacks.
+
+        `facts` add decisions to the items. The brief states the failures of the turns `stated_failures`.
+        """
         sight, items = _Sight(sent, before.evidence), [*_items(before, facts)]
         gone = [item for item in items if not _is_visible(item, sight, stated_failures)]
         return cls(before.history, items, gone, before.secrets)
@@ -188,7 +194,7 @@ def _account_of(shown: Preview) -> _Account:
 
 
 def _verdict(who: str, before: int, after: int, cost: Mapping[str, float]) -> str:
-    """Return the first line of a receipt: who compacted, tokens before and after, dollars."""
+    """Return the first line of a receipt: `who` compacted, the tokens `before` and `after`, the dollars of `cost`."""
     share = f" ({after / before:.0%})" if before else ""
     return "; ".join(filter(None, (f"{who}: {before:,} tokens → {after:,}{share}", switch_money(cost))))
 
@@ -214,11 +220,12 @@ def _is_visible(item: _Item, sight: _Sight, stated_failures: Collection[str]) ->
 
 
 def _item_lines(account: _Account, start: str) -> Iterator[str]:
-    """Yield the number of visible items by kind, then, after a line that begins with `start`, the lost ones."""
+    """Yield a line with the number of visible items by kind, then the lost ones below a line that begins with
+    `start`."""
     totals, lost = (Counter(item.kind for item in items) for items in (account.items, account.gone))
     parts = [f"{totals[kind] - lost[kind]} of {totals[kind]} {PLURALS[kind]}" for kind in KINDS if totals[kind]]
     if parts:
-        yield f"Still in sight: {', '.join(parts)}{' used again' * bool(totals['name'])}"
+        yield f"Still in sight: {', '.join(parts)}{' used again' if totals['name'] else ''}"
     if account.gone:
         yield f"{start} the agent's sight, what weighs most first:"
     for kind, group in groupby(account.gone, lambda item: item.kind):

@@ -1,4 +1,4 @@
-"""An ASGI application on a port: in a thread of another program, or as a program that runs until it is stopped."""
+"""Server of an ASGI application on a port, in a thread of another program or as a program of its own."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ _INTERRUPTED_SECONDS = 1
 
 
 class AppServer:
-    """Answers on an open socket; a context manager that answers until it is left."""
+    """Server on an open socket. `run` answers until the program is stopped; as a context manager it answers until the
+    block ends."""
 
     def __init__(self, app: Any, listening: socket.socket, stop_seconds: int) -> None:
-        """Take over `listening`; nothing is answered yet. Answers under way have `stop_seconds` after the end."""
+        """Take over the socket `listening`; nothing is answered yet.
+
+        After a stop, unfinished answers have `stop_seconds` to end.
+        """
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -33,7 +37,7 @@ class AppServer:
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it reports each answer that a client broke off
         self._socket = listening
         self._server = uvicorn.Server(config)
-        # threads that it starts are daemons, too: none that waits for a planner keeps a process from its end
+        # a daemon, as are the threads that it starts: one that waits for a planner must not keep the process alive
         self._thread = threading.Thread(target=self._server.run, args=([listening],), daemon=True)
 
     @property
@@ -49,7 +53,7 @@ class AppServer:
 
     @property
     def grace_seconds(self) -> int:
-        """Time that answers under way have after the end."""
+        """Seconds that unfinished answers have after a stop."""
         return self._server.config.timeout_graceful_shutdown or 0
 
     def run(self) -> None:

@@ -1,7 +1,8 @@
-"""Settings of a session, from arguments, environment and project file, in this order.
+"""Settings of a session: of several values for a setting, the first of these sources decides.
 
-Reads ``COMPACTOR_…`` variables, the nearest ``compactor.toml`` (or ``[tool.compactor]`` in a ``pyproject.toml``), and
-``CLAUDE_AUTO_COMPACT``. A project's file may come from a stranger, so only `PROJECT_NAMES` are read from it.
+The sources are the arguments, the ``COMPACTOR_…`` variables, the variable ``CLAUDE_AUTO_COMPACT`` (if it is off, it
+switches `auto_compact` off), and the nearest ``compactor.toml``, or ``[tool.compactor]`` in a ``pyproject.toml``. A
+project's file may come from a stranger, so only `PROJECT_NAMES` are read from it.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 PROJECT_FILE = "compactor.toml"
 PREFIX = "COMPACTOR_"
 OTHER_VARIABLES = frozenset(f"{PREFIX}{name}" for name in ("STORE", "REDACT_ORIGINALS", "PROXY_TOKEN", "SESSION"))
-"""Variables with this prefix that are no session settings: see `applier.store`, the proxy and what `wrap` runs."""
+"""Variables with this prefix that are no settings of a session: the store, the proxy and `wrap` use them."""
 _WHEN = ("preset", "auto_compact", "compact_at_ratio", "window_tokens", "max_output_tokens")
 _BACKGROUND = ("background", "background_debounce_seconds", "background_new_turns")
-_WHY = ("prices",)
 _HOW_DEEPLY = ("plan.target_ratio", "plan.window_tokens", "plan.min_savings_tokens")
-PROJECT_NAMES = frozenset((*_WHEN, *_BACKGROUND, *_WHY, *_HOW_DEEPLY))
+PROJECT_NAMES = frozenset((*_WHEN, *_BACKGROUND, "prices", *_HOW_DEEPLY))
 """Names that a project's file may set, in this spelling: when and how deeply to compact. Such a file never decides who
 reads the history, the cost of planning, or any text that the agent or the host reads."""
 _OFF = frozenset(("0", "false", "no", "off"))
+"""Values of ``CLAUDE_AUTO_COMPACT`` that switch automatic compaction off."""
 
 
 class SessionSettings(CheckedSettings, BaseSettings):
@@ -124,7 +125,11 @@ class SessionSettings(CheckedSettings, BaseSettings):
         env_settings: PydanticBaseSettingsSource,
         **_others: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources in order: arguments, environment, project file; refuse unknown variables."""
+        """Return the sources in their order: arguments, variables, the switch of Claude Code, project file.
+
+        Raises:
+            SettingsError: a ``COMPACTOR_…`` variable is unknown, or a value is wrong.
+        """
         if isinstance(env_settings, EnvSettingsSource):
             _check_variables(env_settings)
         switch = {"auto_compact": False} if os.environ.get("CLAUDE_AUTO_COMPACT", "").strip().lower() in _OFF else {}
@@ -144,7 +149,7 @@ def _known_variables() -> frozenset[str]:
 
 
 def _check_variables(source: EnvSettingsSource) -> None:
-    """Refuse a ``COMPACTOR_…`` variable that sets nothing, or whose value should be JSON and is not."""
+    """Raise SettingsError for a ``COMPACTOR_…`` variable that sets nothing, or has a value that is not accepted."""
     known, fields = sorted(_known_variables()), SessionSettings.model_fields
     for variable, value in ((name.upper(), value) for name, value in source.env_vars.items()):
         name = variable.removeprefix(PREFIX).lower()
@@ -201,9 +206,9 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _check_trust(table: Mapping[str, Any], path: Path) -> None:
-    """Refuse names in a project's file that are not listed above; with other letter case they would be applied, too."""
+    """Raise SettingsError if the `table` in a project's file has a name that is not in `PROJECT_NAMES`."""
     plan = table.get("plan")
-    nested = plan if isinstance(plan, dict) else {}  # what is no table sets nothing, and its value is refused
+    nested = plan if isinstance(plan, dict) else {}  # any other value is refused when the settings are validated
     names = {*table, *(f"plan.{name}" for name in nested)} - PROJECT_NAMES - {"plan"}
     if names:
         name = min(names)
@@ -216,7 +221,9 @@ def _check_trust(table: Mapping[str, Any], path: Path) -> None:
 
 
 def load_settings(**values: Any) -> SessionSettings:
-    """Return settings: arguments over environment over project file over defaults; None counts as missing.
+    """Return the settings from `values`, environment and project file, in this order, else the defaults.
+
+    A value that is None counts as missing.
 
     Raises:
         SettingsError: an unknown name or a value out of bounds; the text names it.

@@ -1,9 +1,9 @@
 """Applies a plan: makes the list for the model (the view), counts the cost of switching to it, and finds the originals
-behind a view.
+of a view.
 
-Pure, except that `apply` commits the originals to the store before it returns a list without them. A view is identified
-by the digest of its messages, for the same owner in the same store, never by its text, so a pasted or forged view
-restores nothing. Neighbours of one role count as one message.
+Pure, except that `apply` commits the originals to the store before it returns a list without them. A view is known by
+the digest of its messages, in the same store and for the same owner. A view that was pasted or forged has another
+digest, so it restores nothing. Neighbours of one role count as one message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from applier.store import open_store, store_file
 from applier.store.store import Store
@@ -58,7 +58,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Preview:
-    """Result of `apply` before anything is applied, and its costs."""
+    """List that `apply` would return, and the costs of switching to it."""
 
     messages: list[Any]
     tokens_before: int
@@ -113,7 +113,7 @@ def _keep(store: Store, plan: CompactionPlan, history: History, view: list[Any],
 
 
 def _opened(store: StorePlace) -> AbstractContextManager[Store]:
-    """Return `store`, opened if it is a path."""
+    """Return a context manager for `store`, which is opened and closed if it is a path or None."""
     if store is None or isinstance(store, str | os.PathLike):
         return open_store(store)
     if not hasattr(store, "save_history"):
@@ -123,7 +123,7 @@ def _opened(store: StorePlace) -> AbstractContextManager[Store]:
 
 _USED_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
 _USED_PATHS: set[str | os.PathLike[str] | None] = set()
-"""Stores that this process has used for originals; a later plan without a store searches them."""
+"""Stores and paths of stores that this process has used; a later plan without a store searches them for originals."""
 
 
 def look_in(store: StorePlace) -> None:
@@ -135,8 +135,11 @@ def look_in(store: StorePlace) -> None:
 
 
 def _find_originals(messages: Sequence[object], store: StorePlace = None) -> Originals | None:
-    """Return the originals of `messages`, from `store` or from all used so far; None without them."""
-    with suppress(TranscriptError):  # whoever reads it refuses a value that is no list of messages
+    """Return the originals of a list that begins with a view, from `store` or else from all used so far.
+
+    None if the list begins with no view, or if no store has its originals.
+    """
+    with suppress(TranscriptError):  # the caller reads the list, too, and then reports what is wrong in it
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
         for place in (store,) if store is not None else (*_USED_STORES, *{*_USED_PATHS, None}):
@@ -178,7 +181,7 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, s
 
 def laid_out(plan: CompactionPlan, messages: Sequence[object]) -> Layout:
     """Return the layout of `plan` over `messages`, its history."""
-    return _guarded(plan, messages)[2]
+    return _guarded(plan, messages).layout
 
 
 def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[Any]:
@@ -187,13 +190,21 @@ def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[An
     return joined_messages(layout.messages, behind)
 
 
-def _guarded(
-    plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None
-) -> tuple[CompactionPlan, Analysis, Layout, Sequence[object]]:
-    """Return the plan after the guards, the analysis of its history, the layout, and the messages after this history.
+class _GuardedPlan(NamedTuple):
+    """Plan that the guards have checked, with the data for applying it."""
 
-    If `messages` begin with a view, their originals in `store` replace them. A plan that passed the guards and was not
-    changed since is not checked again.
+    plan: CompactionPlan
+    analysis: Analysis
+    """Analysis of the plan's history."""
+    layout: Layout
+    behind: Sequence[object]
+    """Messages after the plan's history."""
+
+
+def _guarded(plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None) -> _GuardedPlan:
+    """Return the plan after the guards; they are skipped if they have checked this plan for the same history.
+
+    If `messages` begin with a view, their originals in `store` replace them.
     """
     if not isinstance(plan, CompactionPlan):
         cure = "pass the plan first: apply(plan, messages); a saved one is read by CompactionPlan.from_json"
@@ -208,7 +219,7 @@ def _guarded(
     if plan.bound is None or plan.bound.analysis is not analysis:
         plan = check_plan(plan, analysis)
     assert plan.bound is not None
-    return plan, analysis, plan.bound.layout, behind
+    return _GuardedPlan(plan, analysis, plan.bound.layout, behind)
 
 
 def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[Analysis, Sequence[object]]:
@@ -253,32 +264,35 @@ MOST_ALIKE = 8
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Originals of a list that begins with a view."""
+    """Originals of a list that begins with a view, as read from the store."""
 
     messages: list[Any]
-    """Whole list from its beginning: `start` originals, read from the store, then the caller's later messages: the same
-    objects, except that a message which the view had shortened is its original again."""
+    """List of originals: the first `start` are read from the store, the others are the caller's own objects. Of these,
+    a message that the view had shortened is its original again."""
     head: int
-    """Number of messages at the beginning of the caller's list that the originals replace."""
+    """Number of messages at the beginning of the caller's list in place of the first `start` originals."""
     start: int
-    """Number of originals that the view had replaced."""
     key: str
     """Key of the history in the store."""
     plan_id: str
+    """Id of the plan from which the view was made; empty if it had none."""
     plan: CompactionPlan | None
     """Plan from which the view was made; None if it is not stored."""
 
 
 def holds_view(messages: Sequence[object]) -> bool:
-    """Return True if something in `messages` looks like a view, ours or not."""
+    """Return True if something in `messages` looks like a view, known or not."""
     return first_note(list(map(plain_message, messages))) is not None
 
 
 def remember_view(
     store: Store, view: Sequence[object], history: History, start: int, *, owner: str = "", key: str, plan_id: str
 ) -> None:
-    """Record that `view` was made from `history` (key `key`): the last messages of both, from `start` of the history
-    on, correspond one to one; the head of the view replaces the rest. Only the same `owner` can look it up."""
+    """Record in `store` that `view` was made from `history`, which is stored as `key`, by the plan `plan_id`.
+
+    The last messages of the view are those of the history from index `start` on, one for one; the messages before them
+    replace the rest. Only the same `owner` can look it up.
+    """
     plain = [plain_message(message) for message in view]
     head = len(plain) - (len(history.messages) - start)
     joined = joined_messages((), plain[:head])
@@ -311,7 +325,8 @@ def originals_behind(store: Store, messages: Sequence[object], owner: str = "") 
 
 
 def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message], row: Mapping[str, Any]) -> Earlier:
-    """Return the originals of `messages` (`plain`: as plain data), which begin with the view recorded in `row`."""
+    """Return the originals of `messages`, which begin with the view that `row` records. `plain`: the same messages as
+    plain data."""
     # the recorded head counts neighbours of one role as one message
     role_changes = [at for at in range(1, len(plain)) if plain[at]["role"] != plain[at - 1]["role"]]
     head = [*role_changes, len(plain)][row["head"] - 1]
@@ -329,7 +344,7 @@ def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message],
 
 
 def _with_other_ids(message: Message, later_ids: set[str], key: str) -> Message:
-    """Return `message` with `key` appended to ids that later calls use again: a host may number calls anew."""
+    """Return `message` with `key` appended to its ids that are in `later_ids`, since a host may reuse ids of calls."""
     if later_ids.isdisjoint((*call_ids(message), *result_ids(message))):
         return message
     content = []

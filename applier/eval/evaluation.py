@@ -1,7 +1,8 @@
-"""Evaluates methods on cuts of transcripts and by exams, at several target sizes: one row of numbers each, and means.
+"""Evaluates methods on cuts of transcripts and by exams, at several target sizes.
 
-A method gets only the messages before the cut. Exams are questions about a history, answered from its compacted views:
-the literal score is the share of questions with an accepted string in the view; no model is asked.
+A cut divides a transcript at one message; a method gets only the messages before it. Exams are questions about a
+history, answered from its compacted views: the literal score is the share of questions with an accepted string in the
+view. No model is asked for an answer.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ __all__ = [
     "ExamQuestion",
     "ExamSample",
     "ExamView",
+    "count_violations",
     "cut_at",
     "cut_points",
     "cut_transcript",
@@ -59,8 +61,8 @@ __all__ = [
     "exam_samples",
     "exam_view",
     "exam_views",
-    "measure_integrity",
     "measured",
+    "payback_of",
     "read_exams",
 ]
 
@@ -77,7 +79,7 @@ class Cut:
     """One transcript cut at one message."""
 
     name: str
-    """Transcript and message of the cut."""
+    """Name of the transcript and index of the message, such as ``run@120``."""
     task: str
     messages: tuple[Message, ...]
     """Messages before the cut, the input of a method."""
@@ -85,16 +87,6 @@ class Cut:
     """Number of o200k tokens in `messages`."""
     needs: tuple[Need, ...]
     """Names and values that the agent wrote after the cut and could know only from before."""
-
-
-@dataclass(frozen=True)
-class Integrity:
-    """Violations and payback of one result."""
-
-    violations: int
-    """Number of violations that the Messages API itself refuses."""
-    payback_calls: float | None
-    """Number of calls until the smaller list has paid for rewriting the cache; None if it never does."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,10 @@ class EvaluationRow:
     """Tokens of the result divided by the tokens before the cut."""
     recall: NeedRecall
     survival: Survival
-    integrity: Integrity
+    violations: int
+    """Number of violations of the result that the Messages API refuses."""
+    payback_calls: float | None
+    """Number of calls until the smaller list has paid for rewriting the cache; None if it never does."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +130,7 @@ class EvaluationMean:
 def cut_transcript(
     name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
 ) -> list[Cut]:
-    """Return the cuts of one transcript that are long enough to measure."""
+    """Return the cuts of one transcript at these `shares` of its tokens, if they are large enough to measure."""
     cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
     return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
 
@@ -165,7 +160,7 @@ def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequenc
 
 
 def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float) -> EvaluationRow:
-    """Return the row of `result`, made by the method `name` from `cut` for the target `ratio`."""
+    """Return the row of `result`, which the method `name` made from `cut` for the target `ratio`."""
     return EvaluationRow(
         method=name,
         ratio=ratio,
@@ -173,7 +168,8 @@ def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float) -> Ev
         size=message_tokens(result) / cut.tokens,
         recall=measure_recall(cut.needs, result),
         survival=measure_survival(cut.messages, result),
-        integrity=measure_integrity(cut.messages, result),
+        violations=count_violations(result),
+        payback_calls=payback_of(cut.messages, result),
     )
 
 
@@ -186,8 +182,11 @@ def evaluate_files(
     workers: int = 1,
     done: Callable[[], None] = lambda: None,
 ) -> tuple[list[EvaluationRow], list[str]]:
-    """Return the rows for the cuts of transcript files, and a problem for each file that is no transcript; call `done`
-    after each file. `model` is the planner model of the method ``model``."""
+    """Return the rows for the cuts of transcript files, and a problem for each file that is no transcript.
+
+    `model` is the planner model of the method ``model``. `workers` processes measure the files; `done` is called after
+    each file.
+    """
     work = partial(_file_rows, methods=methods, ratios=ratios, model=model)
     made = {}
     for path, result in in_processes(work, paths, workers) if workers > 1 else ((path, work(path)) for path in paths):
@@ -208,16 +207,21 @@ def _file_rows(
     return [row for cut in cuts for row in evaluate(methods_for(cut.name, methods, model), [cut], ratios)], ""
 
 
-def measure_integrity(before: Sequence[Message], result: Sequence[Message]) -> Integrity:
-    """Return the integrity of `result`, a compacted `before`."""
+def count_violations(result: Sequence[Message]) -> int:
+    """Return the number of violations of `result` that the Messages API refuses."""
+    return sum(violation.refused for violation in check_messages(result))
+
+
+def payback_of(before: Sequence[Message], result: Sequence[Message]) -> float | None:
+    """Return the number of calls until `result`, a smaller list than `before`, has paid for rewriting the cache.
+
+    None if it never does.
+    """
     tokens = message_tokens(before)
     same = (message_digest(one) == message_digest(other) for one, other in zip(before, result, strict=False))
     unchanged = message_tokens(before[: sum(takewhile(bool, same))])
     calls = payback_calls(tokens, tokens - message_tokens(result), unchanged)
-    return Integrity(
-        violations=sum(violation.refused for violation in check_messages(result)),
-        payback_calls=calls if math.isfinite(calls) else None,
-    )
+    return calls if math.isfinite(calls) else None
 
 
 def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
@@ -229,7 +233,7 @@ def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
 
 
 def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> EvaluationMean:
-    payback = [row.integrity.payback_calls for row in rows if row.integrity.payback_calls is not None]
+    payback = [row.payback_calls for row in rows if row.payback_calls is not None]
     return EvaluationMean(
         method=method,
         ratio=ratio,
@@ -240,7 +244,7 @@ def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> Evalua
         in_context=fmean(row.recall.in_context for row in rows),
         failures_kept=fmean(row.survival.failures_kept for row in rows),
         demands_kept=fmean(row.survival.demands_kept for row in rows),
-        violations=sum(row.integrity.violations for row in rows),
+        violations=sum(row.violations for row in rows),
         payback_calls=fmean(payback) if payback else None,
     )
 
@@ -248,8 +252,8 @@ def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> Evalua
 # Exams.
 
 QuestionKind = Literal["artifact", "failed", "user", "decision", "state"]
-"""Kinds of questions. ``artifact``: a name, path or value; ``failed``: a failure and its cause; ``user``: a demand;
-``decision``: a decision and its reason; ``state``: the state of the work."""
+"""Kinds of questions. They ask for a name, path or value (``artifact``), a failure and its cause (``failed``), a demand
+(``user``), a decision and its reason (``decision``), or the state of the work (``state``)."""
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 
@@ -274,7 +278,7 @@ class Exam(BaseModel, frozen=True):
     questions: tuple[ExamQuestion, ...] = Field(min_length=1)
 
     def literal_scores(self, text: str) -> dict[int, float]:
-        """Return 1 or 0 for each question number: whether `text` contains an accepted string."""
+        """Return the score of each question by its number: 1 if `text` contains an accepted string, else 0."""
         folded = one_space(text)
         return {
             question.number: float(any(one_space(accepted) in folded for accepted in question.answer_any))
@@ -328,7 +332,9 @@ class ExamMean:
 
     method: str
     ratio: float
+    """Target, as a share of the history's tokens."""
     exams: int
+    """Number of exams."""
     size: float
     score: float
     by_kind: dict[QuestionKind, float]
@@ -354,7 +360,11 @@ def _exam(path: Path) -> Exam:
 
 
 def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamSample]:
-    """Yield each exam with its transcript, the file of `paths` with the same name."""
+    """Yield each exam with its transcript: the file among `paths` that has the name in the exam.
+
+    Raises:
+        TranscriptError: an exam has no such file, or the file has no text.
+    """
     known = {path.stem: path for path in paths}
     for exam in exams:
         path = known.get(exam.transcript)
@@ -370,7 +380,10 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
 def exam_views(
     sample: ExamSample, names: Sequence[str], ratios: Sequence[float], model: str | None = None
 ) -> Iterator[ExamView]:
-    """Yield the view of each method in `names` at each target; skip methods without a recorded answer."""
+    """Yield the view of each method in `names` at each target, except for methods without a recorded answer.
+
+    `ratios`: targets as shares of the history's tokens. `model`: the planner model of the method ``model``.
+    """
     for ratio in ratios:
         for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
             with suppress(NotRecorded):
@@ -379,12 +392,15 @@ def exam_views(
 
 
 def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamView:
-    """Return `text`, made by `method` from the sample's history for the target `ratio`, as a view."""
+    """Return the view with this `text`, which `method` made from the sample's history for the target `ratio`."""
     return ExamView(sample.exam, method, ratio, text_tokens(text) / sample.tokens, text)
 
 
 def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
-    """Return the means by method and target; questions without a score do not count."""
+    """Return the means by method and target, of views with their scores by question number.
+
+    Questions without a score do not count.
+    """
     groups: dict[tuple[str, float], list[tuple[ExamView, Mapping[int, float]]]] = {}
     for view, scores in scored:
         groups.setdefault((view.method, view.ratio), []).append((view, scores))

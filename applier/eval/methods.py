@@ -1,7 +1,7 @@
-"""Methods that make a list smaller, by name: our planners and presets, recorded answers, plain baselines, the user's
-own.
+"""Methods that make a list smaller, by name: planners, presets, recorded answers, plain baselines, the user's own.
 
-The baselines use no plan and no guards. Writes only to temporary stores.
+The baselines use no plan and no guards. Writes only to temporary stores, except that a method with recorded answers
+writes prompts where an answer is missing.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ class NotRecorded(PlannerUnavailable):
 
 @dataclass(frozen=True)
 class FolderPlanner:
-    """Planner that reads recorded answers in `folder`: ``SAMPLE.answer.txt``, or one ``SAMPLE.answer-N.txt`` a piece.
+    """Planner that reads recorded answers in `folder`.
 
-    If answers are missing, it writes the prompts to the same folder: ``SAMPLE.prompt.txt``, or ``SAMPLE.prompt-1.txt``
-    and on, the last one after all other pieces have answers.
+    The answer is ``SAMPLE.answer.txt``. If a history is planned in pieces, there are ``SAMPLE.answer-1.txt``,
+    ``SAMPLE.answer-2.txt`` and so on. If answers are missing, the planner writes their prompts to the same folder,
+    named ``prompt`` in place of ``answer``. The last prompt is written when all other pieces have answers.
     """
 
     folder: Path
     sample: str
+    """Name with which the files begin."""
 
     @property
     def answers(self) -> list[str]:
@@ -100,7 +102,13 @@ class FolderPlanner:
 
 
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
-    """Return the method called `name`. `model`: planner of ``model``; `sample`: whose recorded answers are used."""
+    """Return the method called `name`.
+
+    `model`: the planner model of the method ``model`` and of own prompts. `sample`: the name of the recorded answers.
+
+    Raises:
+        SettingsError: there is no such method.
+    """
     if name.startswith(RECORDED):
         return partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))
     if name.startswith(PROMPTS):
@@ -120,13 +128,13 @@ def find_method(name: str, model: str | None = None, sample: str = "") -> Method
 
 
 def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> dict[str, Method]:
-    """Return the methods called `names`, as `find_method` does."""
+    """Return the methods called `names`, by name; see `find_method`."""
     return {name: find_method(name, model, sample) for name in names}
 
 
 def _yours(module: str, function: str) -> Method:
     """Return the user's `function` in `module` as a method; every error in it becomes a `SettingsError`."""
-    if places := os.environ.get("PYTHONPATH"):  # the command imports nothing else from there
+    if places := os.environ.get("PYTHONPATH"):  # which the command ignores until here
         sys.path += places.split(os.pathsep)
     name = f"method {module}:{function}"
 
@@ -159,13 +167,15 @@ def _named(name: str) -> Iterator[None]:
 def compact_by(
     messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
 ) -> list[Message]:
-    """Return the view of a plan for this target, passed on as a share since planners count tokens differently."""
+    """Return the view of a plan for this target, which the planner gets as a share, since it counts tokens
+    differently."""
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
     return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 
 
 def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
-    """Return the largest list within the target that the preset sends at one of the `WINDOWS`, or the smallest."""
+    """Return the largest list within the target that the preset sends in one of the `WINDOWS`; if none is within it,
+    the smallest."""
     scale = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
     sent: list[list[Message]] = []
     for width in WINDOWS:
@@ -187,7 +197,7 @@ def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[
 
 
 def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Replace the oldest tool results by a word until the list fits, all of them if necessary."""
+    """Return `messages` with the oldest tool results replaced by a word, as many as needed to fit."""
     total, done = message_tokens(messages), list(messages)
     for place, message in enumerate(messages):
         if total <= target_tokens:

@@ -44,7 +44,7 @@ class ReplayedCall:
     limit_tokens: int
     level: Level
     violations: tuple[str, ...]
-    """Violations of the sent list that the history does not have."""
+    """Rules of the API that the sent list breaks and the history does not."""
     events: tuple[Event, ...]
     """Events of this call."""
     sent: Sequence[object] = field(repr=False)
@@ -114,7 +114,11 @@ def replay(
     settings: SessionSettings | None = None,
     replace: bool = False,
 ) -> Replay:
-    """Replay a whole transcript; removed originals stay in `store`. `replace`: the agent goes on with the sent list."""
+    """Replay a whole transcript through a session that stores originals in `store`.
+
+    The other arguments are those of `Session`. `replace`: the agent goes on with the list that the session returns, and
+    not with its own.
+    """
     calls: list[ReplayedCall] = []
     session = Session(
         task,
@@ -129,7 +133,7 @@ def replay(
     )
     counter = TokenCounter.for_model(model)
     for call in _replayed(session, messages, counter, counter.request((), system), model, replace):
-        calls.append(call)  # noqa: PERF402 - one by one, for the clock goes by them
+        calls.append(call)  # noqa: PERF402 - one by one, since the clock counts them
     name = preset if isinstance(preset, str) else preset.name
     return Replay(name, window_tokens, tuple(calls), tuple(_unrestorable(messages, store)))
 
@@ -137,7 +141,7 @@ def replay(
 def _replayed(
     session: Session, messages: Sequence[object], counter: TokenCounter, fixed_tokens: int, model: str, replace: bool
 ) -> Iterator[ReplayedCall]:
-    """Yield the simulated call before each assistant message. `fixed_tokens`: size of system and tools."""
+    """Yield a simulated call in place of each assistant message. `fixed_tokens`: size of system and tools."""
     agents_list: list[Any] = []
     before: Sequence[Any] = ()  # the list sent last
     history_tokens, logged, counted = fixed_tokens, 0, dict[int, int]()
@@ -183,7 +187,7 @@ def _broken(history: Sequence[object], sent: Sequence[object], model: str) -> It
 
 
 def _unrestorable(messages: Sequence[object], store: Store) -> Iterator[str]:
-    """Yield the store's damages, and a problem for each stored history that `messages` do not exactly begin with."""
+    """Yield the damages of the store, and a problem for each stored history with which `messages` do not begin."""
     yield from (finding.problem for finding in store.verify())
     plain = [plain_message(message) for message in messages]
     for stored in store.histories():

@@ -1,8 +1,8 @@
 """Measures of survival: names, failed approaches and the user's demands that a view still contains.
 
-Needs are names in the agent's words after a cut, which no method sees. A list is measured as plain text, in o200k
-tokens and by the specifics in it (paths, URLs, identifiers, ids, numbers of three digits or more). Nothing here uses
-the planner, as a measure must not share the blind spots of its subject.
+A specific is a path, a URL, an identifier, an id, or a number of three digits or more. A need is a specific that the
+agent writes after a cut, which no method sees, and could know only from before it. A list is measured as plain text, in
+o200k tokens. Nothing here uses the planner, as a measure must not share the blind spots of its subject.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from planner.reading.lines import call_text
 from planner.reading.messages import Block, Message, blocks, result_text, strings_in, to_json
 from planner.reading.tokens import TokenCounter
 
 __all__ = [
+    "AgentText",
     "Need",
     "NeedRecall",
     "Survival",
@@ -86,14 +88,22 @@ def _block_text(block: Block) -> str:
     return str(source.get("data", "")) if isinstance(source, dict) and source.get("type") == "text" else ""
 
 
-def agent_values(message: Message) -> Iterator[tuple[str, bool]]:
-    """Yield pairs of a text of the agent and whether it is a string in the input of a call (else: prose)."""
+class AgentText(NamedTuple):
+    """Text that the agent wrote."""
+
+    text: str
+    is_input: bool
+    """True for a string in the input of a call, False for prose."""
+
+
+def agent_values(message: Message) -> Iterator[AgentText]:
+    """Yield the texts in the agent's `message`: its prose, and each string in the input of a call."""
     for block in blocks(message):
         if block["type"] == "text":
-            yield str(block.get("text") or ""), False
+            yield AgentText(str(block.get("text") or ""), is_input=False)
         elif block["type"] in ("tool_use", "server_tool_use"):
             for value in strings_in(block.get("input")):
-                yield value, True
+                yield AgentText(value, is_input=True)
 
 
 def one_space(text: str) -> str:
@@ -103,7 +113,7 @@ def one_space(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def o200k_counter() -> TokenCounter:
-    """Return a counter without scaling."""
+    """Return a counter of o200k tokens that scales by no model."""
     return TokenCounter(1.0)
 
 
@@ -169,7 +179,7 @@ def contains(specific: str, text: str) -> bool:
 
 
 def path_splits(specific: str) -> list[tuple[str, str]]:
-    """Return every split of a path into root and rest with a rest of at least two components."""
+    """Return every split of a path into root and rest, if the rest has at least two components."""
     if "/" not in specific or "://" in specific:
         return []
     cuts = [at for at, character in enumerate(specific) if character == "/" and at > 0]
@@ -177,11 +187,11 @@ def path_splits(specific: str) -> list[tuple[str, str]]:
 
 
 WINDOW_CHARACTERS = 60
-"""Reach of a specific's context on either side."""
+"""Number of characters before and after a specific that are its context."""
 PASTED_CHARACTERS = 2_000
 """Length from which text in a user message counts as pasted."""
 QUOTED_CHARACTERS = 100
-"""Length at which a line to be looked for is cut."""
+"""Number of characters of a failure's line that are looked for."""
 
 _CONTEXT_WORD = re.compile(r"[^\W\d_]{3,}")
 """``session``, ``läuft``; not ``x1`` or ``to``."""
@@ -224,37 +234,38 @@ class Need:
 
     specific: str
     contexts: frozenset[frozenset[str]]
-    """Words around each of its original occurrences."""
+    """Set of words around each of its occurrences before the cut."""
 
 
 @dataclass(frozen=True)
 class NeedRecall:
-    """Recall of the `needed` specifics."""
+    """Needed specifics that a result has or lacks."""
 
     needed: int
+    """Number of needed specifics."""
     lost: tuple[str, ...]
     """Needed specifics that the result lacks."""
     bare: tuple[str, ...]
-    """Needed specifics in the result without their original context."""
+    """Needed specifics that the result has, but nowhere with half of the words around an original occurrence."""
 
     @property
     def plain(self) -> float:
-        """Share of specifics in the result; 1 if none was needed."""
+        """Share of needed specifics that the result has; 1 if none was needed."""
         return 1 - len(self.lost) / self.needed if self.needed else 1.0
 
     @property
     def in_context(self) -> float:
-        """Share of specifics in the result with half of the words around one original occurrence."""
+        """Share of needed specifics that the result has in their context; 1 if none was needed."""
         return 1 - (len(self.lost) + len(self.bare)) / self.needed if self.needed else 1.0
 
 
 @dataclass(frozen=True)
 class Survival:
-    """Survival of failures and demands."""
+    """Failures and demands of a history that a result has or lacks."""
 
     failures: int
     failures_lost: tuple[str, ...]
-    """Best line of each failure that left no trace."""
+    """First line of each failure of which the result has no line."""
     demands: int
     demands_lost: tuple[str, ...]
 
@@ -270,7 +281,10 @@ class Survival:
 
 
 def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -> tuple[Need, ...]:
-    """Return the specifics in `before`, not in `task`, that the agent writes in `after` before a result shows them."""
+    """Return the specifics that the agent writes in `after` and could know only from `before`.
+
+    They are in `before` but not in `task`, and no result in `after` shows them earlier.
+    """
     texts = pieces(before)
     before_text = "\n".join(texts)
     needs = []
@@ -283,14 +297,14 @@ def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -
 
 
 def _written_unseen(after: Sequence[Message]) -> list[str]:
-    """Return the specifics that the agent wrote before a result showed them, in order."""
+    """Return the specifics that the agent wrote in `after` before any result there showed them, in order."""
     shown, written = "", dict[str, bool]()
     for message in after:
         if message["role"] == "user":
             shown += "\n" + plain_text([message])
-        for value, is_input in agent_values(message) if message["role"] == "assistant" else ():
-            if not (is_input and _BARE_VALUE.fullmatch(value.strip())):
-                new = [specific for specific in specifics(value) if specific not in written]
+        for value in agent_values(message) if message["role"] == "assistant" else ():
+            if not (value.is_input and _BARE_VALUE.fullmatch(value.text.strip())):
+                new = [specific for specific in specifics(value.text) if specific not in written]
                 written |= {specific: not contains(specific, shown) for specific in new}
     return [specific for specific, unseen in written.items() if unseen]
 
@@ -302,7 +316,8 @@ def _context_words(text: str, start: int, end: int) -> frozenset[str]:
 
 
 def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of `specific` in `text`; for a path also of its rest, if its root occurs elsewhere."""
+    """Yield the ranges of `specific` in `text`. Of a path, also yield those of its rest, if `text` contains its
+    root."""
     for at in occurrences(specific, text):
         yield at, at + len(specific)
     for root, rest in path_splits(specific):
@@ -327,7 +342,7 @@ def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRe
 
 
 def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Survival:
-    """Return the survival in `result` of the failures and demands in `before`."""
+    """Return which failures and demands of `before` are in `result`."""
     text = one_space(plain_text(result))
     shortened = _without_folders(text)
     failures, demands = list(failure_traces(before)), list(user_demands(before))
@@ -350,7 +365,10 @@ def _quoted(line: str) -> str:
 
 
 def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
-    """Yield for each failed call the lines of its result that state the cause, the user's own words first."""
+    """Yield for each failed call the lines of its result that state the cause.
+
+    If the user refused the call, these are the user's words. If no line states a cause, all lines are yielded.
+    """
     for block in (block for message in messages for block in blocks(message) if block["type"] == "tool_result"):
         text = result_text(block)
         lines = _cause_lines(text) if block.get("is_error") or _FAILED.search(text) else []

@@ -1,7 +1,8 @@
-"""Lessons by rules: the user's wishes, decisions and answers in their own words; the project's checks, errors with the
-later success of the same check, and published reasons from the agent's calls.
+"""Lessons that rules read from the user's words and from the agent's calls.
 
-If a file was changed, too, the cause of a success is unknown. Text about a single file or test is no lesson.
+From the words come wishes, decisions and answers to questions, verbatim. From the calls come commands that check the
+project, errors with the later success of the same check, and published reasons. If a file was changed before a success,
+its cause counts as unknown. Text about a single file or test is no lesson.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ _FORBIDS = re.compile(
 
 
 def wishes(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the user's wishes, with whether each one lasts, and decisions with their reason, in their own words."""
+    """Yield the user's wishes and reasoned decisions in their own words; `Lesson.lasting` marks those that last."""
     yield from _conventions(evidence)
     for turn in _kept_turns(evidence):
         is_answer = any(call.kind == "ask" for call in turn.calls)  # the host adds its own words to an answer
@@ -126,7 +127,7 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _conventions(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the items of lists that the user calls constraints or conventions, with whether each one lasts."""
+    """Yield as wishes the items of lists below a heading such as "Constraints" or "Conventions"."""
     for turn in evidence.turns.values():
         is_listed = False  # under a heading that announces constraints or conventions
         for one in statements(line for line in turn.user_lines if line.part == "user"):
@@ -151,7 +152,10 @@ def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """Return a statement without assent, doubt and later requests for now; empty if it is not clear alone."""
+    """Return the text of a statement without words of assent or doubt, and without requests after its binding part.
+
+    Empty if it cannot be understood alone.
+    """
     parts = sentences(_ITEM.sub("", folded(statement.text)))
     binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
     later = parts[binding[-1] + 1 :] if binding else []
@@ -161,7 +165,7 @@ def _binding_words(statement: Statement) -> str:
 
 
 def _is_clear(text: str) -> bool:
-    """Return True if the text can be understood alone, and asks nothing."""
+    """Return True for a text of fit length that can be understood alone and is no question."""
     has_fit_length = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS
     return has_fit_length and not _POINTING.match(text) and not is_question(text)
 
@@ -193,7 +197,7 @@ def choices(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _answers(call: Call) -> Iterator[tuple[str, str]]:
-    """Yield each question of `call` that the user answered by an offered option or by binding words, and the answer."""
+    """Yield each question of `call` with the user's answer, if that is an offered option or has binding words."""
     questions = call.input.get("questions")
     for one in questions if isinstance(questions, list) else [call.input]:
         question = one.get("question") if isinstance(one, Mapping) else None
@@ -256,7 +260,7 @@ _PASSING = re.compile(
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield each general check command that succeeded, and each build command for which the agent wrote a reason."""
+    """Yield each general check command that succeeded, and each build command with the reason that the agent wrote."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
@@ -279,7 +283,7 @@ def _why(turn: TurnEvidence) -> str:
 
 
 def _is_general(command: Command) -> bool:
-    """Return True for a short command, no part of a pipe, that mentions no single file, folder or test."""
+    """Return True for a short command outside a pipe that mentions no single file, folder or test."""
     is_short = command.before in (";", "&&") and len(command.words) <= MOST_WORDS
     return is_short and not any(_OF_ONE_WORK.search(word) for word in command.words)
 
@@ -311,7 +315,7 @@ def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
 
 
 def _is_same(pair: tuple[Call, Call]) -> bool:
-    """Return True if both calls run a check of one kind; if the first runs none, one program or tool."""
+    """Return True if both calls run a check of one kind; if the first runs no check, one program or tool."""
     first_kinds, second_kinds = map(set, map(check_kinds, pair))
     first, second = ({one.words[0] for one in commands_in(call)} or {call.name} for call in pair)
     return bool(first_kinds & second_kinds or (not first_kinds and first & second))
@@ -324,8 +328,10 @@ def _shown(evidence: Evidence, call: Call) -> str:
 
 
 def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
-    """Return the commands that installed something from the turn `failed` to the turn with the id `passed`; empty if a
-    file was changed between them, as that may be the cause."""
+    """Return the commands that installed something between the turn `failed` and the turn with the id `passed`.
+
+    Empty if a file was changed between them, as that may be the cause of the success.
+    """
     first, last = failed.turn.number, evidence.turns[passed].turn.number
     ran: dict[str, None] = {}
     for turn, call, outcome in evidence.ended_calls():
@@ -342,8 +348,11 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
 
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield a decision from each published message (commit, comment, review answer): its first sentence with a reason,
-    after the title of a commit. A sentence like an earlier one is left out."""
+    """Yield a decision from each published message (commit, comment, answer in a review).
+
+    Its text is the first sentence with a reason, after the title if it is a commit. A sentence that is much like an
+    earlier one is left out.
+    """
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:
@@ -373,16 +382,19 @@ def _comments(command: Command) -> bool:
 
 
 def _reasoned(message: tuple[str, str]) -> tuple[str, str] | None:
-    """Return the title and the first sentence with a reason and, without a title, with a name; None without one."""
+    """Return the title of a `message` and its first sentence with a reason; None if it has no such sentence.
+
+    Without a title, the sentence must contain a name.
+    """
     title, body = message
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
-        for sentence in filter(_is_lasting, sentences(folded(paragraph))):
+        for sentence in filter(_is_reason, sentences(folded(paragraph))):
             if title or specifics_of(sentence):
                 return title, sentence.removeprefix("- ")
     return None
 
 
-def _is_lasting(sentence: str) -> bool:
+def _is_reason(sentence: str) -> bool:
     """Return True for a sentence of fit length that states a reason, and not one about the present work."""
     has_fit_length = len(sentence.split()) >= LEAST_REASON_WORDS and len(sentence) <= MOST_CHARACTERS
     return has_fit_length and bool(_GROUNDS.search(sentence)) and not _PASSING.search(sentence)

@@ -1,9 +1,9 @@
 """Lines that a project has learned: their files, those that matter to a new conversation, and the records in a store.
 
-Only lines that are exactly as approved are ours; text that a person wrote, changed or deleted is left alone. A
-repository's files come from strangers: no link is followed, and only approved lines that matter to the task are used,
-as a record without instructions. Writes no file. Each conversation is read once and stored immediately, so an
-interrupted run can continue.
+A line in a file is ours if it is exactly as a person approved it; text that a person wrote or changed stays, and a
+deleted line is not added again. A repository's files come from strangers: no link is followed, and only approved lines
+that matter to the task are used, as a record without instructions. Writes no file. The lessons of a conversation are
+stored as soon as it is read, so an interrupted run can continue.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ MAX_FILE_BYTES = 2_000_000
 _OPENING_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Flags against following a link and against waiting for a pipe."""
 _SOURCES = re.compile(r" \((?:[\w.-]++:t\d++(?:, )?)++(\d{4}-\d\d-\d\d)?\)$")
-"""Sources at the end of a line: ``(c1:t3, c2:t4, 2026-11-03)``; a new conversation cannot open them."""
+"""Sources at the end of a line: ``(c1:t3, c2:t4, 2026-11-03)``. A new conversation gets the line without them, as it
+cannot open them."""
 SHARED_WORDS = 2
-"""Fewest words in common by which a line matters to a task if they have no name in common."""
+"""Fewest words that a line and a task must share if they share no name."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class LearnedFiles:
 
     project: Path
     into: str = ""
-    """File for all lines, among other content; empty for our own two files."""
+    """File with other content to which all lines are added; empty for two files of our own."""
 
     def _file_of(self, kind: Kind) -> str:
         """Return the file for lines of this kind, relative to the project."""
@@ -111,16 +112,16 @@ class LearnedFiles:
     def merged(
         self, texts: Mapping[str, str], lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date
     ) -> dict[str, str]:
-        """Return `texts` with `lines` merged, each in the file of its kind."""
+        """Return `texts` with `lines` merged, each into the text of the file for its kind; see `merged`."""
         of_file = {name: [line for line in lines if self._file_of(line.kind) == name] for name in texts}
         return {name: merged(texts[name], of_file[name], approved, today, shared=bool(self.into)) for name in texts}
 
     def lines(self, texts: Mapping[str, str]) -> list[str]:
-        """Return the lines of `texts` that may be ours."""
+        """Return the lines of `texts` that may be ours, approved or not."""
         return [line for text in texts.values() for line in learned_lines(text, shared=bool(self.into))]
 
     def unwritten(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return `lines` without wishes and commands that the project's instructions contain literally."""
+        """Return `lines` without wishes and commands whose words the project's `INSTRUCTIONS` already contain."""
         instructions = [file_below(self.project, name) or "" for name in INSTRUCTIONS]
         apart = [folded(part) for text in instructions for part in _parts(text, shared=True)[::2]]
         return [line for line in lines if not _is_covered(line, apart)]
@@ -134,25 +135,25 @@ def _is_covered(line: ProposedLine, instructions: Sequence[str]) -> bool:
 
 
 def difference(texts: Mapping[str, str], changes: Mapping[str, str]) -> str:
-    """Return the change from `texts` to `changes` as a diff."""
+    """Return a unified diff from `texts` to `changes`, both the texts of files by name."""
     pairs = ((name, texts[name].splitlines(), changes[name].splitlines()) for name in changes)
     rows = (row for name, old, new in pairs for row in unified_diff(old, new, name, name, lineterm=""))
     return "".join(f"{row}\n" for row in rows)
 
 
 def digest_of(line: str) -> str:
-    """Return the digest of an approved line."""
+    """Return the digest by which an approved `line` is known."""
     return sha256(line.strip().encode()).hexdigest()
 
 
 def learned_lines(text: str, *, shared: bool = False) -> list[str]:
-    """Return the lines of a file that may be ours; a `shared` file also has other content."""
+    """Return the lines of the file `text` that may be ours; a `shared` file also has other content."""
     _, ours, _ = _parts(text, shared=shared)
     return [line for line in ours.splitlines() if line.startswith("- ") and line.isprintable()]
 
 
 def approved_lines(text: str, approved: Collection[str], today: date) -> list[str]:
-    """Return the lines that the person approved, by their digests, and that have not expired."""
+    """Return the lines of the file `text` that have an `approved` digest and are not expired `today`."""
     ended = _ended(text.splitlines(), today)
     return [line for line in learned_lines(text) if digest_of(line) in approved and line not in ended]
 
@@ -160,9 +161,13 @@ def approved_lines(text: str, approved: Collection[str], today: date) -> list[st
 def merged(
     text: str, lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date, *, shared: bool = False
 ) -> str:
-    """Return the file `text` with new `lines` added under their headings, approved ones in their newest form, and
-    replaced and expired ones removed; lines that a person wrote or changed stay. `approved` maps the key of each
-    approved line to its digest. A line that the person deleted, or cites in their own words, is not added again."""
+    """Return the file `text` with `lines` merged.
+
+    New lines are added under their headings, and approved lines are replaced by their newest form. Approved lines that
+    were replaced or have expired are removed; text that a person wrote or changed stays. A line that the person
+    deleted, or whose source they cite in a line of their own, is not added again. `approved` maps the key of each
+    approved line to its digest. A `shared` file also has other content.
+    """
     before, present, after = _parts(text, shared=shared)
     first = present.splitlines()
     rows = first or ([] if shared else [_TITLE])
@@ -181,8 +186,11 @@ def merged(
 
 
 def _parts(text: str, *, shared: bool) -> tuple[str, str, str]:
-    """Return the text before our lines, our lines, and the text after them. In a `shared` file our lines are between
-    marks; if these are missing, they are added to the texts at the file's end."""
+    """Return the text before our lines, our lines, and the text after them.
+
+    In a `shared` file our lines are between marks. If these are missing, they are at the end of the first text and the
+    beginning of the last, so that our lines come at the file's end.
+    """
     if not shared:
         return "", text, ""
     last = text.rfind(END)
@@ -194,7 +202,7 @@ def _parts(text: str, *, shared: bool) -> tuple[str, str, str]:
 
 
 def _put_in(rows: list[str], line: ProposedLine) -> None:
-    """Insert `line` in `rows` at the end of the part under its heading, which is added if it is missing."""
+    """Insert `line` in `rows` at the end of the part under its heading; add the heading if it is missing."""
     heading = HEADINGS[line.kind]
     if heading not in rows:
         rows += [*([""] if rows else []), heading, ""]
@@ -236,7 +244,8 @@ def mattering(lines: Sequence[str], task: str) -> list[str]:
 
 
 def file_below(root: Path, path: str) -> str | None:
-    """Return the content of `path` if it is a small text file below `root` without a second name; else None."""
+    """Return the content of `path` if it is a small text file below `root`, no link and without a hard link; else
+    None."""
     try:
         top = os.path.realpath(root)  # unlike `resolve`, `realpath` accepts links that lead in a circle
         place = os.path.realpath(os.path.join(top, path))
@@ -250,7 +259,11 @@ def file_below(root: Path, path: str) -> str | None:
 
 
 def opening_text(lines: Collection[str], counter: TokenCounter, most_tokens: int) -> tuple[str, int]:
-    """Return as many `lines`, without sources, as fit in `most_tokens`, and their number; empty if none fits."""
+    """Return a text with as many `lines`, without their sources, as fit in `most_tokens`, and the number of these
+    lines.
+
+    The text is empty if no line fits.
+    """
     shown: list[str] = []
     text = ""
     for line in lines:
@@ -273,6 +286,7 @@ class FinishedConversation:
     digests: tuple[str, ...]
     """Digests of its messages; a continuation begins with the same digests."""
     digest: str
+    """Digest of the whole conversation."""
     tokens: int
     """Approximate number of tokens, rather too many."""
     time: float
@@ -320,18 +334,20 @@ class Memory:
         return digest_of(line) in self.approved.values()
 
     def is_read(self, conversation: FinishedConversation, reader: str) -> bool:
-        """Return True if `reader`, or instead of rules any, has read this form of the conversation."""
+        """Return True if `reader` has read the conversation as it is now; in place of ``rules``, any reader counts."""
         stored = self.conversations.get(conversation.name, {})
         return stored.get("digest") == conversation.digest and (reader == "rules" or stored.get("reader") == reader)
 
     def keep(
         self, conversation: FinishedConversation, reader: str, lessons: Sequence[Lesson], evidence: Evidence
     ) -> None:
-        """Store the lessons that `reader` found in a conversation, with the digest of the history up to each lesson's
-        turn, and the conversation's commits."""
+        """Store the `lessons` that `reader` found in a conversation, and the conversation's commits.
+
+        Each lesson's place is the digest of the history up to the end of its turn.
+        """
         ends = [evidence.turns[lesson.turn].turn.stop for lesson in lessons]
         read = {
-            "history": conversation.name,  # if this is a stored history's key, the lessons are forgotten with it
+            "history": conversation.name,  # the store forgets the lessons with the history of this key
             "digest": conversation.digest,
             "reader": reader,
             "day": conversation.day,
@@ -350,20 +366,24 @@ class Memory:
         return Review.of(self.store.get_state(f"lessons-review:{self._project}") or {})
 
     def keep_review(self, review: Review) -> None:
-        """Store a review; it is removed when a conversation is forgotten, since it may contain its words."""
+        """Store a `review`. It is removed when any of the conversations is forgotten, as it may contain their words."""
         self.review = review
         if self.writes:
             kept = {**review.state, "histories": sorted(self.conversations)}
             self.store.set_state(f"lessons-review:{self._project}", kept)
 
     def lines(self, every: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return the lines that the review kept, and new ones of conversations that wait for no review."""
+        """Return the lines among `every` that the review kept, and those that wait for no review.
+
+        A new line waits for a review if a model has read its conversation.
+        """
         review = self.review
         waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
         unseen = [line for line in review.unseen(every) if line.sources[0].conversation not in waiting]
         return [*(line for _, line in review.reviewed_lines(every)), *unseen]
 
     def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
-        """Store digests of approved `lines` by key; forget `ended` lines, which may be proposed again."""
+        """Store the digests of approved `lines`, by key. Forget approved lines with a digest in `ended`; they may be
+        proposed again."""
         kept = {key: digest for key, digest in self.approved.items() if digest not in ended}
         self.store.set_state(f"learned:{self._project}", {**kept, **lines})

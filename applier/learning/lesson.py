@@ -1,6 +1,6 @@
-"""Lessons: their kinds, their equality, and their support by a record.
+"""Lessons: their kinds, the keys by which they are equal, and whether a conversation supports them.
 
-Lessons are collected elsewhere: by `by_rules` from words and calls, by `readers` from a model's answer.
+`by_rules` collects lessons from words and calls, `readers` from a model's answer.
 """
 
 from __future__ import annotations
@@ -64,22 +64,23 @@ _NO_ERROR = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Something one conversation shows that later ones on the project can use."""
+    """Something that one conversation shows and that later ones on the project can use."""
 
     kind: Kind
     text: str
     """Text on one line, with the user's words in quotes."""
     words: str
-    """Words of the turn, literal but for white space: the user's words, or the error."""
+    """Words of the turn that support the lesson, with single spaces: what the user or the agent wrote, or the error."""
     turn: str
+    """Id of the turn with these words."""
     subject: str
-    """Key that is equal for lessons on one matter: errors come back, and newer decisions replace older ones."""
+    """Key that is equal for lessons on one matter: an error that comes back, or a decision that replaces another."""
     mended: str = ""
-    """Turn that shows an error solved."""
+    """Id of the turn that shows the error solved; empty if it is not solved, or no error."""
     lasting: bool = True
     """False for a lesson that counts only if another conversation shows it, too."""
     also: str = ""
-    """Another turn, with names that the first turn lacks."""
+    """Id of another turn, with names that the first turn lacks; empty if it lacks none."""
     is_long: bool = False
     """True for words from a message that is too long to be typed, perhaps a form."""
 
@@ -95,12 +96,12 @@ def sentences(text: str) -> list[str]:
 
 
 def beginnings(text: str) -> tuple[str, str]:
-    """Return `text`, and `text` with a small first letter: at a sentence's beginning, a capital may not mark a name."""
+    """Return `text`, and `text` with a small first letter, because a capital at the beginning may not mark a name."""
     return text, text[:1].lower() + text[1:]
 
 
 def stated(kind: Kind, claim: str, words: str) -> str:
-    """Return a lesson's text: `claim`, then the words of the record that support it, in quotes (an error as code)."""
+    """Return a lesson's text: the `claim`, then in quotes the `words` that support it; an error's words are code."""
     return f"{claim}: `{words.replace('`', '')}`" if kind == "error" else f"{claim}: “{words}”"
 
 
@@ -110,7 +111,7 @@ def long_words(text: str) -> list[str]:
 
 
 def stems(text: str) -> set[str]:
-    """Return the first letters of each long, uncommon word of `text`, so that inflected forms are equal."""
+    """Return the first six letters of each long, uncommon word of `text`, so that inflected forms are equal."""
     return {word[:_STEM_CHARACTERS].casefold() for word in long_words(text)} - _COMMON
 
 
@@ -138,13 +139,16 @@ def _without_names(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Return True for text without secrets, invisible characters and marks of a file."""
+    """Return True for text without secrets, invisible characters, and HTML comments such as the marks in our files."""
     return text.isprintable() and "<!--" not in text and redact(text) == text
 
 
 def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
-    """Return True if the turn of `lesson` contains its words after redaction, in the user's or the agent's text (an
-    error anywhere, a wish in the user's), and its text has no secrets and no hidden characters."""
+    """Return True if the turn of `lesson` contains its words, and its text is plain (`is_plain`).
+
+    The words of a wish must be the user's, those of an error may be anywhere in the turn, and all others must be the
+    user's or the agent's. Secrets of the turn are redacted first.
+    """
     turn = evidence.turns.get(lesson.turn)
     if turn is None or not lesson.words.strip() or not is_plain(lesson.text):
         return False
@@ -154,5 +158,5 @@ def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
 
 
 def is_quoted(words: str, text: str, evidence: Evidence) -> bool:
-    """Return True if `text` contains `words` literally, or in the form of a card, with paths relative to the root."""
+    """Return True if `text` contains `words` literally, or if its paths are made relative to the project's root."""
     return folded(words) in folded(text) or folded(words) in folded(evidence.shown(text))

@@ -1,7 +1,8 @@
 """Chooses the lines to propose from the lessons of all conversations, and applies a model's review to them.
 
-Contradicting wishes are shown together. The model's answer is untrusted: it cannot add lines, each line keeps its quote
-and sources, and new words may contain only known names.
+A lesson is something one conversation shows; a line is the text that a person approves or deletes. Contradicting
+wishes are shown together. The model's answer is untrusted: it cannot add lines, each line keeps its quote and sources,
+and new words may contain only known names.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
 from hashlib import sha256
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from applier.learning.lesson import KINDS, Kind, Lesson, beginnings, folded, is_plain, sentence_key, stated
 from planner.evidence.grounding import NameIndex, invented
@@ -22,7 +23,7 @@ from planner.evidence.turns import shortened
 if TYPE_CHECKING:
     from planner.model.lessons import ReviewedLine
 
-__all__ = ["MOST_CANDIDATES", "Group", "Heard", "ProposedLine", "Review", "is_over", "proposed_lines"]
+__all__ = ["MOST_CANDIDATES", "Candidate", "Group", "Heard", "ProposedLine", "Review", "is_over", "proposed_lines"]
 
 FAILURE_DAYS, ENVIRONMENT_DAYS = 90, 30
 """Days after which an error that did not come back expires; fewer for an error of the machine."""
@@ -32,7 +33,9 @@ FEWEST = 2
 """Conversations needed for a repeated error, or for a wish that does not call itself lasting."""
 ALIKE = 0.8
 """Share of common words from which two wishes count as the same matter."""
-REPLACES, CONTRADICTS, REPLACED_CHARACTERS = "replaces", "CONTRADICTS", 120
+REPLACES, CONTRADICTS = "replaces", "CONTRADICTS"
+REPLACED_CHARACTERS = 120
+"""Largest length of the words of the other lesson in a note on it."""
 
 _ENVIRONMENT = re.compile(
     r"command not found|no such file|enoent|eacces|econn|permission denied|connection refused|not installed"
@@ -51,7 +54,7 @@ _WEIGHTLESS = frozenset(_WEIGHTLESS_TEXT.split())
 _CHANGES = re.compile(r"\b(?:no longer|from now on|instead|any ?more|going forward|now)\b", re.I)
 """Words in a wish that replaces an earlier one."""
 MOST_CANDIDATES = 200
-"""Largest number of new candidates in one question, and of kept ones from earlier reviews."""
+"""Largest number of new candidates in one question to the model, and of those that earlier reviews kept."""
 MOST_CHARACTERS = 400
 """Largest number of characters in a line's new words."""
 
@@ -67,7 +70,7 @@ class Heard:
     day: str
     """Day on which the conversation ended; empty if unknown."""
     place: str = ""
-    """Identifier of the turn's place, equal in all conversations that continue from it."""
+    """Digest of the history up to the turn, equal in all conversations that continue from this turn."""
     time: float = 0.0
     """End of the conversation in seconds since the epoch, which orders conversations of one day."""
 
@@ -78,7 +81,7 @@ class Heard:
 
     @property
     def sources(self) -> list[str]:
-        """References to the turn, and to the other turn of the text if there is one."""
+        """References to the lesson's turn, and to its other turn if it has one (`Lesson.also`)."""
         return [self.source, *([f"{self.conversation}:{self.lesson.also}"] if self.lesson.also else [])]
 
 
@@ -89,18 +92,18 @@ class ProposedLine:
     kind: Kind
     text: str
     sources: tuple[Heard, ...]
-    """Sources, first the source of the text, then the others, newest first."""
+    """Lessons of the line: first the one with its text, then the others, newest first."""
     replaced: tuple[str, ...] = ()
     """Keys of the lines that this one replaces."""
 
     @property
     def key(self) -> str:
-        """Key shared by all forms of the line, by which a deleted line stays deleted."""
+        """Key of the line's subject, the same for all its texts, so that a deleted line stays deleted."""
         return sha256(f"{self.kind} {self.sources[0].lesson.subject}".encode()).hexdigest()[:16]
 
     @property
     def line(self) -> str:
-        """Text of the line in a file."""
+        """Line as it is written to a file: the text, the newest sources, the newest day."""
         cited = ", ".join(dict.fromkeys(source for one in self.sources[:MOST_SOURCES] for source in one.sources))
         return f"- {self.text} ({_dated(cited, max(one.day for one in self.sources))})"
 
@@ -127,16 +130,21 @@ def _age(heard: Heard) -> tuple[str, float, str, int]:
 
 
 def _once(heard: Sequence[Heard]) -> Iterable[Heard]:
-    """Return each lesson once, though several conversations may share the turn it comes from: the oldest with a
-    solution, or else the oldest."""
-    # the last entry of a key wins: newest first, and those without a solution before the others
+    """Return each lesson once, though several conversations may share the turn it comes from.
+
+    Of the same lessons, the oldest with a solution is returned, or else the oldest.
+    """
+    # the last of the same lessons wins, so the oldest with a solution comes last
     in_order = sorted(heard, key=lambda one: (not one.lesson.mended, *_age(one)), reverse=True)
     return {(one.place or one.source, one.lesson.kind, one.lesson.words): one for one in in_order}.values()
 
 
 def _is_worth(kind: str, same: Sequence[Heard]) -> bool:
-    """Return True if the lessons `same`, all on one subject, are worth a line: lasting or repeated; for errors also
-    solved, for others not repeated in long messages alone, as in a form."""
+    """Return True if the lessons `same`, all on one subject, are worth a line.
+
+    One of them must be lasting, or two conversations must show them. An error must also be solved. Other lessons must
+    not be repeated in long messages alone, which may be a form.
+    """
     is_repeated = len({one.conversation for one in same}) >= FEWEST
     lasts = is_repeated or any(one.lesson.lasting for one in same)
     if kind == "error":
@@ -145,8 +153,11 @@ def _is_worth(kind: str, same: Sequence[Heard]) -> bool:
 
 
 def _line(kind: str, same: Sequence[Heard]) -> ProposedLine:
-    """Return the line for the lessons `same`, all on one subject, newest first. Its text is that of the newest solved
-    one, or else of the newest; a decision has a note on the one that it replaces or contradicts."""
+    """Return the line for the lessons `same`, all on one subject, newest first.
+
+    Its text is that of the newest solved lesson, or else of the newest. A decision has a note on an older one that it
+    replaces or contradicts.
+    """
     best = next((one for one in same if one.lesson.mended), same[0])
     alike = [one for one in same if kind == "error" or one.lesson.text == best.lesson.text]
     others = {one.conversation: one for one in reversed(alike) if one.conversation != best.conversation}
@@ -159,14 +170,16 @@ def _line(kind: str, same: Sequence[Heard]) -> ProposedLine:
 
 
 def _note_on(verb: str, other: Heard) -> str:
-    """Return the end of a line's text: how (`verb`) it relates to the `other` lesson on the same matter."""
+    """Return a note for the end of a line: that it replaces or contradicts (`verb`) the `other` lesson."""
     words = shortened(other.lesson.words, REPLACED_CHARACTERS)
     return f"; {verb} “{words}” ({_dated(other.source, other.day)})"
 
 
 def _with_contradictions(wishes: Sequence[ProposedLine]) -> list[ProposedLine]:
-    """Return `wishes`, newest first, with a note on each contradiction between two of them. The older one is left out
-    if the newer one announces a change and is of a later day."""
+    """Return `wishes`, which are sorted newest first, with a note on each contradiction between two of them.
+
+    The older wish is left out if the newer one announces a change and is of a later day.
+    """
     lines = dict(enumerate(wishes))
     for new, old in combinations(range(len(wishes)), 2):
         if new not in lines or old not in lines or not _are_opposed(wishes[new], wishes[old]):
@@ -184,7 +197,7 @@ def _with_contradictions(wishes: Sequence[ProposedLine]) -> list[ProposedLine]:
 
 
 def _are_opposed(one: ProposedLine, other: ProposedLine) -> bool:
-    """Return True for two wishes on the same matter, one of them a denial."""
+    """Return True if two wishes have most words in common and only one of them is a denial."""
     texts = [line.sources[0].lesson.words for line in (one, other)]
     words = [set(sentence_key(text).split()) - _WEIGHTLESS for text in texts]
     shared = len(words[0] & words[1]) / max(1, len(words[0] | words[1]))
@@ -192,7 +205,7 @@ def _are_opposed(one: ProposedLine, other: ProposedLine) -> bool:
 
 
 def is_over(line: str, today: date) -> bool:
-    """Return True if the line of an error has no day, or has not come back for too long."""
+    """Return True if the `line` of an error has expired: it has no day, or the error has not come back for too long."""
     match = _DAY.search(line)
     days = ENVIRONMENT_DAYS if _ENVIRONMENT.search(line) else FAILURE_DAYS
     return match is None or date.fromisoformat(match[1]) + timedelta(days=days) < today
@@ -200,15 +213,17 @@ def is_over(line: str, today: date) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Lines that a review joins to one, by their keys."""
+    """Lines that a review joins to one."""
 
     of: tuple[str, ...]
+    """Keys of the lines."""
     text: str = ""
-    """New words of the line; empty: it keeps the words of the first."""
+    """New words of the line; empty if it keeps the words of the first."""
     replaces: tuple[str, ...] = ()
+    """Keys of older lines that the joined line replaces."""
 
     def line(self, known: Mapping[str, ProposedLine]) -> ProposedLine:
-        """Return the one line, made from those of its lines that are `known` (lines by key)."""
+        """Return the joined line, made from those of the group's lines that are `known` (lines by key)."""
         first, *others = (known[key] for key in self.of if key in known)
         text = stated(first.kind, self.text, first.sources[0].lesson.words) if self.text else first.text
         older = next((known[key].sources[0] for key in self.replaces if key in known), None)
@@ -217,12 +232,26 @@ class Group:
         return ProposedLine(first.kind, text + (_note_on(REPLACES, older) if older else ""), sources, gone)
 
 
+class Candidate(NamedTuple):
+    """Line that a model reviews, with its group; a new line is alone in its group."""
+
+    group: Group
+    line: ProposedLine
+
+    @property
+    def age(self) -> tuple[str, float, str, int]:
+        """Sort key, greater for newer lines."""
+        return _age(self.line.sources[0])
+
+
 @dataclass(frozen=True)
 class Review:
-    """A model's review of lines: which were joined and kept, and the keys of all that it has seen."""
+    """A model's review of lines."""
 
     groups: tuple[Group, ...] = ()
+    """Lines that the model kept, alone or joined with others."""
     seen: frozenset[str] = frozenset()
+    """Keys of all lines that the model has reviewed."""
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Review:
@@ -235,33 +264,38 @@ class Review:
         """Stored form of the review."""
         return {"groups": [list(asdict(group).values()) for group in self.groups], "seen": sorted(self.seen)}
 
-    def reviewed_lines(self, lines: Sequence[ProposedLine]) -> Iterator[tuple[Group, ProposedLine]]:
-        """Yield the reviewed lines among `lines`, with their new words."""
+    def reviewed_lines(self, lines: Sequence[ProposedLine]) -> Iterator[Candidate]:
+        """Yield each kept group that has some of `lines`, with the joined line."""
         known = {line.key: line for line in lines}
-        yield from ((group, group.line(known)) for group in self.groups if any(key in known for key in group.of))
+        for group in self.groups:
+            if any(key in known for key in group.of):
+                yield Candidate(group, group.line(known))
 
     def unseen(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
         """Return the `lines` that the model has not reviewed."""
         return [line for line in lines if line.key not in self.seen]
 
     def grown(self, lines: Sequence[ProposedLine], ask: Callable[[str], Sequence[ReviewedLine]]) -> Review:
-        """Return this review extended by the oldest `lines` that are new: `ask` gets these and the newest kept ones as
-        candidates, at most `MOST_CANDIDATES` of each, and returns the model's answer."""
-        reviewed = sorted(self.reviewed_lines(lines), key=_line_age)
+        """Return this review extended by a model's review of new lines among `lines`.
+
+        The model sees the oldest new lines and the newest kept ones, at most `MOST_CANDIDATES` of each. `ask` gets the
+        text of these candidates and returns the model's answer.
+        """
+        reviewed = sorted(self.reviewed_lines(lines), key=lambda one: one.age)
         others, again = reviewed[:-MOST_CANDIDATES], reviewed[-MOST_CANDIDATES:]
-        new = sorted(((Group((line.key,)), line) for line in self.unseen(lines)), key=_line_age)[:MOST_CANDIDATES]
-        shown = {f"c{at}": one for at, one in enumerate(sorted([*again, *new], key=_line_age), 1)}
-        kept = {group for group, _ in again}
-        groups = _groups(ask(_candidates(shown, kept)), shown, kept)
-        return Review((*(group for group, _ in others), *groups), self.seen.union(line.key for _, line in new))
+        unseen = [Candidate(Group((line.key,)), line) for line in self.unseen(lines)]
+        new = sorted(unseen, key=lambda one: one.age)[:MOST_CANDIDATES]
+        shown = {f"c{at}": one for at, one in enumerate(sorted([*again, *new], key=lambda one: one.age), 1)}
+        kept = {one.group for one in again}
+        groups = _groups(ask(_text_of(shown, kept)), shown, kept)
+        return Review((*(one.group for one in others), *groups), self.seen.union(one.line.key for one in new))
 
 
-def _line_age(one: tuple[Group, ProposedLine]) -> tuple[str, float, str, int]:
-    return _age(one[1].sources[0])
+def _text_of(shown: Mapping[str, Candidate], kept: Collection[Group]) -> str:
+    """Return the candidates `shown`, by name, as text for the model: one a line, under their conversation and day.
 
-
-def _candidates(shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collection[Group]) -> str:
-    """Return the candidates `shown`, by name, as text for the model: one a line, under their conversation and day."""
+    `kept`: groups that an earlier review kept, which are marked.
+    """
     rows, heading = [], ""
     for name, (group, line) in shown.items():
         source = line.sources[0]
@@ -272,38 +306,38 @@ def _candidates(shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collectio
     return "\n".join(rows).strip()
 
 
-def _groups(
-    answer: Sequence[ReviewedLine], shown: Mapping[str, tuple[Group, ProposedLine]], kept: Collection[Group]
-) -> list[Group]:
-    """Return the groups of a model's `answer`. A candidate belongs to the first group that names it; in a group, kept
-    candidates come first; unknown names are ignored.
+def _groups(answer: Sequence[ReviewedLine], shown: Mapping[str, Candidate], kept: Collection[Group]) -> list[Group]:
+    """Return the groups of a model's `answer` about the candidates `shown`, by name.
 
-    New words are accepted if candidates of the same conversations contain all their names; otherwise the old words
-    stay.
+    A candidate belongs to the first group that names it; unknown names are ignored. In a group, candidates of groups
+    that were `kept` come first. New words are accepted if candidates of the same conversations contain all their names;
+    otherwise the old words stay.
     """
     used = {name for one in answer for name in one.of}
     groups: list[Group] = []
     unused = dict(shown)
     for one in answer:
-        names = sorted(unused.keys() & set(one.of), key=lambda name: (unused[name][0] not in kept, one.of.index(name)))
+        named = [name for name in dict.fromkeys(one.of) if name in unused]
+        names = sorted(named, key=lambda name: unused[name].group not in kept)
         members = [unused.pop(name) for name in names]
         if members:
-            older = (shown[name][0] for name in dict.fromkeys(one.replaces) if name in shown and name not in used)
-            replaced = (*(key for group, _ in members for key in group.replaces), *_keys(older))
-            conversations = {source.conversation for _, line in members for source in line.sources}
-            supporting = [line.text for _, line in shown.values() if line.sources[0].conversation in conversations]
+            older = [shown[name] for name in dict.fromkeys(one.replaces) if name in shown and name not in used]
+            replaced = (*(key for member in members for key in member.group.replaces), *_keys(older))
+            conversations = {source.conversation for member in members for source in member.line.sources}
+            lines = (candidate.line for candidate in shown.values())
+            supporting = [line.text for line in lines if line.sources[0].conversation in conversations]
             text = folded(one.text)
-            text = text if text and _is_supported(text, supporting) else members[0][0].text
-            groups.append(Group(tuple(_keys(group for group, _ in members)), text, replaced))
+            text = text if text and _is_supported(text, supporting) else members[0].group.text
+            groups.append(Group(tuple(_keys(members)), text, replaced))
     return groups
 
 
-def _keys(groups: Iterable[Group]) -> Iterator[str]:
-    return (key for group in groups for key in group.of)
+def _keys(candidates: Iterable[Candidate]) -> Iterator[str]:
+    return (key for candidate in candidates for key in candidate.group.of)
 
 
 def _is_supported(text: str, lines: Sequence[str]) -> bool:
-    """Return True for words that contain only names of `lines` and no hidden characters."""
+    """Return True if `text` has only names that are in `lines`, no hidden characters, and a fit length."""
     source = NameIndex(lines)
     return (
         len(text) <= MOST_CHARACTERS and is_plain(text) and not all(invented(one, source) for one in beginnings(text))

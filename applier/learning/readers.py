@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from applier.learning.by_rules import (
     check_commands,
@@ -48,7 +48,7 @@ from planner.reading.tokens import TokenCounter
 if TYPE_CHECKING:
     from planner.model.lessons import LessonsModel, ReviewedLine, WrittenLesson
 
-__all__ = ["Reader", "Reading", "lessons_of", "open_reader", "with_written"]
+__all__ = ["ReadLessons", "Reader", "lessons_of", "open_reader", "with_written"]
 
 WRITTEN_KINDS = frozenset({"decision", "fact", "wish", "error"})
 MOST_CHARACTERS, MOST_LESSONS = 640, 12
@@ -57,8 +57,14 @@ MOST_CHARACTERS, MOST_LESSONS = 640, 12
 ALIKE = 0.5
 """Share of a rule's words from which a model's line counts as a repetition."""
 
-Reading = tuple[list[Lesson], Evidence, Usage]
-"""Lessons of a conversation, its evidence, and the usage."""
+
+class ReadLessons(NamedTuple):
+    """Result of reading one conversation."""
+
+    lessons: list[Lesson]
+    evidence: Evidence
+    usage: Usage
+    """Usage of the model."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Reader:
     """Reads the lessons of one conversation at a time, by rules and perhaps also by a model."""
 
     model: LessonsModel | None = None
-    """Model that reads in addition to the rules; None: the rules alone."""
+    """Model that reads in addition to the rules; None if the rules read alone."""
 
     @property
     def name(self) -> str:
@@ -74,14 +80,16 @@ class Reader:
         return self.model.name if self.model is not None else "rules"
 
     def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
-        """Return the highest cost in dollars of reading `due` and reviewing their lines and `unseen` others."""
+        """Return the highest cost in dollars of reading the conversations `due`, and of reviewing their lines and the
+        number `unseen` of other new lines. `known` is the present review."""
         if self.model is None:
             return 0.0
         each = sum(self.model.estimated_cost(one.tokens) for one in due)
         return each + self.estimated_review_cost(known, unseen + MOST_LESSONS * len(due))
 
     def estimated_review_cost(self, known: Review, unseen: int) -> float:
-        """Return the highest cost in dollars of reviewing `unseen` new lines, each time with the kept ones."""
+        """Return the highest cost in dollars of reviewing the number `unseen` of new lines; each question also has the
+        newest lines that the review `known` keeps."""
         new_counts = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
         kept_count = min(MOST_CANDIDATES, len(known.groups) + unseen - new_counts[0]) if new_counts else 0
         return sum(self.model.estimated_review_cost(one + kept_count) for one in new_counts if self.model is not None)
@@ -90,13 +98,13 @@ class Reader:
         """Return the dollars that `usage` costs."""
         return self.model.price(usage) if self.model is not None else 0.0
 
-    def read(self, conversation: FinishedConversation) -> Reading:
-        """Return the lessons of a conversation, its evidence, and the usage of the model."""
+    def read(self, conversation: FinishedConversation) -> ReadLessons:
+        """Return the lessons of a conversation, with its evidence and the usage of the model."""
         analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
         if self.model is None:
-            return lessons_of(analysis.evidence), analysis.evidence, Usage()
+            return ReadLessons(lessons_of(analysis.evidence), analysis.evidence, Usage())
         answer, usage = self.model.ask(analysis)
-        return with_written(answer, analysis.evidence), analysis.evidence, usage
+        return ReadLessons(with_written(answer, analysis.evidence), analysis.evidence, usage)
 
     def review(self, known: Review, lines: Sequence[ProposedLine]) -> tuple[Review, Usage]:
         """Return the review `known`, extended by the model with new `lines`, and the usage of the model."""
@@ -118,7 +126,8 @@ def lessons_of(evidence: Evidence) -> list[Lesson]:
 
 
 def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
-    """Return the valid lessons of a model's `answer`, and those by rules: commands, and what the model's lack."""
+    """Return the valid lessons of a model's `answer`, then those by rules that are commands or that it does not
+    cover."""
     written = list(filter(None, (_checked(one, evidence) for one in answer[:MOST_LESSONS])))
     covered = [stems(f"{one.text} {one.words}") for one in written]
     return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or not _is_covered(one, covered))]
@@ -131,12 +140,15 @@ def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
 
 
 def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
-    """Return the lesson that a model has `written` if the record has its words and names, and shows an error solved."""
+    """Return the lesson that a model has `written`; None if the record does not support it.
+
+    The turn must contain its words, and the conversation its names. The record must show that an error was solved.
+    """
     text, words = folded(written.text), folded(written.words)
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
-    # names that the turn lacks; the first word may be a name or only begin the sentence
+    # `absent`: names that the turn lacks, for both readings of the first word (a name, or a sentence's beginning)
     absent = (invented(form, turn.names) for form in beginnings(text))
     missing = next((names for names in absent if all(map(evidence.names.holds, names))), None)
     if missing is None:
@@ -156,7 +168,7 @@ def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
 
 
 def _failure(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
-    """Return the subject of the error `words`, see `Lesson.subject`; empty if no failed call of `turn` shows them."""
+    """Return the subject (`Lesson.subject`) of the error `words`; empty if no failed call of `turn` shows them."""
     failed = "\n".join(call.text for call in turn.failed_calls)
     return error_subject(words) if is_quoted(words, failed, evidence) else ""
 
@@ -172,14 +184,17 @@ def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evide
 
 
 def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
-    """Return the id of the turn that contains most of `names`; among equals of the nearest to `turn`."""
+    """Return the id of the turn that contains most of `names`; of several, the nearest to `turn`."""
     nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
     return max(nearest, key=lambda one: sum(map(one.names.holds, names))).turn.id
 
 
 @contextmanager
 def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
-    """Yield the reader that the options choose, or else the settings; a model's connection is open during the block."""
+    """Yield the reader for `planner` and `model`, which the settings replace if they are missing.
+
+    A model reads the prompts in the folder `prompts`, or the packaged ones. Its connection is open during the block.
+    """
     settings = load_settings()
     planner, model = planner or settings.planner, model or settings.planner_model or None
     if not asks_model(planner, model):

@@ -148,15 +148,10 @@ class Ledger:
         self.tracker, self.arrival = tracker, arrival
         is_new = not is_shared or arrival.changed  # messages that another process has sent are new only to this one
         self.unsent_from = min(arrival.start if is_new else len(tracker), self.last.messages)
-        committed, frame = self.committed, self.frame
-        if arrival.changed:  # the frame's changes before the first changed message stay
+        if arrival.changed:
             self.undoable, self.thought_since = (), 0
-            frame = frame.before(arrival.start)
-            committed = replace(committed, key="", messages=min(committed.messages, arrival.start), facts=frozenset())
-        elif arrival.edited_from is not None:  # from there on the store has other content
-            stored = min(committed.messages, arrival.edited_from)
-            committed = replace(committed, messages=stored, facts=frozenset())
-        frame = self.bound(frame, self.thought_since)
+        committed = _still_committed(self.committed, arrival)
+        frame = self.bound(committed.frame, self.thought_since)
         if is_shared and self.strips_thinking:
             frame = self._without_strangers(frame, arrival)
         if arrival.changed or arrival.replaced or frame is not committed.frame:
@@ -290,3 +285,13 @@ class Ledger:
         )
         newest = self.tracker.digests[-1] if length else ""
         self.last = LastList(length, self.view.total, at, self.frame, self.undoable, newest)
+
+
+def _still_committed(committed: Committed, arrival: Arrival) -> Committed:
+    """Return what remains of `committed` after the caller changed or edited known messages in the list of `arrival`."""
+    if arrival.changed:  # the frame's changes before the first changed message stay
+        stored = min(committed.messages, arrival.start)
+        return Committed(committed.frame.before(arrival.start), messages=stored)
+    if arrival.edited_from is not None:  # from there on the store has other content
+        return replace(committed, messages=min(committed.messages, arrival.edited_from), facts=frozenset())
+    return committed

@@ -168,12 +168,12 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
     Raises:
         StoreError: the frame may not be sent.
     """
-    plan, is_new = frame.plan, not frame.plan_id
-    has_all = before.messages == len(tracker) or (not (plan and is_new) and before.holds(frame, len(tracker)))
+    plan = frame.plan if not frame.plan_id else None  # a new plan; the facts of one refer to the whole history
+    has_all = before.messages == len(tracker) or (plan is None and before.holds(frame, len(tracker)))
     if not (before.key and has_all):
         key = store.save(tracker.history)
         before = replace(before, key=key, messages=len(tracker))
-    if plan is not None and is_new:
+    if plan is not None:
         frame = replace(frame, plan_id=store.use(lambda opened: opened.save_plan(plan)))
         facts = {(one.type, one.content, one.quote, one.source): one for one in plan.extracted_facts}
         new = [fact for identity, fact in facts.items() if identity not in before.facts]

@@ -218,7 +218,10 @@ class Gauge:
         return (actual - self.least_actual) / grown if clear else None
 
     def _assumed_ratio(self, counted: int, actual: int) -> float:
-        """Return the present ratio; for a first prompt with nothing known, at most the counter's own worst case."""
+        """Return the ratio until one is measured: the present one, or that of the first usage, at most 1.
+
+        The counter scales for the worst case, so a true ratio is below 1.
+        """
         if self.is_resumed or self.least_actual:
             return self.ratio
         return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))

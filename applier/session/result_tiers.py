@@ -328,11 +328,11 @@ def _to_remove(held: Sequence[_Held], limits: MediaLimits, load: Load) -> list[_
     """
     gone = [one for one in held if one.load.largest > limits.largest]
     load = _less(load, gone, limits)
-    if load.large and load.images > MANY_IMAGES:
+    if load.large and load.images > MANY_IMAGES:  # a request with many pictures may have no large one
         large = [one for one in held if one.load.large and one not in gone and one.block["type"] == "tool_result"]
         gone, load = gone + large, _less(load, large, limits)
-    is_mixed = load.large and load.images > MANY_IMAGES
-    most = replace(limits, images=MANY_IMAGES) if is_mixed else limits
+    has_large = load.large and load.images > MANY_IMAGES  # those of the user stay, so other pictures go
+    most = replace(limits, images=MANY_IMAGES) if has_large else limits
     if most.excess(replace(load, large=0)) <= 1:
         return gone
     for one in held:

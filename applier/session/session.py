@@ -293,9 +293,9 @@ class Session:
     ) -> Restored:
         """Return the stored original of a turn: ``t12`` of this session, or ``h1a2b3c4d:t12`` of its family.
 
-        Return the whole turn, only `lines` (first to last, from 1), or only lines that match `search`; `max_characters`
-        returns a page, see `Restored.next_line`. After a restart, turns after the last compaction are known again from
-        the first `prepare` on; removed turns always are.
+        Return the whole turn, only `lines` (first to last, from 1), or only lines that match `search`. With
+        `max_characters`, return a page of this length; `next_line` of the result begins the next page. After a restart,
+        turns after the last compaction are known again after the first `prepare`; removed turns always are.
 
         Raises:
             ReferenceNotFound: neither this session nor its family has that reference.

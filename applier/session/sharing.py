@@ -244,7 +244,8 @@ class Sharing:
         try:
             if not ledger.committed.key:  # `store forget` removes the state of a session by its stored history
                 ledger.commit(ledger.frame, store, ledger.view)
-            change = _Change(ledger.known_state.number or 0, ledger.known_state.frame, self._shared(state))
+            self._note_planner(state)
+            change = _Change(ledger.known_state.number or 0, ledger.known_state.frame, self._to_store(state))
             store.use(lambda opened: opened.change_state(self._name, change))
         except StoreError as error:
             state.setup.log.trouble("store_failed", f"other processes do not know of the newest call: {error}")
@@ -253,12 +254,17 @@ class Sharing:
             ledger.know(number=change.to.number, frame=change.to.frame, is_saved=True)
             ledger.last = replace(ledger.last, is_answered=change.to.is_answered)
 
-    def _shared(self, state: State) -> Shared:
-        ledger, last, planning = state.ledger, state.ledger.last, state.planning
+    def _note_planner(self, state: State) -> None:
+        """Note in the known state whether this process makes a plan in advance or has made one."""
+        planning, ledger = state.planning, state.ledger
         if planning.worker.job is not None or planning.ready is not None:
             ledger.know(planner=self.process, planner_until=(planning.worker.started_at or 0.0) + PLAN_SECONDS)
         elif ledger.known_state.planner == self.process:
             ledger.know(planner_until=0.0)
+
+    def _to_store(self, state: State) -> Shared:
+        """Return the state in the form in which it is stored."""
+        ledger, last = state.ledger, state.ledger.last
         return Shared(
             **dict(state.to_save()),
             number=(ledger.known_state.number or 0) + 1,

@@ -1,4 +1,4 @@
-"""`PageServer`: a page on a port of this machine, for one browser, until it is finished.
+"""`PageServer`, which serves a page on a port of this machine to one browser, until that ends it.
 
 Only the browser that opened the printed link may use the page: the token in the link works once and gives a key that
 the page sends with each request. Other hosts, other sites' pages and plain forms are refused, and every answer has a
@@ -97,14 +97,16 @@ class PageServer(AppServer):
         return _answer({})
 
     async def _guard(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Refuse a request with a problem, pass on any other, and add headers with the page's policy to the answer."""
+        """Refuse a request with a problem and pass on any other; add the headers with the page's policy to the
+        answer."""
         problem = self._problem(request)
         answer = _refusal(*problem) if problem else await call_next(request)
         answer.headers.update(_HEADERS)
         return answer
 
     def _problem(self, request: Request) -> tuple[int, str] | None:
-        """Return status and text if `request` is not from this page and its browser, or its body is not acceptable."""
+        """Return the status and text of a refusal if `request` is not from this page in its browser, or has a body of
+        another type or size; None if it is accepted."""
         headers, path = request.headers, request.url.path
         host, is_post = headers.get("host", ""), request.method == "POST"
         if host not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
@@ -157,7 +159,8 @@ def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
 
 
 def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
-    """Return an endpoint that answers with the result of `work` for the path's parameters; None becomes 404."""
+    """Return an endpoint that answers with the result of `work` for the path's parameters; if that is None, with
+    404."""
 
     async def endpoint(request: Request) -> Response:
         value = await anyio.to_thread.run_sync(partial(work, **request.path_params))
@@ -167,7 +170,10 @@ def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
 
 
 def _with_body(form: type[BaseModel], work: Callable[[Any], Mapping[str, Any]]) -> Endpoint:
-    """Return an endpoint that answers with the result of `work` for a body; errors become 400 (body) and 409 (work)."""
+    """Return an endpoint that reads the body as a `form`, and answers with the result of `work` for it.
+
+    A body that is not valid is answered by 400, an error of `work` by 409.
+    """
 
     async def endpoint(request: Request) -> Response:
         try:

@@ -1,6 +1,7 @@
-"""The review of a plan for a page, as JSON data.
+"""Review of a plan for a page in a browser, as JSON data.
 
-Depends only on the plan and a person's revision. Only the functions passed in write files.
+The page sends a person's whole revision with each request, so an answer depends only on that and on the plan. Only the
+functions passed in write files.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["Replan", "ReviewPage", "Revision", "Search"]
 MOST_WORD_LINES = 12
 """Largest number of lines of the user's words in one turn."""
 _WORDS = ("turns", "failed", "findings", "statements", "open")
-"""Parts of a check with words of the conversation."""
+"""Parts of a check that contain words of the conversation, whose secrets are removed."""
 
 
 class TurnRevision(BaseModel, extra="forbid", frozen=True):
@@ -44,7 +45,7 @@ class Revision(BaseModel, extra="forbid", frozen=True):
     turns: dict[str, TurnRevision] = Field(default_factory=dict, max_length=1_000_000)
     brief: str | None = Field(default=None, max_length=200_000)
     open: str = ""
-    """Id of the displayed turn; the answer has the text that replaces it."""
+    """Id of the turn that the page displays; the answer has the text that replaces this turn."""
 
 
 class Search(BaseModel, extra="forbid", frozen=True):
@@ -61,7 +62,7 @@ class Replan(BaseModel, extra="forbid", frozen=True):
 
 
 class ReviewPage:
-    """Plan under review."""
+    """Data and actions of the page on which a person reviews a plan."""
 
     def __init__(
         self,
@@ -138,33 +139,33 @@ class ReviewPage:
         return {"messages": [turn.turn.start, turn.turn.stop - 1], "lines": lines}
 
     def search(self, wanted: Search) -> dict[str, Any]:
-        """Return the turns with the text in one of their lines, ignoring letter case."""
+        """Return the ids of turns with a line that contains the text in any letter case."""
         text, turns = wanted.text.casefold(), self._analysis.evidence.turns.items()
         return {"turns": [key for key, turn in turns if any(text in line.text.casefold() for line in turn.lines)]}
 
     def view(self, revision: Revision) -> dict[str, Any]:
-        """Return the whole view; each unchanged message with its index in the history."""
+        """Return the messages of the view, each with its index in the history, or None if it was changed."""
         shown, tokens = self._reviewed(revision).preview, self._analysis.counter.message
         index = {id(message): at for at, message in enumerate(self._messages)}
         each = ((index.get(id(message)), plain_message(message)) for message in (shown.messages if shown else ()))
         return {"messages": [{"index": at, "tokens": tokens(message), "message": message} for at, message in each]}
 
     def replan(self, wanted: Replan) -> dict[str, Any]:
-        """Make a new plan; the revision stays."""
+        """Replace the plan by a new one, as `wanted`; the page keeps the person's revision."""
         with self._writing:
             self._open(self._replan(wanted))
             self._is_saved = False
         return {}
 
     def save(self, revision: Revision) -> Mapping[str, str]:
-        """Write the guarded plan with the revision."""
+        """Write the plan with the revision, after the guards."""
         with self._writing:
             saved = self._save(self._reviewed(revision).plan)
             self._is_saved = True
         return saved
 
     def apply(self, revision: Revision) -> Mapping[str, str]:
-        """Write the view of the guarded plan with the revision."""
+        """Write the view of the plan with the revision, after the guards."""
         with self._writing:
             return self._apply(self._reviewed(revision))
 
@@ -182,7 +183,8 @@ class ReviewPage:
             yield Edit(turn.turn.number, turn.turn.number, revised.strategy, excerpts)
 
     def _words(self) -> Iterator[dict[str, Any]]:
-        """Yield the user's words in each turn: the lines they typed, which bind the agent, or else the first line."""
+        """Yield the user's words in each turn: the lines that they typed, which bind the agent, or without such lines
+        the first one."""
         for turn_id, turn in self._analysis.evidence.turns.items():
             binding = [line.number for line in turn.typed_lines]
             lines = [turn.lines[number - 1] for number in binding] or list(turn.user_lines[:1])
@@ -191,7 +193,7 @@ class ReviewPage:
                 yield {"turn": turn_id, "lines": shown, "more": len(turn.user_lines) - len(shown)}
 
     def _checked(self, review: PlanReview, revision: Revision) -> dict[str, Any]:
-        """Return the answer to `revision`, see `check`, without secrets; new findings come first."""
+        """Return the guards' answer to `revision`, without secrets; new findings come first."""
         plan, earlier = review.plan, set(self._plan.findings)
         brief = self._plan.brief if revision.brief is None else revision.brief
         turn = self._analysis.evidence.turns.get(revision.open)
@@ -212,13 +214,13 @@ class ReviewPage:
                 for finding in sorted(plan.findings, key=earlier.__contains__)
             ],
             "statements": [_statement(one) for one in check_statements(brief, self._analysis.evidence)],
-            "open": _leaves(review, revision.open, turn) if turn else None,
+            "open": _left_of(review, revision.open, turn) if turn else None,
         }
         return {**checked, **redact({name: checked[name] for name in _WORDS}, self._analysis.secrets)}
 
 
-def _leaves(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
-    """Return the text that replaces the displayed turn, and its kept lines."""
+def _left_of(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
+    """Return the text that replaces the turn `turn_id`, and the ranges of its kept lines."""
     decision, count = review.plan.decisions[turn_id], len(turn.lines)
     kept = range(1, count + 1) if decision.strategy == "keep" else line_numbers(decision.excerpts, count)
     return {"turn": turn_id, "left": review.notes.left.get(turn_id, ""), "kept": ranges_of(kept)}

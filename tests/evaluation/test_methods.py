@@ -61,7 +61,7 @@ def cuts(short_is_enough):
 def test_the_rules_planner_is_measured_whole_on_every_cut(cuts):
     rows = evaluate({"rules": find_method("rules")}, cuts, [0.9, 0.5])
     assert len(rows) == len(cuts) * 2
-    assert {row.integrity.violations for row in rows} == {0}
+    assert {row.violations for row in rows} == {0}
     for cut, ratio in product(cuts, (0.9, 0.5)):
         view = find_method("rules")(list(cut.messages), cut.task, int(ratio * cut.tokens))
         assert restored_share(cut.messages, view) == 1.0
@@ -126,5 +126,5 @@ def test_presets_stay_within_the_target_and_lose_nothing(preset, short_is_enough
     (cut,) = cut_transcript("job", [*past, {"role": "assistant", "content": "src/auth.ts refresh( 840"}], "", (0.99,))
     (row,) = evaluate({preset: find_method(f"preset:{preset}")}, [cut], [0.5])
     assert row.size <= 0.5
-    assert row.integrity.violations == 0
+    assert row.violations == 0
     assert row.survival.failures_kept == row.survival.demands_kept == 1

@@ -28,7 +28,7 @@ from applier.cli.files import make_folder, write_unchanged
 from applier.cli.screen import day, echo, print_json, print_table, progress, shorten
 from applier.learning.learned import FinishedConversation, LearnedFiles, Memory, difference, digest_of
 from applier.learning.propose import MOST_CANDIDATES, ProposedLine, proposed_lines
-from applier.learning.readers import Reader, Reading, open_reader
+from applier.learning.readers import Reader, ReadLessons, open_reader
 from applier.processes import all_cores, in_processes
 from applier.store.listing import is_within
 from applier.store.opening import open_store, store_file, temporary_store
@@ -353,7 +353,7 @@ def _spent(error: PlannerUnavailable) -> Usage:
     return error.usage if isinstance(error.usage, Usage) else Usage()
 
 
-Readings = Generator[tuple[FinishedConversation, Reading | PlannerUnavailable]]
+Readings = Generator[tuple[FinishedConversation, ReadLessons | PlannerUnavailable]]
 
 
 def _one_by_one(due: Sequence[FinishedConversation], reader: Reader, *, apart: bool) -> Readings:
