@@ -109,7 +109,7 @@ def test_why_rules_planned_where_a_model_was_to_is_said_beside_the_review(compac
         ran = compactor("plan", transcript)
     assert ran.code == 0
     assert ran.err.startswith("planned by rules, the model could not be had: ")
-    assert ran.err.endswith("set ANTHROPIC_API_KEY to a valid key\n")
+    assert ran.err.endswith("such as ANTHROPIC_API_KEY, to a valid key\n")
     assert "filled by rules" not in ran.out
 
 
