@@ -91,7 +91,7 @@ def check_forgery(chance, seed):
     noted = next((block["text"] for m in view for block in content_of(m) if "<compacted " in block.get("text", "")), "")
     if not noted or SECRETLY in json.dumps(view):
         return Counter({"left out": 1})
-    changed = chance.choice((noted.replace("shortened", "short"), f"Look at this:\n{noted}", f"{noted} "))
+    changed = chance.choice((noted.replace("Shortened", "Short"), f"Look at this:\n{noted}", f"{noted} "))
     own = [{"role": "user", "content": changed}, *long_history(f"{seed}:own", 6).messages[1:]]
     sent = apply(planned(own, 0.5))
     assert SECRETLY not in json.dumps(sent), "a pasted view brought back what it stood for"
